@@ -1,4 +1,4 @@
-# One door for commands; `make help` lists them. Each target sets up what it needs.
+# One entry for commands; `make help` lists them. Each target sets up what it needs.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9

@@ -16,13 +16,13 @@ from pathlib import Path
 import waypost
 from bench.handover import FLAGS, Roamer
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place, ProxyProcess
-from node.cli.commands.proxy_client import ask
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
+from node.cli.commands.proxy_client import request
 
 STORED = 1_000_000
 AT_ONCE = 20_000
-PATIENCE_S = 600.0
-SETTLE_S = 3.0
+TIMEOUT_S = 600.0
+IDLE_S = 3.0
 PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 RESIDENT = re.compile(r"VmRSS:\s+(\d+) kB")
 
@@ -40,7 +40,7 @@ class Backlog:
 
 def run() -> list[Row]:
     """Move and read a million, on real parts."""
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         found = asyncio.run(measure(cluster, STORED))
     name = f"backlog of {STORED:,}"
@@ -61,16 +61,16 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
     async with waypost.produce("bench", proxy=source.url, timeout_s=60) as producer:
         for begin in range(0, stored, AT_ONCE):
             await roamer.be_owed(producer, source, min(AT_ONCE, stored - begin))
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
 
     before = [resident_mb(each) for each in (source, target)]
     began = time.monotonic()
-    await asyncio.to_thread(ask, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
-    async with asyncio.timeout(PATIENCE_S):
-        while (await asyncio.to_thread(ask, target.url, "/v1/status"))["stored"] < stored or _sessions(source):
+    await asyncio.to_thread(request, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await asyncio.to_thread(request, target.url, "/v1/status"))["stored"] < stored or _sessions(source):
             await asyncio.sleep(0.05)
     moved_s = time.monotonic() - began
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
     moving = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
 
     began = time.monotonic()
@@ -81,7 +81,7 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
 
 
 def _sessions(proxy: ProxyProcess) -> int:
-    return int(ask(proxy.url, "/v1/status")["sessions"])
+    return int(request(proxy.url, "/v1/status")["sessions"])
 
 
 def resident_mb(proxy: ProxyProcess) -> float:

@@ -23,7 +23,7 @@ import uvloop
 import waypost
 from bench import sketch
 from bench.measurement import Row, quantile
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.notification import Notification
 
 RECEIVERS = 10
@@ -32,7 +32,7 @@ REPEATS = 3
 RATE = 200
 PROBES = 600
 FILL = "x" * 130
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def run() -> list[Row]:
@@ -49,7 +49,7 @@ def run() -> list[Row]:
 
 
 def _proxy(root: Path) -> Cluster:
-    return Cluster([Place("a1", "A", {"no-discovery": ""})], [], root)
+    return Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], root)
 
 
 def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> list[Row]:
@@ -57,7 +57,7 @@ def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> 
     slow = once(receive, publish, where, PROBES, RATE)
     delays = slow.delays_ms
     return [
-        Row(name, "deliveries/s", tuple(each.rate for each in fast), ">= 100,000"),
+        Row(name, "deliveries/s", tuple(outcome.rate for outcome in fast), ">= 100,000"),
         Row(f"{name}, {RATE}/s: latency p50", "ms", (quantile(delays, 0.5),)),
         Row(f"{name}, {RATE}/s: latency p99", "ms", (quantile(delays, 0.99),)),
     ]
@@ -80,7 +80,7 @@ def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: 
     ended, delivered, delays = _expect(there, "done")
     began = _expect(done, "began")
     for process in (listener, producer):
-        process.join(PATIENCE_S)
+        process.join(TIMEOUT_S)
     return Outcome(began, ended, delivered, delays)
 
 
@@ -93,8 +93,8 @@ def _start(target: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Con
 
 
 def _expect(pipe: Connection, word: str) -> Any:
-    if not pipe.poll(PATIENCE_S):
-        raise TimeoutError(f"no {word!r} within {PATIENCE_S:g} s")
+    if not pipe.poll(TIMEOUT_S):
+        raise TimeoutError(f"no {word!r} within {TIMEOUT_S:g} s")
     word_back, value = pipe.recv()
     if word_back != word:
         raise RuntimeError(f"{word_back!r} in place of {word!r}: {value}")
@@ -124,9 +124,9 @@ def receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
 
 
 async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> None:
-    life = f"{time.time_ns():x}"
+    incarnation = f"{time.time_ns():x}"
     sessions = [
-        waypost.attach(f"bench/{life}-{0 if of_one else each}", receiver=f"r{each}", proxy=url)
+        waypost.attach(f"bench/{incarnation}-{0 if of_one else each}", receiver=f"r{each}", proxy=url)
         for each in range(RECEIVERS)
     ]
     for session in sessions:

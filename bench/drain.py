@@ -12,8 +12,8 @@ from pathlib import Path
 
 import waypost
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
-from node.cli.commands.proxy_client import ask
+from chaos.cluster import Cluster, ProxySpec
+from node.cli.commands.proxy_client import request
 
 SESSIONS = 1_000
 AT_ONCE = 50
@@ -24,7 +24,7 @@ FLAGS = {"no-discovery": ""}
 
 def run() -> list[Row]:
     """Drain to and fro, on real parts."""
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
         asyncio.run(_make(urls["a1"]))
@@ -32,7 +32,7 @@ def run() -> list[Row]:
         for turn in range(REPEATS):
             source = ("a1", "a2")[turn % 2]
             rates.append(_drain(urls, source))
-            ask(urls[source], "/v1/drains", {"proxy": source, "rate": None})
+            request(urls[source], "/v1/drains", {"proxy": source, "rate": None})
         return [Row(f"drain of {SESSIONS:,} sessions", "sessions/s", tuple(rates), ">= 200")]
 
 
@@ -47,10 +47,10 @@ async def _make(url: str) -> None:
 
 def _drain(urls: dict[str, str], source: str) -> float:
     """Return sessions a second, from the first that left to the last."""
-    ask(urls[source], "/v1/drains", {"proxy": source, "rate": RATE})
+    request(urls[source], "/v1/drains", {"proxy": source, "rate": RATE})
     left, began = SESSIONS, time.monotonic()
     while left:
-        rows = ask(urls[source], "/v1/drains")["drains"]
+        rows = request(urls[source], "/v1/drains")["drains"]
         left = int(rows[0]["left"]) if rows else SESSIONS
         if left == SESSIONS:
             began = time.monotonic()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import waypost
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.notification import Notification
 
 REPEATS = 5
@@ -24,7 +24,7 @@ FLAGS = {"no-discovery": "", "lease-ttl-ms": str(LEASE_MS)}
 def run() -> list[Row]:
     """Measure within a site and across sites, on real parts."""
     goal = f"<= {LEASE_MS / 1000 + 2:g}"
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS), Place("b1", "B", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS), ProxySpec("b1", "B", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [("A", "B")], Path(root), real=True) as cluster:
         return [
             Row(f"failover, disk lost, {name}", "s", tuple(asyncio.run(_again(cluster, heir))), goal)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import waypost
 from bench.measurement import Row, quantile
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from waypost.identity import Coordinate
 from waypost.messages import Attached
 from waypost.notification import Notification
@@ -79,7 +79,7 @@ def run() -> list[Row]:
 
 
 def _federation(cases: list[Case]) -> list[Row]:
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS), Place("b1", "B", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS), ProxySpec("b1", "B", FLAGS)]
     with (
         tempfile.TemporaryDirectory() as root,
         Cluster(places, LINKS, Path(root), real=cases[0].real) as cluster,
@@ -106,15 +106,15 @@ async def measure(cluster: Cluster, case: Case) -> list[Row]:
 
 
 def _times(case: Case, runs: list[list[Move]]) -> list[Row]:
-    firsts = [[each.first_ms for each in run] for run in runs]
+    firsts = [[move.first_ms for move in run] for run in runs]
     p50, p99 = GOALS.get(case.stored, ("", "")) if case.real and not case.far else ("", "")
     rows = [
         Row(f"{case.name}: p50", "ms", tuple(quantile(run, 0.5) for run in firsts), p50),
         Row(f"{case.name}: p99", "ms", tuple(quantile(run, 0.99) for run in firsts), p99),
     ]
     if case.stored == MANY:
-        pauses = tuple(each.pause_ms for run in runs for each in run)
-        gaps = tuple(each.gap_ms for run in runs for each in run)
+        pauses = tuple(move.pause_ms for run in runs for move in run)
+        gaps = tuple(move.gap_ms for run in runs for move in run)
         rows.append(Row(f"{case.name}: longest gap at the move", "ms", pauses, p50))
         rows.append(Row(f"{case.name}: longest gap of all", "ms", gaps))
     return rows
@@ -133,10 +133,10 @@ class Roamer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._body = Notification({"kind": name, "text": "x" * 160})
-        self.place = waypost.ReceiverState()
+        self.position = waypost.ReceiverState()
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
-        async with waypost.attach(self._name, proxy=proxy.url, state=self.place) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.position) as session:
             await session.wait_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
     async def be_owed(self, producer: waypost.Producer, owner: ProxyProcess, count: int) -> None:
@@ -159,7 +159,7 @@ class Roamer:
                 let_in.append(time.perf_counter())
 
         began, got = time.perf_counter(), 0
-        async with waypost.attach(self._name, proxy=target.url, state=self.place, on_event=on_event) as session:
+        async with waypost.attach(self._name, proxy=target.url, state=self.position, on_event=on_event) as session:
             await session.wait_attached()
             came.append(time.perf_counter())
             batches = session.batches()
@@ -175,7 +175,7 @@ class Roamer:
     async def read(self, proxy: ProxyProcess, owed: int) -> int:
         """Take all that is owed, at one proxy; return how many came."""
         got = 0
-        async with waypost.attach(self._name, proxy=proxy.url, state=self.place, timeout_s=60) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.position, timeout_s=60) as session:
             batches = session.batches()
             while got < owed:
                 got += len(await anext(batches))
@@ -183,9 +183,9 @@ class Roamer:
 
 
 async def _wire_bytes(*proxies: ProxyProcess) -> int:
-    statuses = [await asyncio.to_thread(proxy.ask, "/v1/status") for proxy in proxies]
-    return sum(int(each["peer_bytes"]) for each in statuses)
+    statuses = [await asyncio.to_thread(proxy.request, "/v1/status") for proxy in proxies]
+    return sum(int(statuse["peer_bytes"]) for statuse in statuses)
 
 
 def _has_read(proxy: ProxyProcess, coordinate: Coordinate) -> bool:
-    return bool(proxy.ask("/v1/status")["frontier"].get(coordinate.origin, -1) >= coordinate.offset)
+    return bool(proxy.request("/v1/status")["frontier"].get(coordinate.origin, -1) >= coordinate.offset)

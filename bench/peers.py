@@ -28,16 +28,16 @@ import uvloop
 
 import waypost
 from bench import delivery
-from bench.delivery import COUNT, FILL, PATIENCE_S, RECEIVERS, REPEATS
+from bench.delivery import COUNT, FILL, RECEIVERS, REPEATS, TIMEOUT_S
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import LOOPBACK, free_port
 from waypost.errors import NotFound
 
 ONE_IN = 100
 PUBLISHED = 100_000
 """Where receivers want some: so many, because it goes faster."""
-SETTLE_S = 1.0
+IDLE_S = 1.0
 """So long subscribers take, generously, until they are subscribed; their clients do not say when they are."""
 TOPIC = "bench"
 NATS = Path(__file__).parent / "nats_main"
@@ -93,12 +93,12 @@ def _nats(program: Path, count: int, durable: bool, root: Path) -> float:
     """Return deliveries a second, from the first publish until all is acknowledged."""
     words = [str(program), "-dir", str(root), "-receivers", str(RECEIVERS), "-count", str(count)]
     words += ["-durable"] if durable else []
-    return float(subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout)
+    return float(subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout)
 
 
 @contextmanager
 def _proxy(root: Path) -> Iterator[str]:
-    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], root) as cluster:
         yield cluster.proxies["a1"].url
 
 
@@ -117,21 +117,21 @@ def _mosquitto(root: Path) -> float:
     broker = subprocess.Popen(["mosquitto", "-c", str(settings)], **quiet)  # type: ignore[call-overload]
     receivers: list[subprocess.Popen[bytes]] = []
     try:
-        time.sleep(SETTLE_S)
+        time.sleep(IDLE_S)
         for each in range(RECEIVERS):
             words = ["mosquitto_sub", *where, "-c", "-i", f"r{each}", "-C", str(COUNT)]
             receivers.append(subprocess.Popen(words, **quiet))  # type: ignore[call-overload]
-        time.sleep(SETTLE_S)
+        time.sleep(IDLE_S)
         began = time.monotonic()
         with messages.open("rb") as lines:
-            subprocess.run(["mosquitto_pub", *where, "-l"], stdin=lines, timeout=PATIENCE_S, check=True)
+            subprocess.run(["mosquitto_pub", *where, "-l"], stdin=lines, timeout=TIMEOUT_S, check=True)
         for receiver in receivers:
-            receiver.wait(PATIENCE_S)
+            receiver.wait(TIMEOUT_S)
         return COUNT * RECEIVERS / (time.monotonic() - began)
     finally:
         for process in (*receivers, broker):
             process.terminate()
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_S)
 
 
 def _receive_some(pipe: Connection, url: str, _of_one: bool, count: int) -> None:
@@ -139,8 +139,8 @@ def _receive_some(pipe: Connection, url: str, _of_one: bool, count: int) -> None
 
 
 async def _receiving_some(pipe: Connection, url: str, count: int) -> None:
-    life = f"{time.time_ns():x}"
-    sessions = [waypost.attach(f"bench/{life}-{each}", proxy=url) for each in range(RECEIVERS)]
+    incarnation = f"{time.time_ns():x}"
+    sessions = [waypost.attach(f"bench/{incarnation}-{each}", proxy=url) for each in range(RECEIVERS)]
     for each, session in enumerate(sessions):
         await session.__aenter__()
         await session.wait_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import waypost
 from bench.backlog import resident_mb
 from bench.measurement import Row
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.process import LOOPBACK
 from federation.embedded.registry import EmbeddedRegistry
 from federation.embedded.site_log import EmbeddedSiteLog
@@ -47,14 +47,14 @@ from waypost.records import InterestRegistered, Published, Record
 from waypost.subscription import parse
 
 SESSIONS, STORED_EACH = 100_000, 10
-SITE, PROXY, LIFE = SiteId("A"), ProxyId("a1"), Incarnation("before")
+SITE, PROXY, INCARNATION = SiteId("A"), ProxyId("a1"), Incarnation("before")
 ORIGIN = origin_of(SITE)
 AT_ONCE = 5_000
 BODY = 150
 SERVING = re.compile(r'^waypost_sessions\{role="serving"\} (\S+)', re.MULTILINE)
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 IDLE_S = 10.0
-LOOK_S = 5.0
+POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Found:
 def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(_leave(Path(root), SESSIONS))
-        proxy = ProxyProcess(Place(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
+        proxy = ProxyProcess(ProxySpec(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
         with proxy.process:
             found = asyncio.run(_watch(proxy, SESSIONS))
     name = f"{SESSIONS:,} sessions, {SESSIONS * STORED_EACH:,} stored"
@@ -102,10 +102,10 @@ def _descriptor(number: int) -> Descriptor:
         id=SubscriptionId("s"),
         expression=parse(_expression(number)),
         start=everything,
-        floor=everything,
+        promise_floor=everything,
         promised=everything,
     )
-    wanted.owner, wanted.life = "main", "1/1"
+    wanted.owner, wanted.generation = "main", "1/1"
     return Descriptor(
         created_at=everything,
         subscriptions=[wanted.row()],
@@ -116,13 +116,17 @@ def _descriptor(number: int) -> Descriptor:
 def _record(number: int, count: int) -> Published:
     body = Notification({"station": f"S{number}", "text": "x" * BODY, "n": count}).body
     return Published(
-        producer="bench", incarnation=LIFE, sequence=count * SESSIONS + number, at_ms=int(time.time() * 1000), body=body
+        producer="bench",
+        incarnation=INCARNATION,
+        sequence=count * SESSIONS + number,
+        at_ms=int(time.time() * 1000),
+        body=body,
     )
 
 
 def _records(sessions: int) -> Iterator[Record]:
     for number in range(sessions):
-        yield InterestRegistered(PROXY, LIFE, session_of(number), (parse(_expression(number)).canonical,))
+        yield InterestRegistered(PROXY, INCARNATION, session_of(number), (parse(_expression(number)).canonical,))
     for count in range(STORED_EACH):
         for number in range(sessions):
             yield _record(number, count)
@@ -155,7 +159,7 @@ async def _leave(root: Path, sessions: int) -> None:
                 acceptance=state.acceptance.snapshot(),
                 site_state=state.snapshot(),
                 changes=changes,
-                dropped=(),
+                deleted=(),
             )
         )
     await store.close()
@@ -191,7 +195,7 @@ async def _watch(proxy: ProxyProcess, sessions: int) -> Found:
     reading = asyncio.create_task(_read_one(proxy, session_of(sessions // 2)))
     ready_s = read_s = serving_s = None
     look_at = 0.0
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while serving_s is None:
             await asyncio.sleep(0.25)
             now = time.monotonic() - began
@@ -201,7 +205,7 @@ async def _watch(proxy: ProxyProcess, sessions: int) -> Found:
                 read_s = now
             if ready_s is not None and now >= look_at:
                 # A look walks over all sessions: not too often.
-                look_at = now + LOOK_S
+                look_at = now + POLL_S
                 serving_s = now if await asyncio.to_thread(_serving, proxy) >= sessions else None
     await reading
     resident, before = resident_mb(proxy), _cpu_s(proxy)
@@ -213,7 +217,7 @@ async def _read_one(proxy: ProxyProcess, session: SessionId) -> None:
     """Be served what is stored for one session, as soon as that can be."""
     while not proxy.listening:
         await asyncio.sleep(0.1)
-    async with waypost.attach(session, proxy=proxy.url, create=False, timeout_s=PATIENCE_S) as place:
+    async with waypost.attach(session, proxy=proxy.url, create=False, timeout_s=TIMEOUT_S) as place:
         for _ in range(STORED_EACH):
             await anext(place)
 

@@ -18,7 +18,7 @@ from waypost.notification import Value
 from waypost.subscription import parse
 
 
-class Given(NamedTuple):
+class Delivered(NamedTuple):
     """One notification as a receiver was given it, and at which origin it was appended first."""
 
     id: NotificationId
@@ -26,11 +26,11 @@ class Given(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CheckResult:
     """What came of one run. Every list names (receiver, notification)."""
 
     published: int = 0
-    owed: int = 0
+    expected: int = 0
     delivered: int = 0
     lost: list[tuple[str, NotificationId]] = field(default_factory=list)
     duplicated: list[tuple[str, NotificationId]] = field(default_factory=list)
@@ -57,8 +57,8 @@ class Tally:
 def check(
     published: Mapping[NotificationId, Mapping[str, Value]],
     subscriptions: Mapping[str, Iterable[str]],
-    got: Mapping[str, Sequence[Given]],
-) -> Tally:
+    got: Mapping[str, Sequence[Delivered]],
+) -> CheckResult:
     """Judge a run in which all subscriptions were effective before the first publish.
 
     Args:
@@ -66,7 +66,7 @@ def check(
         subscriptions: each receiver's expressions.
         got: what each receiver was given, in the order in which it was given it.
     """
-    tally = Tally(published=len(published))
+    tally = CheckResult(published=len(published))
     for receiver, expressions in subscriptions.items():
         parsed = [parse(expression) for expression in expressions]
         owed = {
@@ -75,17 +75,17 @@ def check(
             if any(expression.matches(attributes) for expression in parsed)
         }
         received = got.get(receiver, ())
-        given = Counter(each.id for each in received)
-        tally.owed += len(owed)
-        tally.delivered += given.total()
-        tally.lost += [(receiver, each) for each in owed if not given[each]]
-        tally.duplicated += [(receiver, each) for each, times in given.items() if times > 1]
-        tally.phantom += [(receiver, each) for each in given if each not in owed]
+        counter = Counter(delivered.id for delivered in received)
+        tally.expected += len(owed)
+        tally.delivered += counter.total()
+        tally.lost += [(receiver, each) for each in owed if not counter[each]]
+        tally.duplicated += [(receiver, each) for each, times in counter.items() if times > 1]
+        tally.phantom += [(receiver, each) for each in counter if each not in owed]
         tally.reordered += [(receiver, each) for each in _late(received)]
     return tally
 
 
-def _late(received: Sequence[Given]) -> Iterator[NotificationId]:
+def _late(received: Sequence[Delivered]) -> Iterator[NotificationId]:
     """Yield what came after a later one of the same life of a producer, at the same origin (P3).
 
     A repeat is a repeat and nothing else: only the first copy of each is looked at.
@@ -96,7 +96,7 @@ def _late(received: Sequence[Given]) -> Iterator[NotificationId]:
         if identity in seen:
             continue
         seen.add(identity)
-        life = (identity.producer, identity.incarnation, origin)
-        if identity.sequence < latest.get(life, -1):
+        incarnation = (identity.producer, identity.incarnation, origin)
+        if identity.sequence < latest.get(incarnation, -1):
             yield identity
-        latest[life] = max(identity.sequence, latest.get(life, -1))
+        latest[incarnation] = max(identity.sequence, latest.get(incarnation, -1))

@@ -24,7 +24,7 @@ START_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProxySpec:
     """One proxy of a federation. `flags` go to `waypost serve` as they are; one without a value is a switch."""
 
     name: str
@@ -35,22 +35,22 @@ class Place:
 class ProxyProcess:
     """One `waypost serve`, which can be killed and started again on the same port with the same data."""
 
-    def __init__(self, place: Place, neighbours: tuple[str, ...], root: Path) -> None:
-        self.name, self.site = place.name, place.site
-        self.port = int(place.flags.get("port", 0)) or free_port()
-        authorities = place.flags.get("tls-ca")
+    def __init__(self, spec: ProxySpec, neighbours: tuple[str, ...], root: Path) -> None:
+        self.name, self.site = spec.name, spec.site
+        self.port = int(spec.flags.get("port", 0)) or free_port()
+        authorities = spec.flags.get("tls-ca")
         self._tls = ssl.create_default_context(cafile=authorities) if authorities else None
         flags = {
-            "name": place.name,
-            "site": place.site,
+            "name": spec.name,
+            "site": spec.site,
             "data": str(root),
             **({"neighbours": ",".join(neighbours)} if neighbours else {}),
-            **place.flags,
+            **spec.flags,
             "port": str(self.port),
         }
         words = [f"--{key}" if value == "" else f"--{key}={value}" for key, value in flags.items()]
         self.command = [str(Path(sys.executable).with_name("waypost")), "serve", *words]
-        self.process = Process(place.name, self.command, log=root / f"{place.name}.log")
+        self.process = Process(spec.name, self.command, log=root / f"{spec.name}.log")
 
     @property
     def url(self) -> str:
@@ -68,11 +68,11 @@ class ProxyProcess:
 
     def ready(self) -> bool:
         try:
-            return bool(self.ask("/readyz")["ready"])
+            return bool(self.request("/readyz")["ready"])
         except Unreachable:
             return False
 
-    def ask(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
+    def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
         """Return what it answers to an HTTP request, a POST if there is a body. Raises Unreachable."""
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
@@ -87,7 +87,7 @@ class ProxyProcess:
 
     def shown(self, session: str) -> dict[str, Any] | None:
         """Return what this proxy knows of the session; None: there is none. Raises Unreachable."""
-        rows = self.ask("/v1/sessions")["sessions"]
+        rows = self.request("/v1/sessions")["sessions"]
         return next((row for row in rows if row["session"] == session), None)
 
     def stored(self, session: str) -> int:
@@ -102,7 +102,7 @@ class ProxyProcess:
 
     def phases(self, session: str) -> list[str]:
         """Return the role and phase of each transfer of the session here: "target committing". Raises Unreachable."""
-        rows = self.ask("/v1/handovers")["handovers"]
+        rows = self.request("/v1/handovers")["handovers"]
         return [f"{row['role']} {row['phase']}" for row in rows if row["session"] == session]
 
     @property
@@ -129,14 +129,14 @@ class Cluster:
 
     def __init__(
         self,
-        places: list[Place],
+        specs: list[ProxySpec],
         links: list[tuple[str, str]],
         root: Path,
         *,
         real: bool = False,
     ) -> None:
         self._stack = ExitStack()
-        self._places = places
+        self._specs = specs
         self._links = links
         self._real = real
         self.root = root
@@ -155,7 +155,7 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             shared = self._start_parts() if self._real else {}
-            for place in self._places:
+            for place in self._specs:
                 self._add_proxy(place, shared)
             for proxy in self.proxies.values():
                 proxy.process.start()
@@ -185,19 +185,19 @@ class Cluster:
         from chaos.servers.kafka import KafkaServer
 
         parts.install(["kafka", "etcd", "spark-jars"])
-        for site in sorted({place.site for place in self._places}):
+        for site in sorted({place.site for place in self._specs}):
             broker = self._stack.enter_context(KafkaServer(self.root / f"kafka-{site}"))
             self.brokers[site] = broker.bootstrap
         etcd = self._stack.enter_context(EtcdServer(self.root / "etcd"))
         return {"etcd": etcd.endpoint}
 
-    def _add_proxy(self, place: Place, shared: dict[str, str]) -> None:
+    def _add_proxy(self, spec: ProxySpec, shared: dict[str, str]) -> None:
         flags = dict(shared)
-        if place.site in self.brokers:
-            flags["kafka"] = self.brokers[place.site]
-        neighbours = tuple(other for link in self._links if place.site in link for other in link if other != place.site)
-        proxy = ProxyProcess(Place(place.name, place.site, flags | dict(place.flags)), neighbours, self.root)
-        self.proxies[place.name] = proxy
+        if spec.site in self.brokers:
+            flags["kafka"] = self.brokers[spec.site]
+        neighbours = tuple(other for link in self._links if spec.site in link for other in link if other != spec.site)
+        proxy = ProxyProcess(ProxySpec(spec.name, spec.site, flags | dict(spec.flags)), neighbours, self.root)
+        self.proxies[spec.name] = proxy
         self._stack.callback(proxy.stop)
 
     def of_site(self, site: str) -> list[ProxyProcess]:
@@ -206,7 +206,7 @@ class Cluster:
     @property
     def urls(self) -> dict[str, list[str]]:
         """Where clients reach the proxies, by site."""
-        return {site: [proxy.url for proxy in self.of_site(site)] for site in sorted({p.site for p in self._places})}
+        return {site: [proxy.url for proxy in self.of_site(site)] for site in sorted({p.site for p in self._specs})}
 
     def stop_proxies(self) -> None:
         """End the proxies in good order; what they stand on stays, for the audit."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.cluster import Place
+from chaos.cluster import ProxySpec
 from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.toxiproxy import ToxiproxyServer
 
@@ -19,7 +19,7 @@ class Fronted:
     come through it, as all proxies do.
     """
 
-    place: Place
+    spec: ProxySpec
     peers: Any
     registry: Any
 
@@ -40,4 +40,4 @@ def _front(toxiproxy: ToxiproxyServer, name: str, site: str, etcd: str, flags: M
     peers = toxiproxy.front(f"{prefix}-{name}-peers", f"{LOOPBACK}:{port}", f"{LOOPBACK}:{free_port()}")
     registry = toxiproxy.front(f"{prefix}-{name}-registry", etcd, f"{LOOPBACK}:{free_port()}")
     own = {"port": str(port), "advertise": f"ws://{peers.listen}", "etcd": registry.listen}
-    return Fronted(Place(name, site, {**flags, **own}), peers, registry)
+    return Fronted(ProxySpec(name, site, {**flags, **own}), peers, registry)

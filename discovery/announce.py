@@ -52,7 +52,7 @@ class Announcement:
             return [LOOPBACK]
         if _is_ipv4(self.host):
             return [self.host]
-        return [each for each in own_addresses() if each != LOOPBACK] or [LOOPBACK]
+        return [own_address for own_address in own_addresses() if own_address != LOOPBACK] or [LOOPBACK]
 
 
 def audience(announcement: Announcement) -> list[str]:
@@ -68,7 +68,7 @@ class Announced:
         self._announcement = announcement
         self._service = service
 
-    async def say(self, load: int) -> None:
+    async def update(self, load: int) -> None:
         """Say another load; nothing if it is the same."""
         if load != self._announcement.load:
             self._announcement = replace(self._announcement, load=load)
@@ -94,7 +94,7 @@ async def announce(announcement: Announcement, load: Callable[[], int]) -> None:
     """Announce until cancelled; say the load anew when it has changed. Raises Unreachable."""
     async with announced(announcement) as place:
         while True:
-            await place.say(load())
+            await place.update(load())
             await asyncio.sleep(LOAD_EVERY_S)
 
 

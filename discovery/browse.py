@@ -13,23 +13,23 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 from discovery.announce import SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
 
-LOOK_S = 2.0
+POLL_S = 2.0
 """How long to look before saying that nobody is there."""
-SETTLE_S = 0.2
+IDLE_S = 0.2
 """How long to wait for others after the first one was found."""
 
 
-async def browse(look_s: float = LOOK_S, settle_s: float = SETTLE_S) -> list[Announcement]:
+async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announcement]:
     """Return the proxies that announce themselves, on all interfaces, loopback included; as soon as it is settled.
 
     Raises:
         Unreachable: there is no multicast here.
     """
     async with multicast(own_addresses()) as zeroconf:
-        return await _Look(zeroconf).found(look_s, settle_s)
+        return await _Browse(zeroconf).found(poll_s, idle_s)
 
 
-class _Look:
+class _Browse:
     """One look around: what was found so far, and the questions that are still open."""
 
     def __init__(self, zeroconf: AsyncZeroconf) -> None:
@@ -38,12 +38,12 @@ class _Look:
         self._news = asyncio.Event()
         self._questions: set[asyncio.Task[None]] = set()
 
-    async def found(self, look_s: float, settle_s: float) -> list[Announcement]:
+    async def found(self, poll_s: float, idle_s: float) -> list[Announcement]:
         browser = AsyncServiceBrowser(self._zeroconf, SERVICE, handlers=[self._changed])
         try:
-            async with asyncio.timeout(look_s):
+            async with asyncio.timeout(poll_s):
                 await self._news.wait()
-            await asyncio.sleep(settle_s)
+            await asyncio.sleep(idle_s)
         except TimeoutError:
             pass
         finally:
@@ -59,7 +59,7 @@ class _Look:
 
     async def _resolve(self, name: str) -> None:
         info = AsyncServiceInfo(SERVICE, name)
-        if not await info.async_request(self._zeroconf, int(LOOK_S * 1000)):
+        if not await info.async_request(self._zeroconf, int(POLL_S * 1000)):
             return
         announcement = _read(info)
         if announcement is not None:

@@ -109,11 +109,11 @@ class Acceptance:
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
-        if not self.heed_link(record) or site_of(record.origin) == self.site:
+        if not self.accept_link_epoch(record) or site_of(record.origin) == self.site:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
-    def heed_link(self, record: Forwarded | Progress | Effective | OriginEnded | Severed) -> bool:
+    def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed) -> bool:
         """Remember the epoch of a link's record, if it still counts; tell whether it does."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
@@ -137,7 +137,7 @@ class Acceptance:
                 self.end_origin(record)
                 return False
             case Severed():
-                return self.heed_link(record) and self._raise(self.origin, offset)
+                return self.accept_link_epoch(record) and self._raise(self.origin, offset)
             case Damaged():
                 return self._raise(self.origin, offset)
             case Repaired():

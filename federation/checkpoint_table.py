@@ -49,7 +49,7 @@ class CheckpointTable:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def apply(self, key: bytes, value: bytes | None) -> None:
         session, _, suffix = key.decode().rpartition("|")
         entry = self._entries.setdefault(session, _Entry())
         if value is None:

@@ -69,15 +69,15 @@ from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
 
 DEADLINE_S = 2.0
 START_S = 4.5
-SIGN_OF_LIFE_S = 1.0
+PROGRESS_NOTIFY_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
+OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
 COMPACT_S = 300.0
 """So long etcd keeps what rows were before. By itself it keeps that for ever, and whoever changes rows fills it."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
-UNTOLD = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
+UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
 """Rows of which no event tells."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -101,7 +101,7 @@ class EtcdLease:
             return False
         return await self._registry.keep_alive(self.number)
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         await self._registry.revoke(self.number)
 
 
@@ -157,7 +157,7 @@ class EtcdRegistry:
         return _read(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        await self._raise_floor(max((each.generation for each in deleted.values()), default=0))
+        await self._raise_floor(max((ownership.generation for ownership in deleted.values()), default=0))
         for session, expected in deleted.items():
             key = self._key(OWNER, session)
             if expected.deleted:
@@ -205,11 +205,11 @@ class EtcdRegistry:
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 granted = await (await self._client()).lease(ttl_s)
-        life = self._key(LIFE, f"{quote(row.proxy, safe='')}/{row.incarnation}")
+        incarnation = self._key(INCARNATION, f"{quote(row.proxy, safe='')}/{row.incarnation}")
         site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
         try:
             won, _ = await self._transact(
-                [unchanged], [_put(name, row, granted.id), _put(life, row, granted.id), site], []
+                [unchanged], [_put(name, row, granted.id), _put(incarnation, row, granted.id), site], []
             )
         except LookupError as error:
             # It took longer to come here than the lease lasts.
@@ -503,7 +503,7 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] in UNTOLD:
+        if self._split(change.kv)[0] in UNWATCHED:
             return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
@@ -514,13 +514,13 @@ class _View:
 
     def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
-        if kind in UNTOLD:
+        if kind in UNWATCHED:
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))
         if kind == DRAIN:
             return DrainChanged(ProxyId(name), DrainRow.model_validate_json(row.value))
-        if kind == LIFE:
+        if kind == INCARNATION:
             return ProxyUp(ProxyRow.model_validate_json(row.value))
         epoch = self._epochs[name] = int(row.mod_revision)
         return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
@@ -529,7 +529,7 @@ class _View:
         kind, name = self._split(row)
         if kind == OWNER:
             return OwnerChanged(SessionId(name), None)
-        if kind == LIFE:
+        if kind == INCARNATION:
             proxy, _, incarnation = name.partition("/")
             return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
         if kind == DRAIN:
@@ -555,7 +555,7 @@ async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s
             await call.write(rpc.WatchRequest(create_request=create))
         asking = asyncio.create_task(_ask_for_signs(call))
         while True:
-            async with asyncio.timeout(SIGN_OF_LIFE_S + deadline_s):
+            async with asyncio.timeout(PROGRESS_NOTIFY_S + deadline_s):
                 answer = await call.read()
             # At the stream's end gRPC gives a token of its own in place of an answer.
             if not isinstance(answer, rpc.WatchResponse) or answer.canceled:
@@ -572,7 +572,7 @@ async def _ask_for_signs(call: Any) -> None:
     request = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
     with suppress(rpc.RpcError, asyncio.InvalidStateError):
         while True:
-            await asyncio.sleep(SIGN_OF_LIFE_S)
+            await asyncio.sleep(PROGRESS_NOTIFY_S)
             await call.write(request)
 
 

@@ -31,7 +31,7 @@ class HistoryAnswer:
     """
 
     def __init__(
-        self, state: SiteState, wanted: CatchUp, *, most: int = CATCH_UP_BATCH, most_bytes: int = CATCH_UP_BYTES
+        self, state: SiteState, wanted: CatchUp, *, max_records: int = CATCH_UP_BATCH, max_bytes: int = CATCH_UP_BYTES
     ) -> None:
         ended = state.ended.get(wanted.origin)
         if site_of(wanted.origin) != state.site or (wanted.origin != state.origin and ended is None):
@@ -41,14 +41,16 @@ class HistoryAnswer:
         self._end = None if ended is None else ended.end
         """Where the origin ended; None: it is the one of the present log epoch."""
         self._wanted = wanted
-        self._most = most
-        self._most_bytes = most_bytes
-        self._expressions = [parse(each) for each in wanted.expressions]
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._expressions = [parse(expression) for expression in wanted.expressions]
         self._found: list[Forwarded] = []
         self._size = 0
-        begins = [each.begins for each in state.ended.values() if each.following == wanted.origin]
+        begins = [
+            ended_origin.begins for ended_origin in state.ended.values() if ended_origin.following == wanted.origin
+        ]
         # What the log has below belongs to the origin before.
-        self._through = max([wanted.after, *(min(each, wanted.upto) for each in begins)])
+        self._through = max([wanted.after, *(min(begin, wanted.upto) for begin in begins)])
         self._first_kept = 0
         self._damaged: list[tuple[int, int]] = []
         self._over = False
@@ -69,7 +71,7 @@ class HistoryAnswer:
         """Where the last record stands that we have read of the log; None: it was compared, or cannot be."""
         return None if self._is_same else self._mark.offset
 
-    def take(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
 
         Raises Unreachable: another log epoch has begun, and we have not read of it: what is below may be other records.
@@ -136,7 +138,7 @@ class HistoryAnswer:
         )
 
     def _full(self) -> bool:
-        return len(self._found) + len(self._damaged) >= self._most or self._size >= self._most_bytes
+        return len(self._found) + len(self._damaged) >= self._max_records or self._size >= self._max_bytes
 
     def _consider(self, offset: int, record: Published) -> None:
         attributes = read_body(record.body)

@@ -15,53 +15,53 @@ class Interruption:
     """Of one handle."""
 
     def __init__(self) -> None:
-        self.taken_below = 0
+        self.applied_below = 0
         """Below this offset every record was read and taken in, or its append was answered."""
-        self.given_below = 0
+        self.yielded_below = 0
         """Below this offset every record was given to whoever reads."""
-        self._going = asyncio.Event()
-        self._going.set()
-        self._begun = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._interrupted = asyncio.Event()
         self._closed = False
         self._never_ends = False
         """It was closed while one lasted: what waits for its end is not done any more."""
 
     @property
-    def lasts(self) -> bool:
-        return not self._going.is_set()
+    def is_interrupted(self) -> bool:
+        return not self._resumed.is_set()
 
     @property
     def seen_below(self) -> int:
         """Below this offset every record was given, or its append was answered."""
-        return max(self.taken_below, self.given_below)
+        return max(self.applied_below, self.yielded_below)
 
     def saw(self, below: int) -> None:
         """All below this offset was taken in, or answered."""
-        self.taken_below = max(self.taken_below, below)
+        self.applied_below = max(self.applied_below, below)
 
-    def begin(self) -> None:
+    def interrupt(self) -> None:
         if not self._closed:
-            self._going.clear()
-            self._begun.set()
+            self._resumed.clear()
+            self._interrupted.set()
 
-    async def begun(self) -> None:
+    async def wait_interrupted(self) -> None:
         """Wait until one has begun, and not been asked for."""
-        await self._begun.wait()
-        self._begun.clear()
+        await self._interrupted.wait()
+        self._interrupted.clear()
 
-    def end(self) -> None:
+    def resume(self) -> None:
         """Go on, unless another one has begun since."""
-        if not self._begun.is_set():
-            self._going.set()
+        if not self._interrupted.is_set():
+            self._resumed.set()
 
-    async def over(self) -> None:
+    async def wait_resumed(self) -> None:
         """Wait until none lasts. Raises LogUnavailable: it was closed before that."""
-        await self._going.wait()
+        await self._resumed.wait()
         if self._never_ends:
             raise LogUnavailable("this handle of the log is closed")
 
     def close(self) -> None:
         """Nobody waits any more."""
         self._closed = True
-        self._never_ends = self._never_ends or self.lasts
-        self._going.set()
+        self._never_ends = self._never_ends or self.is_interrupted
+        self._resumed.set()

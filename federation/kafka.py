@@ -40,12 +40,12 @@ from aiokafka.errors import (
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
 from federation.interruption import Interruption
-from federation.journal_parts import Parts, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.replication import CLEANUP, COMPACT, MIN_INSYNC, Replicas, Replication, check, check_form
-from federation.site_parts import SiteParts
+from federation.snapshot_chunks import SnapshotChunks
 from federation.versioned_condition import VersionedCondition
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
@@ -62,10 +62,10 @@ REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
 KEEP_ALL = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {CLEANUP: COMPACT}
-LOOK_S = 0.5
+POLL_S = 0.5
 CREATED_S = 2.0
 """So long after it was created a topic may be unknown to some brokers."""
-CREATED_LOOK_S = 0.1
+CREATED_POLL_S = 0.1
 AS_RECOMMENDED = Replication()
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
@@ -135,7 +135,7 @@ class _Topic:
         try:
             async with asyncio.timeout(CREATED_S):
                 while (found := await self._find(admin)) is None:
-                    await asyncio.sleep(CREATED_LOOK_S)
+                    await asyncio.sleep(CREATED_POLL_S)
                 return found
         except TimeoutError:
             raise KafkaError("it was created, and not all brokers know it yet") from None
@@ -328,7 +328,7 @@ class _Consumer:
             raise
         return consumer
 
-    async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
+    async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
         partition = self._topic.partition
         try:
             with self._topic.translated():
@@ -340,19 +340,19 @@ class _Consumer:
         messages: Sequence[Message] = found.get(partition, ())
         return messages
 
-    async def place(self) -> int:
+    async def position(self) -> int:
         with self._topic.translated():
             return int(await self._consumer.position(self._topic.partition))
 
     def seek(self, offset: int) -> None:
         self._consumer.seek(self._topic.partition, offset)
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         with self._topic.translated():
             found = await self._consumer.beginning_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         with self._topic.translated():
             found = await self._consumer.end_offsets([self._topic.partition])
         return int(found[self._topic.partition])
@@ -451,13 +451,13 @@ class KafkaSiteLog(_Handle):
         self._reader.interruption = self._interruption
 
     def _out_of_reach(self) -> None:
-        self._interruption.begin()
+        self._interruption.interrupt()
 
     async def _may_send(self) -> None:
-        await self._interruption.over()
+        await self._interruption.wait_resumed()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        taken_below = self._interruption.taken_below
+        taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < taken_below:
             raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {taken_below}", end=offsets[0])
@@ -479,23 +479,23 @@ class KafkaSiteLog(_Handle):
         messages, place = await self._reader.read_to(offset, limit)
         return next(iter(_batches(messages, offset, place)), [])
 
-    async def first(self) -> int:
-        return await self._reader.first()
+    async def first_offset(self) -> int:
+        return await self._reader.first_offset()
 
-    async def end(self) -> int:
-        return await self._reader.end()
+    async def end_offset(self) -> int:
+        return await self._reader.end_offset()
 
     @property
     def seen_below(self) -> int:
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        await self._interruption.begun()
+        await self._interruption.wait_interrupted()
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
-    def go_on(self) -> None:
-        self._interruption.end()
+    def resume(self) -> None:
+        self._interruption.resume()
 
     async def close(self) -> None:
         self._interruption.close()
@@ -532,8 +532,8 @@ class KafkaChangelog(_Handle):
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
         self._table = CheckpointTable()
-        self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
-        self._place = 0
+        self._site = SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
+        self._position = 0
         self._seen_below = 0
         """Below this offset everything was read, or its append was answered."""
         self._is_read = False
@@ -565,15 +565,15 @@ class KafkaChangelog(_Handle):
 
     def _out_of_reach(self) -> None:
         """It may have lost its end."""
-        self._reader.look_again()
+        self._reader.recheck()
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            self._looking = asyncio.create_task(self._check_lost())
 
-    async def _look(self) -> None:
+    async def _check_lost(self) -> None:
         short = 0
         while short < 2:
             try:
-                short = short + 1 if await self._reader.end() < self._seen_below else 0
+                short = short + 1 if await self._reader.end_offset() < self._seen_below else 0
                 if not short:
                     return
             except LogUnavailable:
@@ -612,12 +612,12 @@ class KafkaChangelog(_Handle):
         return self._site.latest
 
     async def _read_up(self) -> None:
-        end = await self._reader.end()
+        end = await self._reader.end_offset()
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
-                while self._place < end:
+                while self._position < end:
                     self._check_following()
-                    await self._changed.wait(self._changed.version, LOOK_S)
+                    await self._changed.wait(self._changed.version, POLL_S)
 
     def _check_following(self) -> None:
         """Raises LogUnavailable: the table was not kept any more. It is from now on, for the next one who asks."""
@@ -640,28 +640,28 @@ class KafkaChangelog(_Handle):
     async def _follow(self) -> None:
         while True:
             try:
-                async with aclosing(self._reader.follow(self._place)) as following:
-                    async for messages, self._place in following:
+                async with aclosing(self._reader.follow(self._position)) as following:
+                    async for messages, self._position in following:
                         for message in messages:
                             self._take(message)
-                        self._seen_below = max(self._seen_below, self._place)
+                        self._seen_below = max(self._seen_below, self._position)
                         self._changed.notify()
             except HistoryTruncated:
                 pass
             except LogReplaced:
                 # What is remembered of it hides what it lacks.
-                self._table, self._site = CheckpointTable(), SiteParts(LOG_BATCH_BYTES - PART_ROOM)
+                self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
                 self._has_lost()
             with suppress(LogUnavailable):
-                self._place = await self._reader.first()
+                self._position = await self._reader.first_offset()
 
     def _take(self, message: Message) -> None:
         if b"|" in message.key:
-            self._table.take(message.key, message.value)
+            self._table.apply(message.key, message.value)
             return
         with suppress(BadRecord):
             # Of what cannot be read there is an older one, or nothing: the log alone, as before the first snapshot.
-            self._site.take(message.key, message.value)
+            self._site.add(message.key, message.value)
 
 
 class KafkaJournal(_Handle):
@@ -684,26 +684,26 @@ class KafkaJournal(_Handle):
         rotation: Rotation | None = None,
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
-        self._parts = Parts(writer, rotation or Rotation())
+        self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
         if not facts:
             return
         lines = [encode_fact(fact) for fact in facts]
         size = sum(map(len, lines))
-        beginning = self._parts.beginning(size, int(time.time() * 1_000), time.monotonic())
+        beginning = self._segments.beginning(size, int(time.time() * 1_000), time.monotonic())
         # Noted before the append is answered: what comes meanwhile may begin the next part.
-        self._parts.wrote(facts, size)
+        self._segments.wrote(facts, size)
         first = [] if beginning is None else [encode_fact(beginning)]
         try:
             await self._appends.append([(None, line) for line in (*first, *lines)])
         except BaseException:
-            self._parts.failed(beginning)
+            self._segments.failed(beginning)
             raise
 
     async def facts(self) -> list[Fact]:
         """Return all that the topic holds now, of all writers; for tests and small runs."""
-        place, end = await self._reader.first(), await self._reader.end()
+        place, end = await self._reader.first_offset(), await self._reader.end_offset()
         found: list[Fact] = []
         while place < end:
             messages = await self._reader.read(place, LOG_BATCH)
@@ -712,7 +712,7 @@ class KafkaJournal(_Handle):
         return found
 
 
-def _batches(messages: Sequence[Message], offset: int, place: int) -> Iterator[Batch]:
+def _batches(messages: Sequence[Message], offset: int, position: int) -> Iterator[Batch]:
     """Yield records from `offset` up to `place`, with those missing: nothing of ours leaves holes in a topic."""
     batch: Batch = []
     for message in messages:
@@ -723,6 +723,6 @@ def _batches(messages: Sequence[Message], offset: int, place: int) -> Iterator[B
                 batch = []
         batch.append((message.offset, decode_record(message.value)))
         offset = message.offset + 1
-    batch += [(missing, MISSING) for missing in range(offset, place)]
+    batch += [(missing, MISSING) for missing in range(offset, position)]
     if batch:
         yield batch

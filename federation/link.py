@@ -26,7 +26,7 @@ import msgspec
 
 from federation.acceptance import Acceptance
 from federation.messages import LinkRecord
-from federation.site_events import Advanced, Announced, Arrived, EndedAnnounced, SeveranceAnnounced
+from federation.site_events import Advanced, Announced, EndedAnnounced, NotificationArrived, SeveranceAnnounced
 from federation.site_state import Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
@@ -67,20 +67,20 @@ class LinkSender:
         self._live_from = state.position
         self._neighbour = neighbour
         self._epoch = epoch
-        self._said: dict[Origin, int] = dict(far)
+        self._announced: dict[Origin, int] = dict(far)
         self._silent: dict[Origin, int] = {}
         self._repeats = state.standing(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
         """Something that the far site does not have may be gone, of any origin."""
         self._severed = far.get(state.origin, NOTHING) < state.severed_at
         """What the far site has may be without something of any origin, and what follows does not make up for it."""
-        self._told_up_to = far.get(state.origin, NOTHING)
+        self._known_to_far_site = far.get(state.origin, NOTHING)
         self._severance_due = False
         """Something could not be read; the far site is told before anything that stands behind it."""
         self._removed |= self._severed
         if self._removed:
             # Whoever wants it asks its origin for it.
-            self._repeats = [_from_here(each, state.frontier) for each in self._repeats]
+            self._repeats = [_from_here(repeat, state.frontier) for repeat in self._repeats]
             self._pass_over(start.offset)
         self._work_ns = 0
         self._filters: Mapping[str, Filter] = NO_FILTERS
@@ -95,7 +95,7 @@ class LinkSender:
         """Return, for each origin that comes to the neighbour through us, how many offsets it was not told of yet."""
         ways = self._state.upstream
         return {
-            origin: max(0, offset - self._said.get(origin, NOTHING))
+            origin: max(0, offset - self._announced.get(origin, NOTHING))
             for origin, offset in self._state.frontier.items()
             if ways.get(origin) != self._neighbour
         }
@@ -104,7 +104,7 @@ class LinkSender:
         """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
         ends of origins: what of such an origin the far site does not have yet, its sessions catch up.
         """
-        ends = [self._stamped(ended) for ended in self._state.standing_ends(self._neighbour)]
+        ends = [self._stamped(ended) for ended in self._state.ended_origins(self._neighbour)]
         severed = [self._severance()] if self._severed else []
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
@@ -120,7 +120,7 @@ class LinkSender:
                 out.append(self._stamped(event.ended))
             elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
                 out += self._sever(event.path)
-            elif isinstance(event, Arrived | Advanced):
+            elif isinstance(event, NotificationArrived | Advanced):
                 out += self._pass_on(offset, record, self._state.origin)
         return self._after_damage(out)
 
@@ -133,7 +133,7 @@ class LinkSender:
     def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
         moved = self._replay.advance(offset, record)
         sent = self._pass_on(offset, record, self._replay.origin) if moved else []
-        self._severance_due |= isinstance(record, Damaged) and offset > self._told_up_to
+        self._severance_due |= isinstance(record, Damaged) and offset > self._known_to_far_site
         self._pass_over(offset + 1)
         return sent
 
@@ -157,7 +157,7 @@ class LinkSender:
         records: list[LinkRecord] = [
             Progress(self._state.site, self._epoch, origin, upto)
             for origin, upto in silent.items()
-            if self._say_up_to(origin, upto)
+            if self._advance_announced(origin, upto)
         ]
         return self._after_damage(records)
 
@@ -187,13 +187,13 @@ class LinkSender:
     def _forward(
         self, origin: Origin, offset: int, path: tuple[SiteId, ...], record: Published | Forwarded
     ) -> list[LinkRecord]:
-        if offset <= self._said.get(origin, NOTHING):
+        if offset <= self._announced.get(origin, NOTHING):
             return []
         if self._neighbour in path or len(path) >= MAX_HOPS or not self._wanted(record.body):
             self._silent[origin] = offset
             return []
         self._silent.pop(origin, None)
-        self._said[origin] = offset
+        self._announced[origin] = offset
         return [
             Forwarded(
                 link=self._state.site,
@@ -223,7 +223,7 @@ class LinkSender:
 
     def _follow(self) -> None:
         """Bring the index to what the neighbour asks for now: only what changed costs anything."""
-        asks = self._state.asks.get(self._neighbour)
+        asks = self._state.neighbour_filters.get(self._neighbour)
         filters = asks.filters if asks else NO_FILTERS
         if filters is self._filters:
             return
@@ -244,10 +244,10 @@ class LinkSender:
             else:
                 known.add(text)
 
-    def _say_up_to(self, origin: Origin, upto: int) -> bool:
-        if upto <= self._said.get(origin, NOTHING):
+    def _advance_announced(self, origin: Origin, upto: int) -> bool:
+        if upto <= self._announced.get(origin, NOTHING):
             return False
-        self._said[origin] = upto
+        self._announced[origin] = upto
         return True
 
     def _severance(self, path: tuple[SiteId, ...] = ()) -> Severed:

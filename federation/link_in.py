@@ -50,7 +50,7 @@ ELECT_MS = 500
 """How often one who does not lead asks to."""
 SILENCE_MS = 3_000
 """So long nothing was heard: the link is opened again."""
-SAY_AGAIN_MS = 1_000
+RESEND_MS = 1_000
 """How often what we want is said again while it has no answer."""
 
 Answer = TypeVar("Answer")
@@ -70,14 +70,14 @@ class Phase(Enum):
 class Pulling(NamedTuple):
     """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull.
 
-    `heard_at_ms`: when it heard something last, on the clock of the machine.
+    `last_received_ms`: when it heard something last, on the clock of the machine.
     """
 
     neighbour: SiteId
     leads: bool
     phase: str
     silent_ms: int | None
-    heard_at_ms: int
+    last_received_ms: int
 
 
 class LinkIn:
@@ -103,7 +103,7 @@ class LinkIn:
         """Of the leader that we are; 0: not leading."""
         self._elected_at = self._led_term = 0
         """As the registry counts elections of this link, and the term in which we went on from a higher epoch."""
-        self._asked_knowing = self._told_epoch = 0
+        self._asked_knowing = self._reported_epoch = 0
         """What we knew of :attr:`_known_epoch` when we asked to be elected, and what the neighbour told us of it."""
         self._neighbour = neighbour
         self._state = state
@@ -117,29 +117,29 @@ class LinkIn:
         self._attempt = 0
         """Openings since something was heard."""
         self._end: int | None = None
-        self._turn = 0
+        self._next_index = 0
         self._serial = 0
         self._peer: ProxyRow | None = None
         self._opening = 0
         self._expected = 1
-        self._heard_at = 0
+        self._last_received_ms = 0
         self._queued: list[LinkRecord] = []
         self._queued_bytes = 0
         self._appending = False
         self._version = 0
         """Of the state when we last looked at what it wants."""
-        self._said: dict[str, int] = {}
-        self._said_by: dict[str, tuple[Protection, ...]] = {}
+        self._announced_filters: dict[str, int] = {}
+        self._announced_protections: dict[str, tuple[Protection, ...]] = {}
         """What we last said that we want, and by which keys."""
-        self._said_at = 0
+        self._announced_ms = 0
         self._unanswered = False
         self._repaired = state.repaired
         self._applied_serial: int | None = None
         """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
 
     def shown(self, now_ms: int) -> Pulling:
-        silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
-        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._heard_at)
+        silent_ms = now_ms - self._last_received_ms if self.phase is Phase.PULLING else None
+        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._last_received_ms)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return what waits here: its name, how many records, and how many may."""
@@ -147,7 +147,7 @@ class LinkIn:
 
     # ------------------------------------------------------------ leading
 
-    def lease_begun(self, now_ms: int) -> None:
+    def lease_granted(self, now_ms: int) -> None:
         """Take part in elections from now on."""
         self.lease_ended()
         self._elect()
@@ -179,7 +179,7 @@ class LinkIn:
         self._resign(Phase.WAITING)
         self._due = now_ms + ELECT_MS
 
-    def _answered(self, take: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
+    def _answered(self, apply: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
         """Return what an effect is answered to: an error, of log or registry, ends our leading for a while."""
         term = self._term
 
@@ -189,7 +189,7 @@ class LinkIn:
             if isinstance(answer, WaypostError):
                 self._wait(now_ms)
             else:
-                take(answer, now_ms)
+                apply(answer, now_ms)
 
         return on_done
 
@@ -200,13 +200,13 @@ class LinkIn:
         self.phase = Phase.PAUSING
         self._due = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
-        self._level(now_ms)
+        self._find_log_end(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
         self._pause(now_ms, full_jitter_ms(self._attempt, self._rng, cap_ms=LINK_LONGEST_PAUSE_MS))
         self._attempt += 1
 
-    def _level(self, now_ms: int) -> None:
+    def _find_log_end(self, now_ms: int) -> None:
         """Find out how far the log goes: only what is folded up to there is all that we have."""
         if self._appending or now_ms < self._due or not self._rows(self._neighbour):
             return
@@ -215,15 +215,15 @@ class LinkIn:
 
     def _found_end(self, end: int, now_ms: int) -> None:
         self._end = end
-        self._open_if_level(now_ms)
+        self._open_if_caught_up(now_ms)
 
-    def _open_if_level(self, now_ms: int) -> None:
+    def _open_if_caught_up(self, now_ms: int) -> None:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
             # What we know too little or too much of, the neighbour would pass over, and others here lack.
             return
         rows = self._rows(self._neighbour)
         if rows:
-            self._open(rows[self._turn % len(rows)], now_ms)
+            self._open(rows[self._next_index % len(rows)], now_ms)
         else:
             self._pause(now_ms, 0)
 
@@ -238,11 +238,11 @@ class LinkIn:
             self._led_term, self.epoch = self._term, known + self._elected_at
         self.phase = Phase.PULLING
         self._peer = peer
-        self._turn += 1
+        self._next_index += 1
         self._serial += 1
         self._opening, self._expected, self._applied_serial = self._serial, 1, None
-        self._heard_at = self._said_at = now_ms
-        self._look()
+        self._last_received_ms = self._announced_ms = now_ms
+        self._filters_changed()
         state = self._state
         self._send(
             LinkOpen(
@@ -250,8 +250,8 @@ class LinkIn:
                 epoch=self.epoch,
                 frontier=dict(state.frontier),
                 serial=self._serial,
-                installations=self._said,
-                protections=self._said_by,
+                installations=self._announced_filters,
+                protections=self._announced_protections,
             )
         )
 
@@ -261,7 +261,7 @@ class LinkIn:
         """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
         if self._pulls_from(peer) and message.epoch > self.epoch:
             # The neighbour knows a later leader of this link than we are.
-            self._told_epoch = max(self._told_epoch, message.epoch)
+            self._reported_epoch = max(self._reported_epoch, message.epoch)
             self._wait(now_ms)
             return
         if not self._pulls_from(peer) or (message.epoch, message.opening) != (self.epoch, self._opening):
@@ -273,7 +273,7 @@ class LinkIn:
             self._reopen(now_ms)
             return
         self._expected += 1
-        self._heard_at = now_ms
+        self._last_received_ms = now_ms
         self._attempt = 0
         self._applied_serial = message.applied_serial
         self._queued += message.records
@@ -287,7 +287,7 @@ class LinkIn:
     @property
     def _known_epoch(self) -> int:
         """Of the last leader of whom our log, or the neighbour, has something."""
-        return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._told_epoch)
+        return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._reported_epoch)
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
@@ -306,22 +306,22 @@ class LinkIn:
         self._appending = False
         if self.phase is Phase.PULLING and self._opening == opening:
             # While the log took its time the sender may have waited for us.
-            self._heard_at = now_ms
+            self._last_received_ms = now_ms
             self._send(LinkAppended(self._state.site, self.epoch, opening, count))
             self._append()
         elif self.phase is Phase.PAUSING:
-            self._level(now_ms)
+            self._find_log_end(now_ms)
 
-    def _look(self) -> bool:
+    def _filters_changed(self) -> bool:
         """Look at what our site wants of the neighbour; return whether it is something else than we last said."""
         state = self._state
         wants = state.wants[self._neighbour]
         self._version = state.version
         self._unanswered = any(not self._has_answer(expression) for expression in wants)
         protections = state.protections_for(self._neighbour)
-        if (wants, protections) == (self._said, self._said_by):
+        if (wants, protections) == (self._announced_filters, self._announced_protections):
             return False
-        self._said, self._said_by = dict(wants), protections
+        self._announced_filters, self._announced_protections = dict(wants), protections
         return True
 
     @property
@@ -333,9 +333,11 @@ class LinkIn:
         upstream = self._state.upstream
         return any(upstream.get(each) == self._neighbour for each in self._state.effective.get(expression, ()))
 
-    def _say_wants(self, now_ms: int) -> None:
-        self._said_at = now_ms
-        self._send(LinkWants(self._state.site, self.epoch, self._serial, self._said, self._said_by))
+    def _send_filters(self, now_ms: int) -> None:
+        self._announced_ms = now_ms
+        self._send(
+            LinkWants(self._state.site, self.epoch, self._serial, self._announced_filters, self._announced_protections)
+        )
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
@@ -350,18 +352,18 @@ class LinkIn:
             # What the neighbour says of itself at an opening may be what could not be read.
             self._pause(now_ms, 0)
         elif self.phase is Phase.LEVELLING:
-            self._open_if_level(now_ms)
+            self._open_if_caught_up(now_ms)
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
             # Nothing that we append counts.
             self._wait(now_ms)
-        elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
+        elif self.phase is Phase.PULLING and self._state.version != self._version and self._filters_changed():
             self._serial += 1
-            self._say_wants(now_ms)
+            self._send_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
         """The neighbour has other proxies now."""
         if self.phase is Phase.PAUSING:
-            self._level(now_ms)
+            self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and self._peer not in self._rows(self._neighbour):
             self._reopen(now_ms)
 
@@ -371,16 +373,16 @@ class LinkIn:
         if self.phase is Phase.WAITING and now_ms >= self._due:
             self._elect()
         elif self.phase is Phase.PAUSING:
-            self._level(now_ms)
-        elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._heard_at + SILENCE_MS:
+            self._find_log_end(now_ms)
+        elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
-        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._said_at + SAY_AGAIN_MS:
-            self._say_wants(now_ms)
+        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._announced_ms + RESEND_MS:
+            self._send_filters(now_ms)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due; NEVER: only something else can bring us further."""
         if self.phase is Phase.PULLING:
-            silent = NEVER if self._appending else self._heard_at + SILENCE_MS
-            return min(silent, self._said_at + SAY_AGAIN_MS) if self._unheard else silent
+            silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
+            return min(silent, self._announced_ms + RESEND_MS) if self._unheard else silent
         pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
         return self._due if pausing or self.phase is Phase.WAITING else NEVER

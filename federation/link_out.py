@@ -39,7 +39,7 @@ BUSY_MS = 100
 """How often progress markers are sent while there is always something to read."""
 HEARTBEAT_MS = 1_000
 """How often the sender says that it lives when it has nothing to say."""
-GIVE_UP_MS = 30_000
+UNACKNOWLEDGED_TIMEOUT_MS = 30_000
 """So long nothing was acknowledged of what is under way: the far leader is gone, or has opened elsewhere."""
 
 
@@ -226,7 +226,7 @@ class LinkOut:
 
     def _queue(self, records: Sequence[LinkRecord]) -> None:
         bounds = self._bounds
-        self._line.extend(sized_batches(records, _size, most=bounds.batch, most_bytes=bounds.batch_bytes))
+        self._line.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
 
     def _speak_silence(self, now_ms: int) -> None:
         """Say how far each origin is complete; behind what waits in line, or it would not be true."""
@@ -278,7 +278,7 @@ class LinkOut:
         if self._sender is None:
             return
         self._pausing = False
-        if self._sent and now_ms >= self._acknowledged_at + GIVE_UP_MS:
+        if self._sent and now_ms >= self._acknowledged_at + UNACKNOWLEDGED_TIMEOUT_MS:
             self._end(None)
             return
         if self._quiet_at is not None and now_ms >= self._quiet_at:
@@ -298,7 +298,7 @@ class LinkOut:
         if self._has_room():
             due = min(due, self._sent_at + HEARTBEAT_MS)
         if self._sent:
-            due = min(due, self._acknowledged_at + GIVE_UP_MS)
+            due = min(due, self._acknowledged_at + UNACKNOWLEDGED_TIMEOUT_MS)
         return due
 
 

@@ -216,7 +216,7 @@ def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBe
     return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
 
 
-def says_so(state: SiteState, federation: str, row: SiteLogRow) -> bool:
+def log_confirms(state: SiteState, federation: str, row: SiteLogRow) -> bool:
     """Tell whether the log, as far as it was read, says of itself what the registry says."""
     mark = state.acceptance.mark
     named = (mark.federation, mark.identity, mark.log_epoch) == (federation, row.identity, row.log_epoch)

@@ -51,17 +51,17 @@ class Corrupt(Exception):
 class Consumer(Protocol):
     """A connection with a place in the log. All methods raise LogUnavailable, `take` OutOfRange and Corrupt as well."""
 
-    async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
+    async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
         """Return what comes next and step behind it; nothing if nothing comes within `wait_s`."""
         ...
 
-    async def place(self) -> int: ...
+    async def position(self) -> int: ...
 
     def seek(self, offset: int) -> None: ...
 
-    async def first(self) -> int: ...
+    async def first_offset(self) -> int: ...
 
-    async def end(self) -> int: ...
+    async def end_offset(self) -> int: ...
 
     async def stop(self) -> None: ...
 
@@ -88,9 +88,9 @@ class LogReader:
         self._deadline_s = deadline_s
         self._backoff_s = backoff_s
         self._consumer: Consumer | None = None
-        self._place = -1
+        self._position = -1
         self._closed = False
-        self._looks_again = False
+        self._must_recheck = False
         self.interruption = Interruption()
         """While one lasts a follower yields nothing, and what it had fetched is fetched anew."""
         self._lock = asyncio.Lock()
@@ -106,17 +106,17 @@ class LogReader:
         async with self._lock:
             await self._drop()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Compare, before anything else is yielded, what was yielded last."""
-        self._looks_again = True
+        self._must_recheck = True
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         async with self._asking() as consumer:
-            return await consumer.first()
+            return await consumer.first_offset()
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         async with self._asking() as consumer:
-            return await consumer.end()
+            return await consumer.end_offset()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
         """Return up to `limit` messages of those that the log holds now; raises as :meth:`read_to`."""
@@ -134,8 +134,8 @@ class LogReader:
                 if not messages:
                     return [], offset
                 believed, place = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
-                if place != self._place:
-                    self._place = -1
+                if place != self._position:
+                    self._position = -1
                 return believed, place
         except Corrupt:
             return await self._read_corrupt(offset, limit)
@@ -157,7 +157,7 @@ class LogReader:
         last: _Last | None = None
         while not self._closed:
             try:
-                await self.interruption.over()
+                await self.interruption.wait_resumed()
                 async with AsyncExitStack() as stack:
                     if last is not None:
                         await self._compare(last)
@@ -165,21 +165,21 @@ class LogReader:
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
-                        if self.interruption.lasts or self._looks_again:
-                            self._looks_again = False
+                        if self.interruption.is_interrupted or self._must_recheck:
+                            self._must_recheck = False
                             raise LogUnavailable("it was out of reach")
-                        messages, place = await self._believed(consumer, messages, offset, await consumer.place())
-                        if place != await consumer.place():
+                        messages, place = await self._believed(consumer, messages, offset, await consumer.position())
+                        if place != await consumer.position():
                             consumer.seek(place)
                             await asyncio.sleep(LOG_END_SURE_S if place == offset else 0)
                         offset = place
                         last = _Last.of(messages[-1]) if messages else last
-                        self.interruption.given_below = max(self.interruption.given_below, offset)
+                        self.interruption.yielded_below = max(self.interruption.yielded_below, offset)
                         pause_s = self._backoff_s[0]
                         yield messages, offset
             except OutOfRange:
                 with suppress(OutOfRange):
-                    await self._check_place(offset)
+                    await self._check_position(offset)
             except Corrupt:
                 with suppress(Unreachable, TimeoutError, OutOfRange):
                     passed, offset = await self._read_corrupt(offset, LOG_BATCH)
@@ -195,7 +195,7 @@ class LogReader:
         raise LogUnavailable("this handle of the log is closed")
 
     async def _believed(
-        self, consumer: Consumer, messages: Sequence[Message], offset: int, place: int
+        self, consumer: Consumer, messages: Sequence[Message], offset: int, read_offset: int
     ) -> tuple[list[Message], int]:
         """Return those messages that stand where they must, and the place behind them.
 
@@ -203,13 +203,13 @@ class LogReader:
         that claims to stand beyond the end is met again and again until the server looks for places behind it.
         """
         expected = range(offset, offset + len(messages))
-        if not self._dense or (place == expected.stop and all(map(_stands, messages, expected))):
-            return list(messages), place
+        if not self._dense or (read_offset == expected.stop and all(map(_stands, messages, expected))):
+            return list(messages), read_offset
         believed = [each for each, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))]
         if believed:
             return believed, offset + len(believed)
-        end = await consumer.end()
-        behind = messages[0].offset + 1 if messages else place
+        end = await consumer.end_offset()
+        behind = messages[0].offset + 1 if messages else read_offset
         return [], max(offset, behind if behind <= end else min(offset + 1, end))
 
     async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
@@ -220,22 +220,22 @@ class LogReader:
         """
         consumer = await self._connect(offset, False)
         try:
-            messages = list(await consumer.take(limit, self._deadline_s))
+            messages = list(await consumer.fetch(limit, self._deadline_s))
             if not messages:
                 raise LogUnavailable(f"no answer from the log within {self._deadline_s:g} s")
         except Corrupt:
             messages = []
         finally:
             await consumer.stop()
-        if not messages or [each.offset for each in messages] != [*range(offset, offset + len(messages))]:
+        if not messages or [message.offset for message in messages] != [*range(offset, offset + len(messages))]:
             return [], offset + 1
         return messages, offset + len(messages)
 
     async def _compare(self, last: _Last) -> None:
         """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
-        if last.offset < await self.first():
+        if last.offset < await self.first_offset():
             return
-        await self._check_place(last.offset + 1)
+        await self._check_position(last.offset + 1)
         found = await self.read(last.offset, 1)
         if not found or found[0].offset != last.offset:
             return
@@ -244,11 +244,11 @@ class LogReader:
         if now != last and now.whole >= last.whole:
             raise LogReplaced(f"the log has another record at {last.offset} than was read there", end=last.offset)
 
-    async def _check_place(self, offset: int) -> None:
+    async def _check_position(self, offset: int) -> None:
         """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
         await self._check_history(offset)
         for _ in range(2):
-            end = await self.end()
+            end = await self.end_offset()
             if offset <= end:
                 return
             # A broker that has just begun may not know its own end yet.
@@ -257,34 +257,34 @@ class LogReader:
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:
         """Return the next messages; raise LogUnavailable if there are some and the consumer gets none."""
-        messages = await consumer.take(LOG_BATCH, QUIET_S)
+        messages = await consumer.fetch(LOG_BATCH, QUIET_S)
         if messages:
             return messages
         async with asyncio.timeout(self._deadline_s):
-            missing = await consumer.place() < await consumer.end()
-        if missing and not (messages := await consumer.take(LOG_BATCH, QUIET_S)):
+            missing = await consumer.position() < await consumer.end_offset()
+        if missing and not (messages := await consumer.fetch(LOG_BATCH, QUIET_S)):
             raise LogUnavailable("the consumer is stuck")
         return messages
 
     async def _read(self, consumer: Consumer, offset: int, limit: int) -> list[Message]:
-        end = await consumer.end()
+        end = await consumer.end_offset()
         if offset >= end:
             return []
-        if self._place != offset:
+        if self._position != offset:
             # Else it has read ahead already, and a seek would throw that away.
             consumer.seek(offset)
-        self._place = offset
+        self._position = offset
         messages: list[Message] = []
         size = 0
-        while len(messages) < limit and size < LOG_READ_BYTES and self._place < end:
-            taken = await consumer.take(limit - len(messages), self._deadline_s)
+        while len(messages) < limit and size < LOG_READ_BYTES and self._position < end:
+            taken = await consumer.fetch(limit - len(messages), self._deadline_s)
             messages += taken
-            size += sum(len(each.value or b"") for each in taken)
-            self._place = await consumer.place()
+            size += sum(len(message.value or b"") for message in taken)
+            self._position = await consumer.position()
         return messages
 
     async def _check_history(self, offset: int) -> None:
-        first = await self.first()
+        first = await self.first_offset()
         if offset < first:
             raise HistoryTruncated(f"offset {offset} is gone; the log begins at {first}", first=first)
 
@@ -307,7 +307,7 @@ class LogReader:
                 raise
 
     async def _drop(self) -> None:
-        consumer, self._consumer, self._place = self._consumer, None, -1
+        consumer, self._consumer, self._position = self._consumer, None, -1
         if consumer is not None:
             await consumer.stop()
 

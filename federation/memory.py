@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.interruption import Interruption
-from federation.journal_parts import Parts, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
@@ -66,7 +66,7 @@ class Fallible:
         self.away = False
         self.answers_to_lose = 0
 
-    async def ask(self) -> None:
+    async def check_reachable(self) -> None:
         """Begin an action: others run first, as they would while a real one travels."""
         await asyncio.sleep(0)
         if self.away:
@@ -111,7 +111,7 @@ class MemorySiteLog:
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         await self._begin()
-        await self._interruption.over()
+        await self._interruption.wait_resumed()
         start = self._storage.end
         self._storage.records.extend(records)
         self._interruption.saw(self._storage.end)
@@ -121,7 +121,7 @@ class MemorySiteLog:
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
         self._interruption.saw(offset)
         while True:
-            await self._interruption.over()
+            await self._interruption.wait_resumed()
             seen = self._storage.changed.version
             batch = self._slice(offset, LOG_BATCH)
             if batch:
@@ -137,27 +137,27 @@ class MemorySiteLog:
         await self._begin()
         return self._slice(offset, limit)
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         await self._begin()
         return self._storage.first
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         await self._begin()
         return self._storage.end
 
     def interrupt(self) -> None:
         """Behave as if the storage had been out of reach."""
-        self._interruption.begin()
+        self._interruption.interrupt()
 
     @property
     def seen_below(self) -> int:
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        await self._interruption.begun()
+        await self._interruption.wait_interrupted()
 
-    def go_on(self) -> None:
-        self._interruption.end()
+    def resume(self) -> None:
+        self._interruption.resume()
 
     async def close(self) -> None:
         self._closed = True
@@ -166,7 +166,7 @@ class MemorySiteLog:
 
     async def _begin(self) -> None:
         self._check_open()
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -188,7 +188,7 @@ class MemorySiteLog:
 
 
 @dataclass(slots=True)
-class _Life:
+class _IncarnationRow:
     row: ProxyRow
     lease: int
 
@@ -209,7 +209,7 @@ class _Term:
 @dataclass(slots=True, kw_only=True)
 class _Rows:
     owners: dict[SessionId, Ownership] = field(default_factory=dict)
-    lives: dict[tuple[ProxyId, Incarnation], _Life] = field(default_factory=dict)
+    incarnations: dict[tuple[ProxyId, Incarnation], _IncarnationRow] = field(default_factory=dict)
     """The order is that of the announcements: a later life of a proxy stands behind its earlier ones."""
     leaders: dict[str, _Leader] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
@@ -219,11 +219,11 @@ class _Rows:
     leases_granted: int = 0
     secret: bytes = b""
     site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
-    floor: int = 0
+    generation_floor: int = 0
     noted: dict[SessionId, Rank] = field(default_factory=dict)
 
     def owner(self, session: SessionId) -> Ownership | None:
-        return self.owners.get(session) or without_row(self.floor)
+        return self.owners.get(session) or without_row(self.generation_floor)
 
 
 class MemoryRegistryStorage(Fallible):
@@ -242,7 +242,7 @@ class MemoryRegistryStorage(Fallible):
         self.changes.clear()
         self.changed.notify()
 
-    def settle(self, now_ms: int) -> None:
+    def expire_leases(self, now_ms: int) -> None:
         """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
         for lease, term in list(self.rows.terms.items()):
             # The clock counts whole milliseconds: only the next one is certainly not too soon.
@@ -252,11 +252,11 @@ class MemoryRegistryStorage(Fallible):
     def end_lease(self, lease: int) -> None:
         if self.rows.terms.pop(lease, None) is None:
             return
-        for link, leader in [each for each in self.rows.leaders.items() if each[1].lease == lease]:
+        for link, leader in [item for item in self.rows.leaders.items() if item[1].lease == lease]:
             del self.rows.leaders[link]
             self.changes.append(LeaderChanged(link, None, leader.epoch))
-        for name, _life in [each for each in self.rows.lives.items() if each[1].lease == lease]:
-            del self.rows.lives[name]
+        for name, _life in [item for item in self.rows.incarnations.items() if item[1].lease == lease]:
+            del self.rows.incarnations[name]
             self.changes.append(ProxyDown(*name))
         self.changed.notify()
 
@@ -264,7 +264,7 @@ class MemoryRegistryStorage(Fallible):
         rows = self.rows
         return Reloaded(
             owners=dict(rows.owners),
-            proxies={proxy: life.row for (proxy, _), life in rows.lives.items()},
+            proxies={proxy: incarnation.row for (proxy, _), incarnation in rows.incarnations.items()},
             leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
             changelogs=dict(rows.changelogs),
             drains=dict(rows.drains),
@@ -279,17 +279,17 @@ class MemoryLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         now_ms = self._clock.now_ms()
-        self._storage.settle(now_ms)
+        self._storage.expire_leases(now_ms)
         term = self._storage.rows.terms.get(self.number)
         if term is None or term.superseded:
             return False
         term.deadline_ms = now_ms + self.ttl_ms
         return True
 
-    async def end(self) -> None:
-        await self._storage.ask()
+    async def revoke(self) -> None:
+        await self._storage.check_reachable()
         self._storage.end_lease(self.number)
 
 
@@ -313,7 +313,7 @@ class MemoryRegistry:
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
         rows = await self._begin()
-        rows.floor = max([rows.floor, *(each.generation for each in deleted.values())])
+        rows.generation_floor = max([rows.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if expected.deleted and rows.owners.get(session) == expected:
                 del rows.owners[session]
@@ -331,13 +331,13 @@ class MemoryRegistry:
     ) -> MemoryLease:
         rows = await self._begin()
         check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
-        for (proxy, _), life in rows.lives.items():
+        for (proxy, _), incarnation in rows.incarnations.items():
             if proxy == row.proxy:
-                rows.terms[life.lease].superseded = True
+                rows.terms[incarnation.lease].superseded = True
         rows.leases_granted += 1
         rows.terms[rows.leases_granted] = _Term(self._clock.now_ms() + ttl_ms)
-        rows.lives.pop((row.proxy, row.incarnation), None)
-        rows.lives[row.proxy, row.incarnation] = _Life(row, rows.leases_granted)
+        rows.incarnations.pop((row.proxy, row.incarnation), None)
+        rows.incarnations[row.proxy, row.incarnation] = _IncarnationRow(row, rows.leases_granted)
         rows.changelogs[row.site] = row.changelog
         lease = MemoryLease(self._storage, self._clock, rows.leases_granted, ttl_ms)
         self._storage.changes.append(ProxyUp(row))
@@ -347,8 +347,8 @@ class MemoryRegistry:
     def _holder(self, proxy: ProxyId) -> ProxyRow | None:
         """Return the incarnation that has the name: the one that nobody has replaced."""
         rows = self._storage.rows
-        lives = [life for (name, _), life in rows.lives.items() if name == proxy]
-        return next((life.row for life in lives if not rows.terms[life.lease].superseded), None)
+        lives = [incarnation for (name, _), incarnation in rows.incarnations.items() if name == proxy]
+        return next((incarnation.row for incarnation in lives if not rows.terms[incarnation.lease].superseded), None)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         rows = await self._begin()
@@ -406,7 +406,7 @@ class MemoryRegistry:
         storage = self._storage
         place = -1
         while not self._closed:
-            storage.settle(self._clock.now_ms())
+            storage.expire_leases(self._clock.now_ms())
             seen = storage.changed.version
             if storage.away:
                 await storage.changed.wait(seen, self._until_next_end_s())
@@ -428,8 +428,8 @@ class MemoryRegistry:
     async def _begin(self) -> _Rows:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
-        await self._storage.ask()
-        self._storage.settle(self._clock.now_ms())
+        await self._storage.check_reachable()
+        self._storage.expire_leases(self._clock.now_ms())
         return self._storage.rows
 
     async def _compare_and_set(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
@@ -463,10 +463,10 @@ class MemoryChangelog:
         self._storage = storage
 
     async def start(self) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         known = self._storage.highest.get(checkpoint.session)
         if known is not None:
             checkpoint.check_above(known.rank)
@@ -475,11 +475,11 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         return self._storage.highest.get(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         for session, epoch in deleted.items():
             known = self._storage.highest.get(session)
             if known is not None and known.epoch <= epoch:
@@ -490,14 +490,14 @@ class MemoryChangelog:
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         known = self._storage.site
         if known is None or known.rank < snapshot.rank:
             self._storage.site = snapshot
         self._storage.answer()
 
     async def latest_site(self) -> SiteSnapshot | None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         return self._storage.site
 
     async def close(self) -> None: ...
@@ -512,17 +512,17 @@ class MemoryJournalStorage(Fallible):
 class MemoryJournal:
     def __init__(self, storage: MemoryJournalStorage, writer: str = "", rotation: Rotation | None = None) -> None:
         self._storage = storage
-        self._parts = Parts(writer, rotation or Rotation())
+        self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def start(self) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
-        beginning = self._parts.beginning(size, 0, time.monotonic()) if facts else None
+        beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
         self._storage.facts.extend(facts if beginning is None else [beginning, *facts])
-        self._parts.wrote(facts, size)
+        self._segments.wrote(facts, size)
         self._storage.answer()
 
     async def close(self) -> None: ...

@@ -92,14 +92,14 @@ class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
     reason: str
 
 
-class AskSeen(msgspec.Struct, frozen=True, tag="ask-seen"):
+class SeenRequest(msgspec.Struct, frozen=True, tag="seen-request"):
     """The log of `origin` was out of reach of who asks: how far has the other one seen it?"""
 
     request: int
     origin: Origin
 
 
-class SeenSo(msgspec.Struct, frozen=True, tag="seen-so"):
+class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
     """Up to `offset`; -1: nothing of it."""
 
     request: int
@@ -107,4 +107,4 @@ class SeenSo(msgspec.Struct, frozen=True, tag="seen-so"):
 
 
 LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
-FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | AskSeen | SeenSo
+FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | SeenRequest | SeenResponse

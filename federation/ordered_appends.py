@@ -131,7 +131,7 @@ class OrderedAppends:
         except TimeoutError:
             self._fail(LogUnavailable(f"no answer from the log within {self._deadline_s:g} s"), used)
         else:
-            self._settle(offsets)
+            self._resolve(offsets)
 
     async def _ready(self) -> Sender:
         while True:
@@ -158,7 +158,7 @@ class OrderedAppends:
     def _unsent(self) -> Iterable[Entry]:
         return chain.from_iterable(islice(append.entries, len(append.offsets), None) for append in self._queue)
 
-    def _settle(self, offsets: range) -> None:
+    def _resolve(self, offsets: range) -> None:
         while offsets:
             append = self._queue[0]
             mine, offsets = offsets[: append.missing], offsets[append.missing :]

@@ -57,11 +57,11 @@ class SiteLog(Protocol):
         """Return up to `limit` records from `offset` on; raises as :meth:`tail`."""
         ...
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         """Return the first offset kept."""
         ...
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         """Return the offset that the next record will have, at least."""
         ...
 
@@ -77,7 +77,7 @@ class SiteLog(Protocol):
         """
         ...
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Append and read again: the log has all that was seen of it."""
         ...
 
@@ -227,12 +227,12 @@ class Lease(Protocol):
         """Renew; False: it has ended for good. Raises RegistryUnavailable when nobody answers."""
         ...
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         """End it now, with everything that hangs on it."""
         ...
 
 
-class Renewing(Protocol):
+class LeaseRenewer(Protocol):
     """A connection to the registry by which another event loop, of another thread, renews what was granted on ours."""
 
     def same_lease(self, lease: Lease) -> Lease: ...
@@ -413,7 +413,7 @@ class Changelog(Protocol):
 class Journal(Protocol):
     """Facts for the audit. A relayed fact that comes twice has the same writer and number.
 
-    A journal may be in parts (federation/journal_parts.py): each begins with a fact of the journal's own, which says
+    A journal may be in parts (federation/journal_segments.py): each begins with a fact of the journal's own, which says
     what stood in those before. Nothing is removed through this port.
     """
 

@@ -8,7 +8,7 @@ from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import Effective, Forwarded, OriginEnded, Published
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class NotificationArrived(msgspec.Struct, frozen=True):
     """A notification came that is new here."""
 
     origin: Origin
@@ -40,7 +40,7 @@ class Interrupted(msgspec.Struct, frozen=True):
     origin: Origin
 
 
-class Ended(msgspec.Struct, frozen=True):
+class OriginClosed(msgspec.Struct, frozen=True):
     """An origin has ended, here or at another site, or more of it is known to be lost than before.
 
     `before`: how far it had come here. `is_first`: it had not ended before.
@@ -58,14 +58,14 @@ class EndedAnnounced(msgspec.Struct, frozen=True):
     ended: OriginEnded
 
 
-class Broken(msgspec.Struct, frozen=True):
+class LogDamaged(msgspec.Struct, frozen=True):
     """A record at this offset cannot be read, and may have been of any kind. `before`: where the own origin was."""
 
     offset: int
     before: int
 
 
-class Renewed(msgspec.Struct, frozen=True):
+class StateReset(msgspec.Struct, frozen=True):
     """All that the site's proxies and neighbours have said ends here, and is to be said again."""
 
 
@@ -76,12 +76,12 @@ class SeveranceAnnounced(msgspec.Struct, frozen=True):
     path: tuple[SiteId, ...]
 
 
-class HoldsDropped(msgspec.Struct, frozen=True):
+class RegistrationsExpired(msgspec.Struct, frozen=True):
     proxy: ProxyId
     incarnation: Incarnation
 
 
-class Released(msgspec.Struct, frozen=True):
+class InterestWithdrawn(msgspec.Struct, frozen=True):
     """From here on the proxy needs these expressions no more for the session, as it said."""
 
     proxy: ProxyId
@@ -109,17 +109,17 @@ class Announced(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Arrived
+    NotificationArrived
     | Advanced
     | Covered
     | Interrupted
-    | Ended
+    | OriginClosed
     | EndedAnnounced
-    | Broken
-    | Renewed
+    | LogDamaged
+    | StateReset
     | SeveranceAnnounced
-    | HoldsDropped
-    | Released
+    | RegistrationsExpired
+    | InterestWithdrawn
     | WantsChanged
     | InterestChanged
     | Announced

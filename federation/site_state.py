@@ -50,18 +50,18 @@ from federation.acceptance import Acceptance, EndedOrigin, LogMark
 from federation.site_events import (
     Advanced,
     Announced,
-    Arrived,
-    Broken,
     Covered,
-    Ended,
     EndedAnnounced,
     Event,
-    HoldsDropped,
     InterestChanged,
+    InterestWithdrawn,
     Interrupted,
-    Released,
-    Renewed,
+    LogDamaged,
+    NotificationArrived,
+    OriginClosed,
+    RegistrationsExpired,
     SeveranceAnnounced,
+    StateReset,
     WantsChanged,
 )
 from waypost.checksum import sealed, unsealed
@@ -112,14 +112,14 @@ class NeighbourFilters(msgspec.Struct):
     filters: dict[str, Filter] = {}
 
 
-class Hold(msgspec.Struct):
+class RegisteredInterest(msgspec.Struct):
     incarnation: Incarnation
     expressions: tuple[str, ...]
     protections: dict[str, tuple[Protection, ...]] = {}
 
-    def guarded(self) -> dict[str, tuple[Protection, ...]]:
+    def by_protection(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys each expression is held."""
-        return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
+        return {expression: self.protections.get(expression, (OPEN,)) for expression in self.expressions}
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
@@ -127,8 +127,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
     position: int
     frontier: dict[Origin, int]
-    holds: list[tuple[ProxyId, SessionId, Hold]]
-    asks: dict[SiteId, NeighbourFilters]
+    registered: list[tuple[ProxyId, SessionId, RegisteredInterest]]
+    neighbour_filters: dict[SiteId, NeighbourFilters]
     wants: dict[SiteId, dict[str, int]]
     effective: dict[str, dict[Origin, int]]
     link_epochs: dict[SiteId, int]
@@ -138,7 +138,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     damaged: int = NOTHING
     repaired: int = NOTHING
     severed_at: int = NOTHING
-    level: tuple[Origin, ...] | None = None
+    covered_since_repair: tuple[Origin, ...] | None = None
 
 
 def read_snapshot(data: bytes) -> Snapshot:
@@ -160,20 +160,20 @@ class SiteState:
         self.neighbours = tuple(sorted(neighbours))
         self.position = 0
         self.acceptance = Acceptance(site)
-        self.holds: dict[tuple[ProxyId, SessionId], Hold] = {}
-        self.held: Counter[str] = Counter()
-        self._guarded: dict[str, Counter[Protection]] = {}
+        self.registered: dict[tuple[ProxyId, SessionId], RegisteredInterest] = {}
+        self.interest_counts: Counter[str] = Counter()
+        self._protected_counts: dict[str, Counter[Protection]] = {}
         """How often an expression is held by which keys, if any of that is not open to everybody."""
-        self.asks: dict[SiteId, NeighbourFilters] = {}
+        self.neighbour_filters: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
-        self._wants_all_anew = True
+        self._must_request_all = True
         """What is asked of neighbours may not follow from the rest: they may be others than when it was kept."""
         self.damaged = NOTHING
         """The last record that could not be read, and is not repaired yet."""
         self.severed_at = NOTHING
         """The last offset at which coverage of what we pass on began anew."""
-        self._level: set[Origin] | None = None
+        self._covered_since_repair: set[Origin] | None = None
         """Origins of which coverage has begun anew since a repair; None: there was none."""
         self.version = 0
         """Grows whenever anything beside position and acceptance may have changed."""
@@ -216,7 +216,7 @@ class SiteState:
             log_epoch: the one in which the first record is, where nothing is known.
         """
         if known is not None and known.position > self.position:
-            self._take(known)
+            self._restore(known)
         if self.position < first:
             if known is None and log_epoch > 1:
                 self.acceptance = Acceptance(self.site, mark=LogMark(log_epoch=log_epoch))
@@ -231,10 +231,10 @@ class SiteState:
         match record:
             case Published():
                 self.acceptance.advance(offset, record)
-                return [Arrived(self.origin, offset, record)]
+                return [NotificationArrived(self.origin, offset, record)]
             case Forwarded():
                 moved = self.acceptance.advance(offset, record)
-                return [Arrived(record.origin, record.offset, record)] if moved else []
+                return [NotificationArrived(record.origin, record.offset, record)] if moved else []
             case Progress():
                 moved = self.acceptance.advance(offset, record)
                 return [Advanced(record.origin, record.upto)] if moved else []
@@ -243,13 +243,13 @@ class SiteState:
                 return self._effective(record)
             case InterestRegistered():
                 self.version += 1
-                return self._held(offset, record)
+                return self._interest_registered(offset, record)
             case InterestsExpired():
                 self.version += 1
-                return self._dropped(offset, record)
+                return self._interests_expired(offset, record)
             case FiltersRequested():
                 self.version += 1
-                return self._asked(offset, record)
+                return self._filters_requested(offset, record)
             case LogBegun():
                 self.version += 1
                 return self._log_begun(offset, record)
@@ -272,7 +272,7 @@ class SiteState:
         before = self.frontier[self.origin]
         self.acceptance.advance(offset, record)
         self.damaged = offset
-        return [Broken(offset, before)]
+        return [LogDamaged(offset, before)]
 
     def _repaired(self, offset: int, record: Repaired) -> list[Event]:
         """Forget what others said: those who could not read something of it, and those who could, know the same again.
@@ -287,13 +287,13 @@ class SiteState:
         if self.damaged <= record.upto:
             self.damaged = NOTHING
         interests = self.all_interests()
-        self.holds, self.held, self._guarded = {}, Counter(), {}
-        self.asks, self.effective = {}, {}
+        self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
+        self.neighbour_filters, self.effective = {}, {}
         self.wants = {neighbour: {} for neighbour in self.neighbours}
-        self._level = set()
+        self._covered_since_repair = set()
         return [
-            Renewed(),
-            *(InterestChanged(each) for each in sorted(interests)),
+            StateReset(),
+            *(InterestChanged(interest) for interest in sorted(interests)),
             *(SeveranceAnnounced(neighbour, ()) for neighbour in self.neighbours),
             Advanced(self.origin, offset),
         ]
@@ -307,12 +307,14 @@ class SiteState:
             for origin in [each for each in known if self.upstream.get(each) == record.link]:
                 del known[origin]
                 events.append(Interrupted(expression, origin))
-                for asks in self.asks.values():
+                for asks in self.neighbour_filters.values():
                     if expression in asks.filters:
                         asks.filters[expression].above.pop(origin, None)
             if not known:
                 del self.effective[expression]
-        concerned = [each for each in self.neighbours if each != record.link and each not in record.path]
+        concerned = [
+            neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
+        ]
         events += [SeveranceAnnounced(each, record.path) for each in concerned if len(record.path) < MAX_HOPS]
         return [*events, Advanced(self.origin, offset)]
 
@@ -322,25 +324,27 @@ class SiteState:
         # Whoever reads on to here has read, beyond the end, what was appended before all knew of that.
         if before in ended:
             frontier[before] = min(frontier.get(before, NOTHING), self.ended[before].end)
-        events: list[Event] = [Ended(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended]
+        events: list[Event] = [
+            OriginClosed(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended
+        ]
         events += self._announce_ended(ended)
         if self.origin != before:
-            for neighbour, asks in self.asks.items():
+            for neighbour, asks in self.neighbour_filters.items():
                 for expression, installed in asks.filters.items():
                     events += self._announce(neighbour, expression, installed, self.origin, offset)
         # What this site asked for, or took back, may have been lost with the end, and its neighbours know of it.
-        return events + self._ask_anew(offset, self.neighbours) if ended else events
+        return events + self._request_again(offset, self.neighbours) if ended else events
 
     def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
         if not self.acceptance.end_origin(record):
             return []
-        events: list[Event] = [Ended(record.origin, before, is_first)]
-        events += self._announce_ended([record.origin], but=record.link)
+        events: list[Event] = [OriginClosed(record.origin, before, is_first)]
+        events += self._announce_ended([record.origin], exclude=record.link)
         # A neighbour that lost the end of its log may have lost what we asked of it.
-        return events + self._ask_anew(offset, [record.link]) if site_of(record.origin) == record.link else events
+        return events + self._request_again(offset, [record.link]) if site_of(record.origin) == record.link else events
 
-    def _ask_anew(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
+    def _request_again(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
         """Ask these for the same by new installations: how far the earlier ones reached, nobody knows (rule 27)."""
         events: list[Event] = []
         for neighbour in neighbours:
@@ -361,12 +365,12 @@ class SiteState:
         """Return the number of an installation that begins here: never one of an earlier log epoch."""
         return offset + (self.acceptance.mark.log_epoch - 1) * INSTALLATIONS
 
-    def _announce_ended(self, origins: Iterable[Origin], but: SiteId | None = None) -> list[Event]:
+    def _announce_ended(self, origins: Iterable[Origin], exclude: SiteId | None = None) -> list[Event]:
         listed = list(origins)
         return [
             EndedAnnounced(neighbour, self._ended_record(origin))
             for neighbour in self.neighbours
-            if neighbour != but
+            if neighbour != exclude
             for origin in listed
         ]
 
@@ -392,9 +396,9 @@ class SiteState:
         if before is not None and record.above <= max(seen, before):
             return []
         events: list[Event] = []
-        if self._level is not None and record.origin not in self._level:
+        if self._covered_since_repair is not None and record.origin not in self._covered_since_repair:
             # Who knew less of the origin, for a record that could not be read, knows now how far it had come.
-            self._level.add(record.origin)
+            self._covered_since_repair.add(record.origin)
             if record.above > seen:
                 seen = self.frontier[record.origin] = record.above
                 events.append(Advanced(record.origin, seen))
@@ -402,56 +406,58 @@ class SiteState:
         events.append(Covered(record.expression, record.origin, above))
         if before is not None:
             events.append(Interrupted(record.expression, record.origin))
-        for neighbour, asks in self.asks.items():
+        for neighbour, asks in self.neighbour_filters.items():
             installed = asks.filters.get(record.expression)
             if installed and neighbour != record.link:
                 events += self._announce(neighbour, record.expression, installed, record.origin, above)
         return events
 
-    def _held(self, offset: int, record: InterestRegistered) -> list[Event]:
+    def _interest_registered(self, offset: int, record: InterestRegistered) -> list[Event]:
         key = (record.proxy, record.session)
         before = self._release(key)
         after: dict[str, tuple[Protection, ...]] = {}
         if record.expressions:
-            hold = self.holds[key] = Hold(record.incarnation, record.expressions, record.protections)
-            after = hold.guarded()
-            self._hold(after)
+            hold = self.registered[key] = RegisteredInterest(record.incarnation, record.expressions, record.protections)
+            after = hold.by_protection()
+            self._count_interests(after)
         released = frozenset(before.keys() - after.keys())
-        events: list[Event] = [Released(record.proxy, record.session, released)] if released else []
+        events: list[Event] = [InterestWithdrawn(record.proxy, record.session, released)] if released else []
         events += [InterestChanged(each) for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
         return events + self._rewant(offset, before.keys() ^ after.keys())
 
-    def _dropped(self, offset: int, record: InterestsExpired) -> list[Event]:
+    def _interests_expired(self, offset: int, record: InterestsExpired) -> list[Event]:
         gone = [
-            key for key, hold in self.holds.items() if key[0] == record.proxy and hold.incarnation == record.incarnation
+            key
+            for key, hold in self.registered.items()
+            if key[0] == record.proxy and hold.incarnation == record.incarnation
         ]
         released = set[str]().union(*(self._release(key) for key in gone))
         changed = [InterestChanged(each) for each in sorted(released)]
-        return [*changed, *self._rewant(offset, released), HoldsDropped(record.proxy, record.incarnation)]
+        return [*changed, *self._rewant(offset, released), RegistrationsExpired(record.proxy, record.incarnation)]
 
-    def _hold(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
+    def _count_interests(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
         for expression, protections in held.items():
-            if protections != (OPEN,) and expression not in self._guarded:
-                self._guarded[expression] = +Counter({OPEN: self.held[expression]})
-            self.held[expression] += 1
-            if expression in self._guarded:
-                self._guarded[expression].update(protections)
+            if protections != (OPEN,) and expression not in self._protected_counts:
+                self._protected_counts[expression] = +Counter({OPEN: self.interest_counts[expression]})
+            self.interest_counts[expression] += 1
+            if expression in self._protected_counts:
+                self._protected_counts[expression].update(protections)
 
     def _release(self, key: tuple[ProxyId, SessionId]) -> dict[str, tuple[Protection, ...]]:
         """End a hold; return what it held, and by which keys."""
-        hold = self.holds.pop(key, None)
-        released = hold.guarded() if hold else {}
+        hold = self.registered.pop(key, None)
+        released = hold.by_protection() if hold else {}
         for expression, protections in released.items():
-            self.held[expression] -= 1
-            if expression in self._guarded:
-                self._guarded[expression] -= Counter(protections)
-            if not self.held[expression]:
-                del self.held[expression]
-                self._guarded.pop(expression, None)
+            self.interest_counts[expression] -= 1
+            if expression in self._protected_counts:
+                self._protected_counts[expression] -= Counter(protections)
+            if not self.interest_counts[expression]:
+                del self.interest_counts[expression]
+                self._protected_counts.pop(expression, None)
         return released
 
-    def _asked(self, offset: int, record: FiltersRequested) -> list[Event]:
-        asks = self.asks.setdefault(record.link, NeighbourFilters())
+    def _filters_requested(self, offset: int, record: FiltersRequested) -> list[Event]:
+        asks = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
         if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
             return []
         asks.epoch, asks.serial = record.link_epoch, record.serial
@@ -509,15 +515,17 @@ class SiteState:
 
         Only expressions that are `concerned` can have changed; there may be very many others.
         """
-        if self._wants_all_anew:
-            self._wants_all_anew = False
-            asked = (each.filters for each in self.asks.values())
-            concerned = set(self.held).union(*asked, *self.wants.values())
+        if self._must_request_all:
+            self._must_request_all = False
+            asked = (neighbour_filters.filters for neighbour_filters in self.neighbour_filters.values())
+            concerned = set(self.interest_counts).union(*asked, *self.wants.values())
         concerned = sorted(concerned)
         changed: list[Event] = []
         for neighbour in self.neighbours:
-            others = [asks.filters for other, asks in self.asks.items() if other != neighbour]
-            needed = [each for each in concerned if each in self.held or any(each in filters for filters in others)]
+            others = [asks.filters for other, asks in self.neighbour_filters.items() if other != neighbour]
+            needed = [
+                each for each in concerned if each in self.interest_counts or any(each in filters for filters in others)
+            ]
             wants = self.wants[neighbour]
             gone = [each for each in set(concerned).difference(needed) if each in wants]
             new = [each for each in needed if each not in wants]
@@ -538,25 +546,25 @@ class SiteState:
 
     # ------------------------------------------------------------ questions
 
-    def interests(self, expression: str, but: SiteId | None = None) -> frozenset[Protection]:
+    def interests(self, expression: str, exclude: SiteId | None = None) -> frozenset[Protection]:
         """Return by which keys anybody wants what matches it, here or behind a neighbour other than `but`."""
-        found = set(self._guarded.get(expression) or ((OPEN,) if expression in self.held else ()))
-        for neighbour, asks in self.asks.items():
+        found = set(self._protected_counts.get(expression) or ((OPEN,) if expression in self.interest_counts else ()))
+        for neighbour, asks in self.neighbour_filters.items():
             installed = asks.filters.get(expression)
-            if installed is not None and neighbour != but:
+            if installed is not None and neighbour != exclude:
                 found.update(installed.protections)
         return frozenset(found)
 
     def all_interests(self) -> set[str]:
         """Return all expressions that anybody wants, as far as is known here."""
-        return set(self.held).union(*(asks.filters for asks in self.asks.values()))
+        return set(self.interest_counts).union(*(asks.filters for asks in self.neighbour_filters.values()))
 
     def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
         """Return what is wanted of the neighbour by keys: by which ones."""
-        guarded = set(self._guarded).union(
+        guarded = set(self._protected_counts).union(
             *(
                 (each for each, installed in asks.filters.items() if installed.protections != (OPEN,))
-                for asks in self.asks.values()
+                for asks in self.neighbour_filters.values()
             )
         )
         wanted = {each: self.interests(each, neighbour) for each in guarded if each in self.wants[neighbour]}
@@ -581,7 +589,7 @@ class SiteState:
 
         Also of what it asked for only after it opened, if the log has that already: nobody would say them later.
         """
-        asks = self.asks.get(neighbour, NeighbourFilters())
+        asks = self.neighbour_filters.get(neighbour, NeighbourFilters())
         return [
             self._announcement(expression, installed, origin, above)
             for expression, installed in asks.filters.items()
@@ -601,10 +609,10 @@ class SiteState:
 
     def log_epoch_at(self, offset: int) -> int:
         """Return in which log epoch a reader is who begins at this offset."""
-        begun = [each.following for each in self.ended.values() if each.begins < offset]
+        begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(each) for each in begun if site_of(each) == self.site), default=1)
 
-    def standing_ends(self, neighbour: SiteId) -> list[OriginEnded]:
+    def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
         """Return the origins that have ended, to be repeated for that neighbour on a resume."""
         return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
 
@@ -616,8 +624,8 @@ class SiteState:
             Snapshot(
                 position=self.position,
                 frontier=self.frontier,
-                holds=[(proxy, session, hold) for (proxy, session), hold in self.holds.items()],
-                asks=self.asks,
+                registered=[(proxy, session, hold) for (proxy, session), hold in self.registered.items()],
+                neighbour_filters=self.neighbour_filters,
                 wants=self.wants,
                 effective=self.effective,
                 link_epochs=self.acceptance.link_epochs,
@@ -627,7 +635,9 @@ class SiteState:
                 damaged=self.damaged,
                 repaired=self.repaired,
                 severed_at=self.severed_at,
-                level=None if self._level is None else tuple(sorted(self._level)),
+                covered_since_repair=None
+                if self._covered_since_repair is None
+                else tuple(sorted(self._covered_since_repair)),
             )
         )
         return sealed(kept)
@@ -636,23 +646,31 @@ class SiteState:
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
         """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
         state = cls(site, neighbours)
-        state._take(read_snapshot(data))
+        state._restore(read_snapshot(data))
         return state
 
-    def _take(self, kept: Snapshot) -> None:
-        self.position = kept.position
+    def _restore(self, snapshot: Snapshot) -> None:
+        self.position = snapshot.position
         self.acceptance = Acceptance(
-            self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended, kept.repaired
+            self.site,
+            snapshot.frontier,
+            snapshot.link_epochs,
+            snapshot.upstream,
+            snapshot.mark,
+            snapshot.ended,
+            snapshot.repaired,
         )
-        self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
-        self.held, self._guarded = Counter(), {}
-        for hold in self.holds.values():
-            self._hold(hold.guarded())
-        self.asks = kept.asks
-        self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
-        self.effective = kept.effective
-        self.damaged, self.severed_at = kept.damaged, kept.severed_at
-        self._level = None if kept.level is None else set(kept.level)
+        self.registered = {(proxy, session): hold for proxy, session, hold in snapshot.registered}
+        self.interest_counts, self._protected_counts = Counter(), {}
+        for hold in self.registered.values():
+            self._count_interests(hold.by_protection())
+        self.neighbour_filters = snapshot.neighbour_filters
+        self.wants |= {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
+        self.effective = snapshot.effective
+        self.damaged, self.severed_at = snapshot.damaged, snapshot.severed_at
+        self._covered_since_repair = (
+            None if snapshot.covered_since_repair is None else set(snapshot.covered_since_repair)
+        )
 
     def copy(self) -> SiteState:
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -501,9 +501,9 @@ class Acquisition(TableMachine):
         known = self.row.epoch if self.row else NO_EPOCH
         return Epoch(max(known, self.copy_epoch, found) + 1)
 
-    def took(self, given: object) -> None:
+    def remember(self, input: object) -> None:
         """Remember what later effects need of an input that was taken."""
-        match given:
+        match input:
             case (
                 RowAbsent(row=row)
                 | OwnedElsewhere(row=row)
@@ -520,12 +520,12 @@ class Acquisition(TableMachine):
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 
-    def effect(self, kind: type, given: object) -> object:
+    def effect(self, kind: type, input: object) -> object:
         """Return the effect of that kind, filled in by what is known."""
         if kind is GiveUp:
-            return GiveUp(self._why_not(given))
+            return GiveUp(self._why_not(input))
         if kind is Fetch:
-            return Fetch(given.owner if isinstance(given, OwnerHinted) else self._known())
+            return Fetch(input.owner if isinstance(input, OwnerHinted) else self._known())
         if kind is RecordFirst:
             return RecordFirst(self.epoch)
         if kind is Create:
@@ -534,7 +534,7 @@ class Acquisition(TableMachine):
             return ClaimNext(self.row)
         if kind is FindCheckpoint or kind is CommitCopy:
             return kind(self._known())
-        match given:
+        match input:
             case Found(checkpoint=checkpoint):
                 return TakeOver(self._known(), checkpoint)
             case NobodyHasIt(why=why):
@@ -543,10 +543,10 @@ class Acquisition(TableMachine):
                 return ReleaseCopy(row)
             case Won() if kind is ServeRebuilt and self.checkpoint is not None:
                 return ServeRebuilt(self.checkpoint)
-        return super().effect(kind, given)
+        return super().effect(kind, input)
 
-    def _why_not(self, given: object) -> str | Refused | None:
-        match given:
+    def _why_not(self, input: object) -> str | Refused | None:
+        match input:
             case Unavailable(reason=reason):
                 return reason
             case NotHandedOver(lost=lost) if lost:

@@ -82,12 +82,12 @@ class Gate(Generic[Item]):
         if self.seen is None or through > self.seen:
             self.seen = through
 
-    def open(self, take: Callable[[int, Item], None]) -> None:
+    def open(self, apply: Callable[[int, Item], None]) -> None:
         """Give what waited above C, in order."""
         above = NOTHING if self.seen is None else self.seen
         for offset, item in self._buffer:
             if offset > above:
-                take(offset, item)
+                apply(offset, item)
         self._buffer.clear()
         self._bytes = 0
 

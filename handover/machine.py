@@ -110,15 +110,15 @@ class TableMachine:
         """Whether the machine has ended, and takes no input any more."""
         return self.state is self.ended
 
-    def step(self, given: object, now_ms: int) -> list[object]:
+    def step(self, input: object, now_ms: int) -> list[object]:
         """Take one input; return the effects in order.
 
         Raises:
             UnexpectedInput: the table has no row for it; nothing was changed.
         """
-        kinds = self.transition(given)
-        self.took(given)
-        return [self.effect(kind, given) for kind in kinds]
+        kinds = self.transition(input)
+        self.remember(input)
+        return [self.effect(kind, input) for kind in kinds]
 
     def tick(self, now_ms: int) -> list[object]:
         """Do what is due. Call at :meth:`next_deadline`."""
@@ -128,24 +128,24 @@ class TableMachine:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return NEVER
 
-    def took(self, given: object) -> None:
+    def remember(self, input: object) -> None:
         """Remember what later effects need of an input that was taken."""
 
-    def effect(self, kind: type, given: object) -> object:
+    def effect(self, kind: type, input: object) -> object:
         """Return the effect of this kind that answers the input."""
         made: object = kind()
         return made
 
-    def transition(self, given: object) -> tuple[type, ...]:
+    def transition(self, input: object) -> tuple[type, ...]:
         """Change the state as the table says, and return the kinds of effects.
 
         Raises:
             UnexpectedInput: the table has no row for it; nothing was changed.
         """
-        cell = self.table.get((self.state, type(given)))
+        cell = self.table.get((self.state, type(input)))
         if cell is None:
             raise UnexpectedInput(
-                f"{type(self).__name__} in state {self.state.name} has no row for {type(given).__name__}"
+                f"{type(self).__name__} in state {self.state.name} has no row for {type(input).__name__}"
             )
         effects, self.state = cell
         return effects
@@ -164,21 +164,21 @@ class Machine(TableMachine):
         self._deadline_at = 0
         self.rearm(now_ms)
 
-    def patience_ms(self) -> int:
+    def timeout_ms(self) -> int:
         """Return how long the present state may last."""
         return self.timing.prepare_ms
 
     def rearm(self, now_ms: int) -> None:
         """Begin the patience of the present state anew."""
         self._retry_at = now_ms + self.timing.retry_ms
-        self._deadline_at = now_ms + self.patience_ms()
+        self._deadline_at = now_ms + self.timeout_ms()
 
-    def step(self, given: object, now_ms: int) -> list[object]:
+    def step(self, input: object, now_ms: int) -> list[object]:
         """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
         before = self.state
-        effects = super().step(given, now_ms)
+        effects = super().step(input, now_ms)
         # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
-        if self.state is not before or (effects and isinstance(given, self.progress)):
+        if self.state is not before or (effects and isinstance(input, self.progress)):
             self.rearm(now_ms)
         return effects
 
@@ -187,7 +187,7 @@ class Machine(TableMachine):
         if self.over:
             return []
         if now_ms >= self._deadline_at:
-            self._deadline_at = now_ms + self.patience_ms()
+            self._deadline_at = now_ms + self.timeout_ms()
             return self.step(Deadline(), now_ms)
         if now_ms >= self._retry_at:
             self._retry_at = now_ms + self.timing.retry_ms
@@ -211,7 +211,7 @@ def owner_input(current: Ownership | None, expected: Ownership, wanted: Ownershi
 def render(table: Table) -> str:
     """Return the table as Markdown, for the room's README."""
     lines = ["| state | input | effects, in order | next state |", "|---|---|---|---|"]
-    for (state, given), (effects, after) in table.items():
+    for (state, input), (effects, after) in table.items():
         names = ", ".join(effect.__name__ for effect in effects) or "-"
-        lines.append(f"| {state.name} | {given.__name__} | {names} | {after.name} |")
+        lines.append(f"| {state.name} | {input.__name__} | {names} | {after.name} |")
     return "\n".join(lines)

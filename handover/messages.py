@@ -137,11 +137,11 @@ class StayReason(Enum):
     """Why a session stays for now, although a receiver of it has attached elsewhere."""
 
     OTHERS_ATTACHED = "others attached"
-    """At its home; it goes where most of its deliveries go."""
+    """At its owner; it goes where most of its deliveries go."""
     LONG_COPY = "long copy"
-    """The receiver would wait for it; the session follows, served at its home until all but the rest is copied."""
+    """The receiver would wait for it; the session follows, served at its owner until all but the rest is copied."""
     ACCESS = "access"
-    """Its home must look first whether the receiver may have it."""
+    """Its owner must look first whether the receiver may have it."""
 
 
 class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
@@ -201,15 +201,15 @@ class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
     relay: str
     number: int
     frame: bytes
-    taken: int
+    received: int
 
 
 class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
     """Either way: the relay is over."""
 
     relay: str
-    home: bool
-    """Said by the home."""
+    by_owner: bool
+    """Said by the owner."""
 
 
 RelayMessage = RelayUp | RelayDown | RelayEnd

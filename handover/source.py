@@ -173,25 +173,25 @@ class SourceTransfer(Machine):
         self.transfer = transfer
         self.coverage: dict[Origin, int | None] = {}
 
-    def took(self, given: object) -> None:
+    def remember(self, input: object) -> None:
         """Keep what an accepted input brings: where the target's coverage begins."""
-        if isinstance(given, Ready) and self.state is SourceState.WAITING and not self.coverage:
-            self.coverage = given.coverage
+        if isinstance(input, Ready) and self.state is SourceState.WAITING and not self.coverage:
+            self.coverage = input.coverage
 
-    def patience_ms(self) -> int:
+    def timeout_ms(self) -> int:
         """How long the present state may last."""
         if self.state is SourceState.COPYING:
             return self.timing.prepare_ms
         return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms
 
-    def effect(self, kind: type, given: object) -> object:
+    def effect(self, kind: type, input: object) -> object:
         """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         if kind is Thaw:
             return Thaw(self.wanted.epoch)
-        if kind is CountStored and isinstance(given, ChunkStored):
-            return CountStored(given.number)
+        if kind is CountStored and isinstance(input, ChunkStored):
+            return CountStored(input.number)
         if kind is SendChunks:
-            return SendChunks(again=isinstance(given, Retry))
-        return super().effect(kind, given)
+            return SendChunks(again=isinstance(input, Retry))
+        return super().effect(kind, input)

@@ -217,15 +217,15 @@ class TargetTransfer(Machine):
         """Return the first effects: ask the owner to prepare."""
         return [SendPrepare()]
 
-    def effect(self, kind: type, given: object) -> object:
+    def effect(self, kind: type, input: object) -> object:
         """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)
-        match given:
+        match input:
             case Prepared() if kind is Install:
-                return Install(given)
+                return Install(input)
             case Chunk() if kind is TakeChunk:
-                return TakeChunk(given)
+                return TakeChunk(input)
             case Frozen() if kind is Merge:
-                return Merge(given)
-        return super().effect(kind, given)
+                return Merge(input)
+        return super().effect(kind, input)

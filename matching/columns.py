@@ -47,7 +47,7 @@ class _Numbering:
             self._free.append(self.numbers.pop(name))
 
 
-class _Place:
+class _Slot:
     """One condition of each row."""
 
     def __init__(self) -> None:
@@ -70,17 +70,17 @@ class Columns:
         self._names = _Numbering()
         self._texts = _Numbering()
         self._values: NDArray[numpy.float64] = numpy.full(1, 0.0)
-        self._places = [_Place() for _ in range(WIDTH)]
+        self._slots = [_Slot() for _ in range(WIDTH)]
         self._marks: NDArray[numpy.bool_] = numpy.zeros(_FIRST_ROWS, dtype=numpy.bool_)
 
     def put(self, row: int, conditions: Sequence[Condition], *, marked: bool) -> None:
         """Set the conditions of a row, at most :data:`WIDTH`, and its mark."""
         if row >= len(self._marks):
             self._marks = numpy.concatenate([self._marks, numpy.zeros(len(self._marks), dtype=numpy.bool_)])
-            for place in self._places:
+            for place in self._slots:
                 place.grow()
         self._marks[row] = marked
-        for place, condition in zip(self._places, conditions, strict=False):
+        for place, condition in zip(self._slots, conditions, strict=False):
             slot = 1 + 2 * self._names.take(condition.name)
             if slot + 2 > len(self._values):
                 self._values = numpy.concatenate([self._values, numpy.full(len(self._values) + 2, math.nan)])
@@ -92,7 +92,7 @@ class Columns:
 
     def drop(self, row: int, conditions: Sequence[Condition]) -> None:
         """Take back what was put."""
-        for place, condition in zip(self._places, conditions, strict=False):
+        for place, condition in zip(self._slots, conditions, strict=False):
             self._names.drop(condition.name)
             if isinstance(condition, Text):
                 self._texts.drop(condition.value)
@@ -111,7 +111,7 @@ class Columns:
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         slots = numpy.array(read[0], dtype=numpy.int64)
         self._values[slots] = read[1]
-        for place in self._places:
+        for place in self._slots:
             value = self._values[place.slots[rows]]
             rows = rows[(value >= place.low[rows]) & (value <= place.high[rows])]
         self._values[slots] = math.nan
@@ -153,9 +153,9 @@ class Weights:
         """Of each entry, at its first row."""
         self._total_each = self._total_once = 0.0
 
-    def most(self, times: float) -> float:
+    def max(self, factor: float) -> float:
         """Return the weight of all rows, with what is done once for an entry counted so many times."""
-        return self._total_each + times * self._total_once
+        return self._total_each + factor * self._total_once
 
     def set(self, rows: Sequence[int], each: float, once: float) -> None:
         """Set the weights of one entry, which has these rows. Rows have none that were never set.
@@ -174,17 +174,17 @@ class Weights:
         self._total_once += once - float(self._once[first])
         self._first[places], self._each[places], self._once[first] = first, each / len(places), once
 
-    def of(self, postings: Sequence[Posting], times: float, *, repeating: bool) -> float:
+    def of(self, postings: Sequence[Posting], factor: float, *, repeating: bool) -> float:
         """Return the weight of the rows of these postings.
 
         Args:
             times: how often what is done once for an entry counts.
             repeating: several rows of one entry may be among them.
         """
-        if not postings or not self.most(1):
+        if not postings or not self.max(1):
             return 0.0
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         rows = rows[rows < len(self._first)]
         first = self._first[rows]
         once = self._once[numpy.unique(first) if repeating else first].sum()
-        return float(self._each[rows].sum() + times * once)
+        return float(self._each[rows].sum() + factor * once)

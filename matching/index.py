@@ -120,9 +120,9 @@ class Index(Generic[T]):
         """
         self._weights.set(self._entries[expression].rows, test_ns, item_ns)
 
-    def most_ns(self, times: float = 1.0) -> float:
+    def max_ns(self, times: float = 1.0) -> float:
         """Return what :meth:`foreseen_ns` can be at most."""
-        return self._weights.most(times)
+        return self._weights.max(times)
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
@@ -174,15 +174,15 @@ class Index(Generic[T]):
 
     # ------------------------------------------------------------ matching
 
-    def foreseen_ns(self, attributes: Mapping[str, Value], times: float = 1.0) -> float:
+    def foreseen_ns(self, attributes: Mapping[str, Value], factor: float = 1.0) -> float:
         """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them.
 
         Args:
             times: how often what is to be done with an item counts: of a large notification it is more.
         """
         if len(self._entries) <= self._few:
-            return self.most_ns(times)
-        return self._weights.of(self._found(attributes), times, repeating=self._repeating > 0)
+            return self.max_ns(factor)
+        return self._weights.of(self._found(attributes), factor, repeating=self._repeating > 0)
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
         """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.

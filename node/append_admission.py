@@ -16,7 +16,7 @@ from typing import Any
 
 from proxy.core.effects import Append
 from waypost.errors import LogUnavailable
-from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, MESSAGE_BYTES, WAITING_BYTES
+from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, MESSAGE_BYTES, WAITING_BYTES
 from waypost.records import Published, Record
 
 Records = Sequence[Record]
@@ -83,7 +83,7 @@ class FairOrder:
         self._next.clear()
 
 
-class Ahead:
+class AppendAdmission:
     """Notifications that are on their way to the log, or lie in it beyond what was folded.
 
     Args:
@@ -106,7 +106,7 @@ class Ahead:
     @property
     def is_large(self) -> bool:
         """Tell whether so many bytes are ahead, or wait, that nobody is to publish more."""
-        return self._bytes > AHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
+        return self._bytes > ADMITTED_BYTES or self._waiting_bytes > WAITING_BYTES
 
     @property
     def waiting(self) -> int:
@@ -176,22 +176,22 @@ class Ahead:
             costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
         """
         known_ns = sum(costs)
-        while known_ns <= self._most_ns() and begin + len(costs) < len(records):
+        while known_ns <= self._max_ns() and begin + len(costs) < len(records):
             if costs:
                 await asyncio.sleep(0)
             estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
             costs.extend(estimated)
             known_ns += sum(estimated)
         # Looked at again: all others may have come meanwhile.
-        most_ns, part_ns, end = self._most_ns(), 0, begin
+        most_ns, part_ns, end = self._max_ns(), 0, begin
         while costs and (end == begin or part_ns + costs[0] <= most_ns):
             part_ns += costs.popleft()
             end += 1
         return records[begin:end], part_ns
 
-    def _most_ns(self) -> float:
+    def _max_ns(self) -> float:
         """Return what several that go together may take: little, where they wait or others do."""
-        return max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
+        return max(ADMISSION_BATCH_S * 1e9, 0 if self._waiting else ADMITTED_S * 1e9 - self._ns)
 
     async def _room_for(self, tag: float, part_ns: int) -> None:
         if not self._waiting and not self._is_late():
@@ -217,7 +217,7 @@ class Ahead:
                 turn.set_result(None)
 
     def _is_late(self) -> bool:
-        return self._ns > AHEAD_S * 1e9
+        return self._ns > ADMITTED_S * 1e9
 
     def _answered(self, answer: Any, size: int, ns: int) -> None:
         if isinstance(answer, list) and answer and answer[-1] >= self._position:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypedDict
 import structlog
 
 from federation.credentials import Credentials
-from federation.journal_parts import Rotation
-from federation.ports import Changelog, Journal, Registry, Renewing, SiteLog
+from federation.journal_segments import Rotation
+from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
 from federation.replication import Replication
 from node.config import NodeConfig
 from node.dependency_health import Dependency
@@ -46,7 +46,7 @@ class Backends:
     changelog: Changelog
     journal: Journal
     store: SessionStore
-    renewing: Callable[[], Renewing] | None = None
+    renewing: Callable[[], LeaseRenewer] | None = None
     """Opens another connection to the registry, for who renews leases from a thread; None: there can be none."""
 
     async def close(self) -> None:
@@ -90,14 +90,14 @@ def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 
-async def open_parts(config: NodeConfig, life: Incarnation) -> Backends:
+async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backends:
     """Return the parts, started.
 
     Raises:
         Unreachable: one of them is not there; `field` names it. Everything else is closed again.
         BadConfiguration: a file of `credentials_of` is no good.
     """
-    site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, life)
+    site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
     store = SqliteSessionStore(own_folder(config) / "store.db")
     parts = Backends(
         log=site_log,
@@ -124,10 +124,10 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Backends:
     return parts
 
 
-async def _start(name: Dependency, part: SiteLog | Changelog | Journal | Registry) -> None:
+async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry) -> None:
     try:
         async with asyncio.timeout(START_S):
-            await part.start()
+            await backend.start()
     except Unreachable as error:
         error.field = name
         raise
@@ -155,7 +155,7 @@ def open_registry(config: NodeConfig) -> EmbeddedRegistry | EtcdRegistry:
     return EmbeddedRegistry(registry_file(config), durable=config.durable)
 
 
-def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
+def _embedded(config: NodeConfig, incarnation: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
     from federation.embedded.changelog import EmbeddedChangelog
     from federation.embedded.journal import EmbeddedJournal
     from federation.embedded.site_log import EmbeddedSiteLog
@@ -164,11 +164,13 @@ def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog
     return (
         EmbeddedSiteLog(folder / "log.db", durable=config.durable),
         EmbeddedChangelog(folder / "changelog.db", durable=config.durable),
-        EmbeddedJournal(folder / "journal", f"{config.name}-{life}", rotation=Rotation.parse(config.journal_rotate)),
+        EmbeddedJournal(
+            folder / "journal", f"{config.name}-{incarnation}", rotation=Rotation.parse(config.journal_rotate)
+        ),
     )
 
 
-def _kafka(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
+def _kafka(config: NodeConfig, incarnation: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
     from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 
     common = _KafkaSettings(
@@ -176,7 +178,7 @@ def _kafka(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, J
         credentials=credentials_of(config),
         warn=log.warning,
     )
-    writer, rotation = f"{config.name}-{life}", Rotation.parse(config.journal_rotate)
+    writer, rotation = f"{config.name}-{incarnation}", Rotation.parse(config.journal_rotate)
     return (
         KafkaSiteLog(config.kafka, topic(config, "log"), **common),
         KafkaChangelog(config.kafka, topic(config, "changelog"), **common),

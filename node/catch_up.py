@@ -39,7 +39,7 @@ class History:
                 answering.truncated(error.first)
             else:
                 # One at a time: the expressions may take long, and others have their turn in between.
-                await in_turns(map(answering.take, [[each] for each in batch] or [[]]))
+                await in_turns(map(answering.add, [[each] for each in batch] or [[]]))
         if answering.mark is not None:
             try:
                 answering.compare(await self._log.read(answering.mark, 1))

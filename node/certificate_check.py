@@ -38,7 +38,7 @@ class CertificateCheck:
         self._url = url
         self._troubles = troubles
         self._looked_ms: int | None = None
-        self.ends_ms: int | None = None
+        self.expires_ms: int | None = None
         """When it ends, in Unix time; None: not known yet."""
 
     def renew(self) -> None:
@@ -47,11 +47,11 @@ class CertificateCheck:
             if self._files.renew():
                 log.info("the files of TLS were read again; connections from now on see them")
                 self._looked_ms = None
-            self._troubles.there(FILES)
+            self._troubles.available(FILES)
         except BadConfiguration as error:
-            self._troubles.missing(FILES, error)
+            self._troubles.unavailable(FILES, error)
 
-    async def look(self, now_ms: int, unix_ms: int) -> None:
+    async def check(self, now_ms: int, unix_ms: int) -> None:
         """Speak TLS with our own port as another proxy does, if it is time, and see when the certificate ends."""
         again_ms = AGAIN_IN_TROUBLE_MS if CERTIFICATE in self._troubles.now else AGAIN_MS
         if self._looked_ms is not None and now_ms < self._looked_ms + again_ms:
@@ -61,15 +61,17 @@ class CertificateCheck:
         try:
             async with asyncio.timeout(REACH_S):
                 _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=self._tls.peers)
-            self.ends_ms = certified(writer.get_extra_info("peercert")).until_ms
+            self.expires_ms = certified(writer.get_extra_info("peercert")).until_ms
             writer.close()
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
-            self._troubles.missing(CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}"))
+            self._troubles.unavailable(
+                CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}")
+            )
             return
-        days = (self.ends_ms - unix_ms) // DAY_MS
+        days = (self.expires_ms - unix_ms) // DAY_MS
         if days < SOON_DAYS:
             hint = "write another one to the files of --tls-cert and --tls-key; it is read at once"
-            self._troubles.missing(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {hint}"))
+            self._troubles.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {hint}"))
         else:
-            self._troubles.there(CERTIFICATE)
+            self._troubles.available(CERTIFICATE)

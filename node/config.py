@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from waypost.errors import BadConfiguration, Refused
 from waypost.limits import (
-    JOURNAL_PART,
+    JOURNAL_SEGMENT,
     LEAST_MEMORY,
     MATCH_MS_PROXY,
     MAX_ID_LENGTH,
@@ -71,24 +71,24 @@ def _folder(name: str) -> str:
     return name
 
 
-def _listed(given: str | Sequence[str]) -> tuple[str, ...]:
+def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return what is said with commas between, or as a list, without blanks around.
 
     Raises ValueError: nothing stands between two commas, or where a list begins or ends; or it is no list of names.
     """
-    if not all(isinstance(each, str) for each in given):
+    if not all(isinstance(each, str) for each in value):
         raise ValueError("a list of names, please")
-    listed = tuple(each.strip() for each in (given.split(",") if isinstance(given, str) else given))
+    listed = tuple(each.strip() for each in (value.split(",") if isinstance(value, str) else value))
     if not any(listed):
         return ()
     if not all(listed):
-        raise ValueError(f"a comma too many in {given!r}")
+        raise ValueError(f"a comma too many in {value!r}")
     return listed
 
 
-def _sites(given: str | Sequence[str]) -> tuple[str, ...]:
+def _sites(value: str | Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError: one is no name of a site."""
-    return tuple(map(_plain, _listed(given)))
+    return tuple(map(_plain, _listed(value)))
 
 
 def _rotation(text: str) -> str:
@@ -208,11 +208,11 @@ class NodeConfig:
     tls_cert: str = _setting("", "PEM file of this proxy's certificate; with it, its port speaks TLS and nothing else.")
     tls_key: str = _setting("", "PEM file of the certificate's key.")
     tls_ca: str = _setting("", "PEM file of the authorities that certify the proxies of this federation.")
-    parts_ca: str = _setting(
+    backend_ca: str = _setting(
         "", "PEM file of the authorities that certify Kafka and etcd; with it both are spoken to over TLS."
     )
-    parts_cert: str = _setting("", "PEM file of the certificate that this proxy shows them, where they ask for one.")
-    parts_key: str = _setting("", "PEM file of that certificate's key.")
+    backend_cert: str = _setting("", "PEM file of the certificate that this proxy shows them, where they ask for one.")
+    backend_key: str = _setting("", "PEM file of that certificate's key.")
     publishers: tuple[str, ...] = _setting(
         (), "Principals that may publish here, by token or certificate; without it everybody may.", _names
     )
@@ -230,7 +230,7 @@ class NodeConfig:
     )
     max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0, le=MAX_STORED_BYTES)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
-    max_connections_each: int = _setting(0, "Of them, so many from one address; 0: no bound.", ge=0)
+    max_connections_per_address: int = _setting(0, "Of them, so many from one address; 0: no bound.", ge=0)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     match_ms: int = _setting(
         MATCH_MS_PROXY,
@@ -257,7 +257,7 @@ class NodeConfig:
         0, "Replicas that must have what is appended; 0: one less than there are, at least 1.", ge=0, le=32_767
     )
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
-    mixed_parts: bool = _setting(
+    mixed_backends: bool = _setting(
         False, "Kafka with the embedded registry, or etcd with an embedded log, is meant, and no oversight."
     )
     etcd_compact_s: int = _setting(
@@ -272,7 +272,7 @@ class NodeConfig:
     )
     sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1, le=86_400)
     journal_rotate: str = _setting(
-        JOURNAL_PART,
+        JOURNAL_SEGMENT,
         "When the next part of the journal begins: a size like 256MiB, an age like 7d, or off. Nothing is removed.",
         _rotation,
     )
@@ -319,7 +319,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
-    _check_parts_tls(config)
+    _check_backend_tls(config)
     _check_exposure(config)
     _check_replication(config)
     return config
@@ -332,7 +332,7 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     """
     config = load_config(flags, file)
     _check_variables()
-    _check_mixed_parts(config)
+    _check_mixed_backends(config)
     if (config.tls_key or config.tls_ca) and not config.tls_cert:
         raise BadConfiguration("it is missing; with a key or authorities alone nothing is encrypted", field="tls_cert")
     if config.tls_cert and not config.tls_key:
@@ -363,15 +363,15 @@ def _check_variables() -> None:
                 raise BadConfiguration(f"there is no variable {variable}; do you mean {near[0]}?", field=variable)
 
 
-def _check_mixed_parts(config: NodeConfig) -> None:
-    if config.mixed_parts or bool(config.kafka) == bool(config.etcd):
+def _check_mixed_backends(config: NodeConfig) -> None:
+    if config.mixed_backends or bool(config.kafka) == bool(config.etcd):
         return
     if config.kafka:
         there, missing, embedded = "kafka", "etcd", "a registry in its own folder: it would find no other proxy"
     else:
         there, missing, embedded = "etcd", "kafka", "a log in its own folder: another machine's proxy has another log"
     raise BadConfiguration(
-        f"without it the proxy would have --{there}, and {embedded}; if that is meant: --mixed-parts", field=missing
+        f"without it the proxy would have --{there}, and {embedded}; if that is meant: --mixed-backends", field=missing
     )
 
 
@@ -412,16 +412,20 @@ def _check_replication(config: NodeConfig) -> None:
         )
 
 
-def _check_parts_tls(config: NodeConfig) -> None:
+def _check_backend_tls(config: NodeConfig) -> None:
     """Raises BadConfiguration: what is said of TLS towards Kafka and etcd lacks something."""
-    if config.parts_cert and not config.parts_key:
-        raise BadConfiguration(f"{config.parts_cert} is of no use without its key; name the file", field="parts_key")
-    if config.parts_key and not config.parts_cert:
-        raise BadConfiguration(f"{config.parts_key} is the key of no certificate; name its file", field="parts_cert")
-    if config.parts_cert and not config.parts_ca:
+    if config.backend_cert and not config.backend_key:
         raise BadConfiguration(
-            f"{config.parts_cert} is shown over TLS only; name the file of who certifies Kafka and etcd",
-            field="parts_ca",
+            f"{config.backend_cert} is of no use without its key; name the file", field="backend_key"
+        )
+    if config.backend_key and not config.backend_cert:
+        raise BadConfiguration(
+            f"{config.backend_key} is the key of no certificate; name its file", field="backend_cert"
+        )
+    if config.backend_cert and not config.backend_ca:
+        raise BadConfiguration(
+            f"{config.backend_cert} is shown over TLS only; name the file of who certifies Kafka and etcd",
+            field="backend_ca",
         )
 
 

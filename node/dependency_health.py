@@ -77,42 +77,44 @@ class DependencyHealth:
         """Say nothing more: the parts are about to be closed."""
         self._is_closed = True
 
-    def missing(self, part: str, error: BaseException) -> None:
+    def unavailable(self, dependency: str, error: BaseException) -> None:
         if self._is_closed:
             return
         text, now_ms = str(error) or "no answer", self._clock.now_ms()
-        if part in self._unsteady:
-            self._unsteady[part] = False
-        elif part not in self.now:
-            self._begin(part, text, getattr(error, "hint", None), now_ms)
-        self.now[part] = text
-        self._noticed_ms[part] = now_ms
+        if dependency in self._unsteady:
+            self._unsteady[dependency] = False
+        elif dependency not in self.now:
+            self._begin(dependency, text, getattr(error, "hint", None), now_ms)
+        self.now[dependency] = text
+        self._noticed_ms[dependency] = now_ms
 
-    def _begin(self, part: str, text: str, hint: str | None, now_ms: int) -> None:
-        back_ms = self._came_back_ms.pop(part, None)
+    def _begin(self, dependency: str, text: str, hint: str | None, now_ms: int) -> None:
+        back_ms = self._came_back_ms.pop(dependency, None)
         if back_ms is not None and now_ms < back_ms + STEADY_MS:
-            self._unsteady[part] = False
+            self._unsteady[dependency] = False
             write, event = log.warning, "part comes and goes; it counts as missing until it stays"
         else:
-            self.outages[part] += 1
+            self.outages[dependency] += 1
             write, event = log.warning, "part is not there; trying again"
-        self._few.say(write, event, part, part=str(part), error=text, **({"hint": hint} if hint else {}))
+        self._few.write(
+            write, event, dependency, dependency=str(dependency), error=text, **({"hint": hint} if hint else {})
+        )
 
-    def there(self, part: str) -> None:
-        if part in self._unsteady:
-            self._unsteady[part] = True
-            if self._clock.now_ms() < self._noticed_ms[part] + STEADY_MS:
+    def available(self, dependency: str) -> None:
+        if dependency in self._unsteady:
+            self._unsteady[dependency] = True
+            if self._clock.now_ms() < self._noticed_ms[dependency] + STEADY_MS:
                 return
-            del self._unsteady[part]
-        if self.now.pop(part, None) is not None:
-            self._came_back_ms[part] = self._clock.now_ms()
-            self._few.say(log.info, "part is there again", part, part=str(part))
+            del self._unsteady[dependency]
+        if self.now.pop(dependency, None) is not None:
+            self._came_back_ms[dependency] = self._clock.now_ms()
+            self._few.write(log.info, "part is there again", dependency, dependency=str(dependency))
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Do what is due; to be called every second or so."""
-        self._few.tell_of_more()
+        self._few.report_suppressed()
         for part in [part for part, is_there in self._unsteady.items() if is_there]:
-            self.there(part)
+            self.available(part)
         self._forget_old()
 
     def _forget_old(self) -> None:
@@ -121,10 +123,10 @@ class DependencyHealth:
             if self._clock.now_ms() >= self._noticed_ms[part] + OLD_MS:
                 del self.now[part]
                 self._unsteady.pop(part, None)
-                log.info("part was not asked for a while", part=part)
+                log.info("part was not asked for a while", dependency=part)
 
-    async def patiently(
-        self, part: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
+    async def retry(
+        self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
     ) -> Any:
         """Do what needs a part that may not be there yet: say so, and try again with back-off.
 
@@ -139,19 +141,19 @@ class DependencyHealth:
                 async with asyncio.timeout(within_s):
                     result = await action()
                 for each in missing:
-                    self.there(each)
+                    self.available(each)
                 return result
             except (Refused, LogReplaced, StoreDamaged):
                 raise
             except (WaypostError, TimeoutError) as error:
-                name = getattr(error, "field", None) or part
+                name = getattr(error, "field", None) or dependency
                 missing.add(name)
-                self.missing(name, error)
+                self.unavailable(name, error)
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._rng) / 1000)
 
 
-def part_of(error: Unreachable) -> str:
+def dependency_of(error: Unreachable) -> str:
     """Return which part did not answer."""
     match error:
         case RegistryUnavailable():

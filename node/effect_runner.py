@@ -11,9 +11,9 @@ import structlog
 from node.backends import Backends, changelog_locator, open_changelog
 from node.catch_up import History, Requests
 from node.config import NodeConfig
-from node.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, part_of
+from node.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
 from node.operator_log import RateLimitedLog
-from node.password_hashing import Passwords
+from node.password_hasher import Passwords
 from node.remote_changelogs import RemoteChangelogs
 from node.tls import credentials_of
 from proxy.core import effects
@@ -41,7 +41,7 @@ class EffectRunner:
     """Calls the parts for the engine. `history` is there after :meth:`begin`."""
 
     history: History
-    _parts: Backends
+    _backends: Backends
     _context: Context
 
     def __init__(self, config: NodeConfig, requests: Requests, troubles: DependencyHealth, clock: Clock) -> None:
@@ -60,10 +60,10 @@ class EffectRunner:
         self._waiting: dict[int, str] = {}
         """The effects under way, by number, oldest first."""
 
-    def begin(self, parts: Backends, context: Context) -> None:
+    def begin(self, backends: Backends, context: Context) -> None:
         self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
-        self._parts, self._context = parts, context
-        self.history = History(context.state, parts.log)
+        self._backends, self._context = backends, context
+        self.history = History(context.state, backends.log)
 
     async def until_damaged(self) -> None:
         """Wait until something of the store is not what was written. Raises StoreDamaged."""
@@ -80,7 +80,7 @@ class EffectRunner:
 
     async def answer(self, effect: effects.Effect) -> Any:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
-        asked = self._asked(effect)
+        asked = self._request(effect)
         self._under_way += 1
         number = self._under_way
         self._waiting[number] = type(effect).__name__
@@ -88,21 +88,21 @@ class EffectRunner:
             with cancellation.translated(lambda _: self._failed(effect, "the call was cancelled by a library")):
                 answer = await self._call(effect)
         except CheckpointOutdated as error:
-            self._troubles.there(asked)
+            self._troubles.available(asked)
             return error
         except Unreachable as error:
-            self._troubles.missing(asked or part_of(error), error)
+            self._troubles.unavailable(asked or dependency_of(error), error)
             return error
         except StoreFailed as error:
             if asked:
-                self._troubles.missing(asked, error)
+                self._troubles.unavailable(asked, error)
             if isinstance(error, StoreDamaged) and not self._damaged.done():
                 self._damaged.set_result(error)
             return error
         except WaypostError as error:
             return error
         except Exception as fault:
-            self._few.say(
+            self._few.write(
                 log.error,
                 "a part failed in a way that it must not",
                 type(fault),
@@ -113,7 +113,7 @@ class EffectRunner:
         finally:
             del self._waiting[number]
         if asked:
-            self._troubles.there(asked)
+            self._troubles.available(asked)
         return answer
 
     def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
@@ -135,7 +135,7 @@ class EffectRunner:
                 return StoreFailed(why)
         return Internal(why)
 
-    def _asked(self, effect: effects.Effect) -> str:
+    def _request(self, effect: effects.Effect) -> str:
         """Return what is asked, where an error does not say it."""
         match effect:
             case effects.Append():
@@ -149,7 +149,7 @@ class EffectRunner:
         return ""
 
     async def _call(self, effect: effects.Effect) -> Any:
-        parts = self._parts
+        parts = self._backends
         match effect:
             case effects.Append():
                 return await parts.log.append(effect.records)
@@ -188,7 +188,7 @@ class EffectRunner:
     async def _store(self, effect: effects.Save) -> None:
         began = self._clock.now_ms()
         try:
-            await self._parts.store.apply(effect.batch)
+            await self._backends.store.apply(effect.batch)
         except StoreFailed:
             self.store_failures += 1
             raise
@@ -206,10 +206,10 @@ class EffectRunner:
 
         What the registry has noted is read first: whatever it names was durable before.
         """
-        noted = await self._parts.registry.noted_checkpoint(session)
+        noted = await self._backends.registry.noted_checkpoint(session)
         damaged, own = "", None
         try:
-            own = await self._parts.changelog.latest(session)
+            own = await self._backends.changelog.latest(session)
         except BadRecord as error:
             damaged = error.message
         others = {
@@ -220,9 +220,9 @@ class EffectRunner:
             if isinstance(missing := found.missing.get(site), BadRecord):
                 damaged = missing.message
             elif missing is not None:
-                self._troubles.missing(CHANGELOG_OF + site, missing)
+                self._troubles.unavailable(CHANGELOG_OF + site, missing)
             else:
-                self._troubles.there(CHANGELOG_OF + site)
+                self._troubles.available(CHANGELOG_OF + site)
         best = max((each for each in [own, *found.checkpoints] if each), key=lambda each: each.rank, default=None)
         complete = all(isinstance(each, BadRecord) for each in found.missing.values())
         return effects.FoundCheckpoint(best, complete, damaged, noted)

@@ -14,7 +14,7 @@ from waypost.limits import LINE_SHARE, TURN_CREDIT_S, TURN_CREDIT_SHARE
 Member = TypeVar("Member", bound=Hashable)
 
 
-class Line:
+class FairQueue:
     """Those who cost the loop much."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Line:
 class Turns:
     """One client's turns: a credit of processor time that fills slowly, and the line behind it."""
 
-    def __init__(self, line: Line, now_s: float) -> None:
+    def __init__(self, line: FairQueue, now_s: float) -> None:
         self._line = line
         self._credit_s = TURN_CREDIT_S
         self._at_s = now_s
@@ -51,23 +51,23 @@ class Turns:
         return self._line.wait_s(owed, now_s)
 
 
-class Held(Generic[Member]):
+class BufferedBytes(Generic[Member]):
     """Bytes that clients make a proxy hold. Where it is too much together, one has to go: who makes it hold most."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.largest = max_bytes
         self.total = 0
         self._of: dict[Member, int] = {}
 
-    def note(self, member: Member, held: int) -> Member | None:
+    def note(self, member: Member, size: int) -> Member | None:
         """Somebody makes it hold so much now; return who has to go."""
         before = self._of.get(member, 0)
-        self.total += held - before
-        if held:
-            self._of[member] = held
+        self.total += size - before
+        if size:
+            self._of[member] = size
         elif before:
             del self._of[member]
-        if self.total <= self.most:
+        if self.total <= self.largest:
             return None
         largest = max(self._of, key=self._of.__getitem__)
         self.forget(largest)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-LOOK_S = 10.0
+POLL_S = 10.0
 """A look costs time for what is free, not for what is in use: 30 ms for 600 MB that are free in 100,000 pieces.
 
 So there is no rule for when it is worth it. One that compares with the least that there was is wrong where the process
@@ -17,11 +17,11 @@ began with more than it needs afterwards.
 STATM = Path("/proc/self/statm")
 
 
-async def give_back(look_s: float = LOOK_S) -> None:
+async def trim_memory(interval_s: float = POLL_S) -> None:
     """Give back what is free, each time after so many seconds, for ever; where the system does not know how, wait."""
     trim = _trimmer()
     while True:
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(interval_s)
         if trim is not None:
             await asyncio.to_thread(trim, 0)
 

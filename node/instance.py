@@ -46,7 +46,7 @@ class Instance:
         with suppress(OSError):
             _replace(self._site_file, self._site)
         with suppress(OSError):
-            text = json.dumps({"home": self._home(), "incarnations": self.earlier})
+            text = json.dumps({"home": self._file_identity(), "incarnations": self.earlier})
             _replace(self._incarnations, text)
 
     def _check_site(self) -> None:
@@ -58,7 +58,7 @@ class Instance:
                     hint=f"--site {earlier}; or another --name or --data for a proxy of site {self._site}",
                 )
 
-    def _home(self) -> list[int]:
+    def _file_identity(self) -> list[int]:
         found = self._identity.stat()
         return [found.st_ino, found.st_ctime_ns]
 
@@ -76,7 +76,9 @@ class Instance:
     def _read_incarnations(self) -> list[Incarnation]:
         try:
             found = json.loads(self._incarnations.read_text())
-            return [Incarnation(each) for each in found["incarnations"]] if found["home"] == self._home() else []
+            return (
+                [Incarnation(each) for each in found["incarnations"]] if found["home"] == self._file_identity() else []
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return []
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from federation.ports import Lease, Renewing
+from federation.ports import Lease, LeaseRenewer
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.limits import HEARTBEAT_S
@@ -48,16 +48,16 @@ class LeaseRenewal:
 
     def __init__(
         self,
-        connect: Callable[[], Renewing],
+        connect: Callable[[], LeaseRenewer],
         clock: Clock,
         heart: Heart,
-        renewed: Callable[[int], None],
+        on_renewed: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._heart = heart
-        self._renewed = renewed
+        self._on_renewed = on_renewed
         self._failed = failed
 
     async def keep(self, lease: Lease) -> None:
@@ -70,7 +70,7 @@ class LeaseRenewal:
             with suppress(RuntimeError):  # the node's loop has ended before this thread
                 loop.call_soon_threadsafe(what, *said)
 
-        def settle(error: Exception | None) -> None:
+        def finish(error: Exception | None) -> None:
             if not ended.done():
                 ended.set_result(None) if error is None else ended.set_exception(error)
 
@@ -78,9 +78,9 @@ class LeaseRenewal:
             try:
                 asyncio.run(self._run(lease, stop, tell))
             except Exception as error:
-                tell(settle, error)
+                tell(finish, error)
             else:
-                tell(settle, None)
+                tell(finish, None)
 
         thread = threading.Thread(target=run, name="lease", daemon=True)
         thread.start()
@@ -105,6 +105,6 @@ class LeaseRenewal:
                 except (WaypostError, TimeoutError) as error:
                     tell(self._failed, error)
                 else:
-                    tell(self._renewed, began + lease.ttl_ms)
+                    tell(self._on_renewed, began + lease.ttl_ms)
         finally:
             await registry.close()

@@ -1,6 +1,6 @@
 """Links as a node runs them: it performs what the machine of their ends asks for, answers, and sets the timer again.
 
-What is decided, federation/link_ends.py decides.
+What is decided, federation/link_endpoints.py decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from federation import link_effects as effects
-from federation.link_ends import LinkEnds
+from federation.link_endpoints import LinkEndpoints
 from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.messages import LinkMessage
@@ -37,7 +37,7 @@ class Links:
     def __init__(
         self,
         proxy: ProxyId,
-        ends: LinkEnds,
+        endpoints: LinkEndpoints,
         log: SiteLog,
         registry: Registry,
         peers: Peers,
@@ -46,7 +46,7 @@ class Links:
     ) -> None:
         self._authorizer = guard
         self._proxy = proxy
-        self._ends = ends
+        self._endpoints = endpoints
         self._log = log
         self._registry = registry
         self._peers = peers
@@ -60,41 +60,41 @@ class Links:
 
     @property
     def leading(self) -> list[SiteId]:
-        return self._ends.leading
+        return self._endpoints.leading
 
     def shown(self) -> tuple[list[Pulling], list[Sending]]:
         """Return all ends as they are now, for operators."""
-        return self._ends.shown(self._clock.now_ms())
+        return self._endpoints.shown(self._clock.now_ms())
 
     def queues(self) -> Iterable[Waiting]:
-        return self._ends.queues()
+        return self._endpoints.queues()
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, lease: Lease) -> None:
+    def lease_granted(self, lease: Lease) -> None:
         """Take part in elections under this lease."""
         self._lease = lease
-        self._ends.lease_begun(self._clock.now_ms())
+        self._endpoints.lease_granted(self._clock.now_ms())
         self._drain()
 
     def lease_ended(self) -> None:
-        self._ends.lease_ended()
+        self._endpoints.lease_ended()
         self._drain()
 
     def folded(self, batch: Batch) -> None:
         """The log was folded further, by these records."""
-        self._ends.folded(batch, self._clock.now_ms())
+        self._endpoints.folded(batch, self._clock.now_ms())
         self._drain()
 
     def receive(self, event: RegistryEvent) -> None:
         """The registry's watch said this, and the rows of proxies are as it says."""
         if not isinstance(event, OwnerChanged):
-            self._ends.proxies_changed(self._clock.now_ms())
+            self._endpoints.proxies_changed(self._clock.now_ms())
             self._drain()
 
     def peer_message(self, peer: ProxyId, message: LinkMessage) -> None:
         """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
-        self._ends.peer_message(peer, message, self._clock.now_ms())
+        self._endpoints.peer_message(peer, message, self._clock.now_ms())
         self._drain()
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class Links:
         """Perform what the machine wants done, and set the timer again."""
         if self._closed:
             return
-        while wanted := self._ends.take_effects():
+        while wanted := self._endpoints.take_effects():
             for effect in wanted:
                 self._perform(effect)
         self._arm()
@@ -125,15 +125,15 @@ class Links:
             case effects.ReadLog():
                 self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.on_done)
             case effects.FindFirst():
-                self._spawn(self._log.first, effect.on_done)
+                self._spawn(self._log.first_offset, effect.on_done)
             case effects.FindEnd():
-                self._spawn(self._log.end, effect.on_done)
+                self._spawn(self._log.end_offset, effect.on_done)
             case effects.Elect():
                 self._spawn(partial(self._elect, effect.link, self._lease), effect.on_done)
             case effects.SeenBeyond():
                 self._authorizer.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
-                self._few.say(
+                self._few.write(
                     log.warning,
                     "a link ended; its far side will open it again",
                     effect.site,
@@ -159,12 +159,12 @@ class Links:
             with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
                 answer = await action()
         except Internal as error:
-            self._few.say(log.error, "a link's action failed", exc_info=error)
+            self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = error
         except WaypostError as error:
             answer = error
         except Exception as error:
-            self._few.say(log.error, "a link's action failed", exc_info=error)
+            self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         on_done(answer, self._clock.now_ms())
         self._drain()
@@ -173,7 +173,7 @@ class Links:
 
     def _arm(self) -> None:
         """Wake at the next deadline, or before: a timer that is early enough is left as it is."""
-        due = self._ends.next_deadline()
+        due = self._endpoints.next_deadline()
         if due == NEVER or (self._timer is not None and self._timer_at <= due):
             return
         if self._timer is not None:
@@ -185,7 +185,7 @@ class Links:
     def _tick(self) -> None:
         self._timer = None
         try:
-            self._ends.tick(self._clock.now_ms())
+            self._endpoints.tick(self._clock.now_ms())
         finally:
             # Whatever went wrong: without a timer the links would stand still for ever.
             self._drain()

@@ -12,7 +12,7 @@ from node.config import NodeConfig
 from waypost.errors import BadConfiguration, NameTaken
 
 
-def take_name(config: NodeConfig) -> TextIO:
+def claim_name(config: NodeConfig) -> TextIO:
     """Keep every other process from running as this proxy with this folder, until the file is closed or we die.
 
     Raises:

@@ -12,7 +12,16 @@ from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
-from federation.log_epochs import as_lost, lost_above, raised, record_of, row_as_read, says_so, went_back, with_seen
+from federation.log_epochs import (
+    as_lost,
+    log_confirms,
+    lost_above,
+    raised,
+    record_of,
+    row_as_read,
+    went_back,
+    with_seen,
+)
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from node.witnesses import Witnesses
@@ -114,7 +123,11 @@ class LogGuard:
 
     async def raise_epoch(self) -> None:
         """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
-        end, highest, log_epoch = await self._log.end(), self._state.position - 1, log_epoch_of(self._state.origin)
+        end, highest, log_epoch = (
+            await self._log.end_offset(),
+            self._state.position - 1,
+            log_epoch_of(self._state.origin),
+        )
         if self._replaced.done() and (known := self._replaced.result().end) is not None:
             # It may have grown again since.
             end = min(end, known)
@@ -134,8 +147,8 @@ class LogGuard:
         """
         while True:
             await self._log.interrupted()
-            await self._patiently(self._say_and_look)
-            self._log.go_on()
+            await self._retry(self._report_and_check)
+            self._log.resume()
 
     def seen(self, origin: Origin) -> int:
         """Return up to where this proxy has seen an origin; -1: it has seen nothing of it."""
@@ -143,24 +156,24 @@ class LogGuard:
         is_ours = origin == origin_of(self._state.site, log_epoch=self._log_epoch)
         return max(known, self._log.seen_below - 1, self._state.position - 1) if is_ours else known
 
-    async def _say_and_look(self) -> None:
+    async def _report_and_check(self) -> None:
         """Raises LogReplaced: the log ends before what was seen of it."""
         origin = origin_of(self._state.site, log_epoch=self._log_epoch)
         await self._report(self.seen(origin))
         # The others may notice a little later, and the server is to be there again.
-        await self._log.end()
+        await self._log.end_offset()
         await asyncio.sleep(LOG_END_SURE_S)
         highest = await self._witnesses.highest(origin)
         while True:
             await self._refresh()
             self._check_epoch()
             highest = max(highest, self._row.seen)
-            if highest < (end := await self._log.end()):
+            if highest < (end := await self._log.end_offset()):
                 return
             if await self._claim(raised(self._state.site, self._row, highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
-    async def _patiently(self, ask: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await ask()
@@ -175,7 +188,7 @@ class LogGuard:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
         if end < self._state.position:
             await asyncio.sleep(LOG_END_SURE_S)
-            if (again := await self._log.end()) < self._state.position:
+            if (again := await self._log.end_offset()) < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
     # ------------------------------------------------------------ the registry's row
@@ -190,8 +203,8 @@ class LogGuard:
         known = row_as_read(self._state.site, self._state.acceptance.mark, self._state.ended)
         while went_back(self._row, known) and not await self._claim(known):
             pass
-        again = says_so(self._state, self._federation, self._row)
-        if not again or await self._log.first() > 0:
+        again = log_confirms(self._state, self._federation, self._row)
+        if not again or await self._log.first_offset() > 0:
             await self._log.append([record_of(self._federation, self._row, again=again)])
         self._has_begun = True
 
@@ -204,18 +217,18 @@ class LogGuard:
             if await self._claim(self._row.model_copy(update={"seen": seen})):
                 return
 
-    async def look_into(self) -> None:
+    async def check_remote_ends(self) -> None:
         """Look into what neighbours have seen further than we have. Raises LogReplaced, WaypostError."""
         while self._beyond:
             origin, offset = next(iter(self._beyond.items()))
             if origin == self._state.origin:
-                is_done = await self._look_into_present(offset)
+                is_done = await self._check_present(offset)
             else:
-                is_done = await self._look_into_ended(origin, offset)
+                is_done = await self._check_ended(origin, offset)
             if is_done and self._beyond.get(origin) == offset:
                 del self._beyond[origin]
 
-    async def _look_into_ended(self, origin: Origin, offset: int) -> bool:
+    async def _check_ended(self, origin: Origin, offset: int) -> bool:
         """Tell whether the registry has it now; False: somebody changed the row meanwhile."""
         new = with_seen(self._row, origin, offset)
         if new == self._row:
@@ -225,12 +238,14 @@ class LogGuard:
         await self._log.append([record_of(self._federation, new)])
         return True
 
-    async def _look_into_present(self, offset: int) -> bool:
+    async def _check_present(self, offset: int) -> bool:
         """Return True: the log has it; False: somebody changed the row meanwhile. Raises LogReplaced: it is lost."""
-        while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
+        while (
+            lost_above(self._state, offset, await self._log.end_offset()) is not None or self._state.position <= offset
+        ):
             # Sure is what is so twice, and after all of it was read.
             await asyncio.sleep(LOG_END_SURE_S)
-            end = lost_above(self._state, offset, await self._log.end())
+            end = lost_above(self._state, offset, await self._log.end_offset())
             if end is not None:
                 break
         else:
@@ -272,7 +287,7 @@ class LogGuard:
             await self.check_end(end)
             await self._refresh()
             self._check_epoch()
-            await self.look_into()
+            await self.check_remote_ends()
             if reports:
                 await self.report()
         except LogReplaced:

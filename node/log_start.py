@@ -24,7 +24,7 @@ from waypost.records import Damaged, LogBegun, checksum_of
 
 SECRET_BACK_S = 5.0
 """So long a registry that has lost everything may take to be told its secret by a proxy that lives."""
-SECRET_LOOK_S = 0.2
+SECRET_POLL_S = 0.2
 log = structlog.get_logger("waypost")
 
 
@@ -50,7 +50,7 @@ class LogStart:
 
 
 async def where_to_begin(
-    site: SiteId, parts: Backends, restored: Restored | None, troubles: DependencyHealth
+    site: SiteId, backends: Backends, restored: Restored | None, troubles: DependencyHealth
 ) -> LogStart:
     """Look at the log, and have the registry say which log epoch it is in.
 
@@ -62,20 +62,20 @@ async def where_to_begin(
     """
     kept = None
     if restored is None or not restored.site.state:
-        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+        kept = _readable(await troubles.retry(Dependency.CHANGELOG, backends.changelog.latest_site))
     read = Acceptance.restore(site, restored.acceptance) if restored else kept
     mark = read.mark if read else LogMark()
     known = row_as_read(site, mark, read.ended) if read else None
-    federation = await _federation(site, parts, mark, troubles)
+    federation = await _federation(site, backends, mark, troubles)
     while True:
         # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
-        seen = await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, known))
-        row = await troubles.patiently(Dependency.REGISTRY, lambda: parts.registry.site_log(site))
+        seen = await troubles.retry(Dependency.LOG, lambda: _inspect_log(backends, mark, known))
+        row = await troubles.retry(Dependency.REGISTRY, lambda: backends.registry.site_log(site))
         judgement = judge(site, federation, row, seen, new_incarnation())
         new = judgement.row
-        if new == row or await troubles.patiently(
+        if new == row or await troubles.retry(
             Dependency.REGISTRY,
-            lambda: parts.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
+            lambda: backends.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
         ):
             break
     if judgement.why:
@@ -97,11 +97,11 @@ async def where_to_begin(
             log_epoch=first_epoch(new, seen),
         )
     if kept is None:
-        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+        kept = _readable(await troubles.retry(Dependency.CHANGELOG, backends.changelog.latest_site))
     if kept is not None and is_lost(site, new, kept.mark):
         # Where what stands there now is damaged, the log itself does not tell.
         kept = None
-    snapshot = await troubles.patiently(Dependency.LOG, lambda: _of_this_log(parts, kept, seen))
+    snapshot = await troubles.retry(Dependency.LOG, lambda: _of_this_log(backends, kept, seen))
     return LogStart(
         first=seen.first,
         known=snapshot,
@@ -112,7 +112,7 @@ async def where_to_begin(
     )
 
 
-async def _federation(site: SiteId, parts: Backends, mark: LogMark, troubles: DependencyHealth) -> str:
+async def _federation(site: SiteId, backends: Backends, mark: LogMark, troubles: DependencyHealth) -> str:
     """Return the identity of the federation.
 
     A registry that lost everything is told its secret again by a proxy that lives. If this one made another secret
@@ -121,10 +121,10 @@ async def _federation(site: SiteId, parts: Backends, mark: LogMark, troubles: De
     Raises:
         BadConfiguration: the log belongs to a federation, and the registry is empty and stays so.
     """
-    registry, clock = parts.registry, asyncio.get_running_loop().time
-    begun = (await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, None))).begun
+    registry, clock = backends.registry, asyncio.get_running_loop().time
+    begun = (await troubles.retry(Dependency.LOG, lambda: _inspect_log(backends, mark, None))).begun
     theirs, until_s = begun.federation if begun is not None else mark.federation, clock() + SECRET_BACK_S
-    while not (secret := await troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(make=not theirs))):
+    while not (secret := await troubles.retry(Dependency.REGISTRY, lambda: registry.secret(make=not theirs))):
         if clock() > until_s:
             raise BadConfiguration(
                 f"the log of site {site} belongs to federation {theirs}, and this registry is empty",
@@ -132,27 +132,29 @@ async def _federation(site: SiteId, parts: Backends, mark: LogMark, troubles: De
                 hint="is --etcd right, and --prefix, or --data? A registry that is lost for good takes "
                 "its sessions with it: begin with another --prefix or --data",
             )
-        await asyncio.sleep(SECRET_LOOK_S)
+        await asyncio.sleep(SECRET_POLL_S)
     return federation_of(secret)
 
 
-async def _look(parts: Backends, mark: LogMark, known: SiteLogRow | None) -> LogSeen:
+async def _inspect_log(backends: Backends, mark: LogMark, known: SiteLogRow | None) -> LogSeen:
     """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
-    first, end = await parts.log.first(), await parts.log.end()
-    intact = await _has(parts, mark, first, end)
+    first, end = await backends.log.first_offset(), await backends.log.end_offset()
+    intact = await _has(backends, mark, first, end)
     if intact and mark.identity:
-        begun: LogBegun | None = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
+        log_begun: LogBegun | None = LogBegun(
+            federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch
+        )
     else:
-        begun = await _find_identity(parts, first, end)
-    return LogSeen(first=first, end=end, begun=begun, mark=mark, intact=intact, known=known)
+        log_begun = await _find_identity(backends, first, end)
+    return LogSeen(first=first, end=end, begun=log_begun, mark=mark, intact=intact, known=known)
 
 
-async def _has(parts: Backends, mark: LogMark, first: int, end: int) -> bool | None:
+async def _has(backends: Backends, mark: LogMark, first: int, end: int) -> bool | None:
     """Tell whether the log has the record that was read last; None: it cannot be compared."""
     if not first <= mark.offset < end or not mark.checksum:
         return None
     try:
-        found = await parts.log.read(mark.offset, 1)
+        found = await backends.log.read(mark.offset, 1)
     except HistoryTruncated:
         return None
     if not found or isinstance(found[0][1], Damaged):
@@ -161,11 +163,11 @@ async def _has(parts: Backends, mark: LogMark, first: int, end: int) -> bool | N
     return found[0][0] == mark.offset and checksum_of(found[0][1]) == mark.checksum
 
 
-async def _find_identity(parts: Backends, first: int, end: int) -> LogBegun | None:
+async def _find_identity(backends: Backends, first: int, end: int) -> LogBegun | None:
     """Return what the log says of itself near its beginning: there, and wherever a proxy has begun, it stands."""
     place = first
     while place < min(end, first + IDENTITY_RECORDS):
-        batch = await parts.log.read(place, LOG_BATCH)
+        batch = await backends.log.read(place, LOG_BATCH)
         for _, record in batch:
             if isinstance(record, LogBegun):
                 return record
@@ -185,11 +187,11 @@ def _readable(kept: SiteSnapshot | None) -> Snapshot | None:
         return None
 
 
-async def _of_this_log(parts: Backends, known: Snapshot | None, seen: LogSeen) -> Snapshot | None:
+async def _of_this_log(backends: Backends, known: Snapshot | None, seen: LogSeen) -> Snapshot | None:
     """Return what the changelog has of the site's state, if it is of use at this log."""
     if known is None:
         return None
-    intact = await _has(parts, known.mark, seen.first, seen.end)
+    intact = await _has(backends, known.mark, seen.first, seen.end)
     if known.position > seen.end or intact is False:
         log.warning(
             "what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=seen.end

@@ -81,10 +81,10 @@ def _sessions(engine: Engine) -> Sessions:
     return found
 
 
-def _queues(look: NodeSnapshot) -> dict[str, tuple[int, int]]:
+def _queues(snapshot: NodeSnapshot) -> dict[str, tuple[int, int]]:
     """Return how long every queue is, and its bound; of many of a name the one counts that is fullest."""
     fullest: dict[str, tuple[int, int]] = {}
-    for name, waits, may in chain(look.node.queues(), of_engine(look.engine), look.node.links.queues()):
+    for name, waits, may in chain(snapshot.node.queues(), of_engine(snapshot.engine), snapshot.node.links.queues()):
         known = fullest.get(name)
         if known is None or waits * known[1] > known[0] * may:
             fullest[name] = waits, may

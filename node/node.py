@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from federation.link_ends import LinkEnds
+from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import federation_of
 from federation.messages import (
-    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -27,26 +26,27 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
-    SeenSo,
+    SeenRequest,
+    SeenResponse,
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp, TransferMessage
-from node.append_admission import Ahead
+from node.append_admission import AppendAdmission
 from node.backends import Backends, changelog_locator, own_folder
 from node.catch_up import Requests
 from node.certificate_check import CertificateCheck
 from node.config import NodeConfig
 from node.dependency_health import STALLED, Dependency, DependencyHealth
 from node.effect_runner import EffectRunner
-from node.fair_share import Held, Line
-from node.free_memory import give_back
+from node.fair_share import BufferedBytes, FairQueue
+from node.free_memory import trim_memory
 from node.garbage_collection import growing
 from node.instance import Instance
 from node.journal_writer import JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
 from node.links import Links
-from node.log_folding import LogFolding
+from node.log_fold import LogFolding
 from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.operator_log import OperatorLog, RateLimitedLog
@@ -84,17 +84,17 @@ from waypost.limits import (
     FACTS_WAITING,
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
+    MAX_UNANSWERED_PUBLISHES,
     PEER_QUEUE,
-    PUBLISHED_AHEAD,
-    QUEUED_PART,
+    QUEUED_SHARE,
     SESSION_BYTES,
-    SESSIONS_PART,
+    SESSIONS_SHARE,
     STORE_BATCH,
     SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS_PART,
+    SUBSCRIPTIONS_SHARE,
     TAIL_STALL_MS,
     TIMER_STALL_MS,
-    UNSENT_PART,
+    UNSENT_SHARE,
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage
@@ -105,15 +105,15 @@ from waypost.reliability import reliability_of
 T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
-LOOK_S = 2.0
-BEGINS_ANEW = (StoreDamaged, LogReplaced, HistoryTruncated)
+POLL_S = 2.0
+RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 2.5
-"""So long the log may take to say where it ends. With LOOK_S before that, one that stands still is noticed in 5 s."""
+"""So long the log may take to say where it ends. With POLL_S before that, one that stands still is noticed in 5 s."""
 LOG_GUARD_S = 10.0
 TAKE_BACK_S = 2.0
 """So long a proxy that ends waits for the registry's word on sessions that were frozen for a handover."""
-NAME_LOOK_S = 0.25
+NAME_POLL_S = 0.25
 NAME_MARGIN_MS = 2_500
 """So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
 LEASE_STALLS = 3
@@ -150,7 +150,7 @@ class Node:
         url: gives where clients and peers reach this node, once it listens.
     """
 
-    parts: Backends
+    backends: Backends
     links: Links
     log_guard: LogGuard
     witnesses: Witnesses
@@ -159,8 +159,8 @@ class Node:
     def __init__(
         self,
         config: NodeConfig,
-        open_parts: Callable[[], Awaitable[Backends]],
-        life: Incarnation,
+        open_backends: Callable[[], Awaitable[Backends]],
+        incarnation: Incarnation,
         url: Callable[[], str],
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -170,11 +170,11 @@ class Node:
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
-        self._open_parts = open_parts
+        self._open_backends = open_backends
         self.log_end = 0
         """Where the site log ended when we looked last."""
         self._url = url
-        self._life = life
+        self._incarnation = incarnation
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.troubles = DependencyHealth(self._rng, self._clock)
@@ -185,11 +185,11 @@ class Node:
         self._addresses: Counter[str] = Counter()
         """From where they come."""
         self._last_connection = 0
-        self.line = Line()
+        self.line = FairQueue()
         """In which clients wait who cost much."""
-        self.writes = Line()
+        self.writes = FairQueue()
         """In which large frames to clients wait."""
-        self.unsent: Held[Any] = Held(config.memory // UNSENT_PART)
+        self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_SHARE)
         """What is queued for clients."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -203,7 +203,9 @@ class Node:
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
-        self._ahead = Ahead(lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies))
+        self._append_admission = AppendAdmission(
+            lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies)
+        )
         self._heart = Heart()
         self._room = asyncio.Event()
         self._facts = JournalWriter()
@@ -219,8 +221,8 @@ class Node:
             self.refused,
             self.tls.peers if self.tls else None,
         )
-        self.asking = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
-        self._telling = OperatorLog(self.proxy, url, self._clock)
+        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
+        self._operator_log = OperatorLog(self.proxy, url, self._clock)
 
     @property
     def why_not_ready(self) -> str:
@@ -268,15 +270,15 @@ class Node:
                     "tail": self._tail(),
                     "watch": self._watch(),
                     "lease": self._live(),
-                    "journal": self._facts.run(self.parts.journal, self._wrote),
+                    "journal": self._facts.run(self.backends.journal, self._wrote),
                     "log end": self._follow_log_end(),
                     "watchdog": self._authorizer(),
                     "self check": self._check_self(),
-                    "memory": give_back(),
+                    "memory": trim_memory(),
                     "heart": self._heart.beat(),
                     "log guard": self.log_guard.until_replaced(),
                     "interruptions": self.log_guard.after_interruptions(),
-                    "store": self.asking.until_damaged(),
+                    "store": self.effect_runner.until_damaged(),
                     "changelog": self._mend_changelog(),
                 }
                 for name, loop in loops.items():
@@ -284,26 +286,26 @@ class Node:
         except* WaypostError as errors:
             self._is_log_replaced = any(isinstance(each, LogReplaced) for each in errors.exceptions)
             # Of several that came together, the one after which the proxy begins anew.
-            raise min(errors.exceptions, key=lambda each: not isinstance(each, BEGINS_ANEW)) from None
+            raise min(errors.exceptions, key=lambda each: not isinstance(each, RESTART_ERRORS)) from None
         finally:
             await self._stop()
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
-        self.parts = parts = await self.troubles.patiently(Dependency.ALL, self._open_parts)
+        self.backends = parts = await self.troubles.retry(Dependency.ALL, self._open_backends)
         self._has_opened = True
         restored = await self._restored(parts)
-        neighbours = tuple(SiteId(each) for each in self.config.neighbours)
+        neighbours = tuple(SiteId(neighbour) for neighbour in self.config.neighbours)
         settings = Settings(
             proxy=self.proxy,
             site=self.site,
             neighbours=neighbours,
             expiry_ms=self.config.sweep_s * 1_000,
-            max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_PART // SESSION_BYTES),
+            max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
             match_ms=self.config.match_ms,
-            queued_bytes=self.config.memory // QUEUED_PART,
-            max_subscriptions=self.config.memory // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES,
+            queued_bytes=self.config.memory // QUEUED_SHARE,
+            max_subscriptions=self.config.memory // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES,
             publishers=frozenset(self.config.publishers),
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
@@ -314,7 +316,7 @@ class Node:
                 settings,
                 self._clock,
                 self._rng,
-                self._life,
+                self._incarnation,
                 restored,
                 begin.first,
                 begin.known,
@@ -325,18 +327,18 @@ class Node:
         engine.context.counters.damaged["store"] += self._store_damaged
         self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.cluster.proxies.values())
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
-        self.asking.begin(parts, engine.context)
-        ends = LinkEnds(engine.state, self.rows_of, self._rng)
+        self.effect_runner.begin(parts, engine.context)
+        ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
 
-    async def _restored(self, parts: Backends) -> Restored | None:
+    async def _restored(self, backends: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
         try:
-            restored: Restored | None = await self.troubles.patiently(Dependency.STORE, parts.store.load, within_s=None)
+            restored: Restored | None = await self.troubles.retry(Dependency.STORE, backends.store.load, within_s=None)
         except StoreDamaged as error:
-            kept = await parts.store.set_aside()
+            kept = await backends.store.set_aside()
             self._store_damaged = True
             log.error(
                 "the store is damaged; it is kept aside, and what it held is rebuilt from changelog and logs",
@@ -364,26 +366,26 @@ class Node:
                 # Also where the journal is away: others need not wait for the lease to run out.
                 with contextlib.suppress(WaypostError, TimeoutError):
                     async with asyncio.timeout(2):
-                        await self.lease.end()
+                        await self.lease.revoke()
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
         self.troubles.close()
         for connection in list(self._connections.values()):
             connection.hang_up("this proxy is ending")
-        self._telling.close(self.engine)
+        self._operator_log.close(self.engine)
         await self.peers.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.asking.close()
+        await self.effect_runner.close()
         if self._has_opened:
-            await self.parts.close()
+            await self.backends.close()
 
     async def _leave(self, engine: Engine) -> None:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()
-        self._telling.leaving()
+        self._operator_log.leaving()
         engine.stop_handovers()
         self.drain()
         with contextlib.suppress(TimeoutError):
@@ -395,7 +397,7 @@ class Node:
         self.drain()
         await saved
         while self._facts:
-            await self._facts.write(self.parts.journal)
+            await self._facts.write(self.backends.journal)
             self.drain()
         # Before the lease is given back: whoever takes a session over reads the changelog.
         await checkpointed
@@ -407,18 +409,18 @@ class Node:
         engine, folding = self._engine, LogFolding(self._engine, self._fold)
         while True:
             try:
-                async for batch in self.parts.log.tail(engine.state.position):
-                    self.troubles.there(Dependency.LOG)
-                    await folding.take(batch)
+                async for batch in self.backends.log.tail(engine.state.position):
+                    self.troubles.available(Dependency.LOG)
+                    await folding.fold(batch)
             except LogReplaced:
                 raise
             except Unreachable as error:
-                self.troubles.missing(Dependency.LOG, error)
+                self.troubles.unavailable(Dependency.LOG, error)
             await asyncio.sleep(0.2)
 
     def _fold(self, records: Batch) -> int:
         records = records[: self._engine.log_batch(records)]
-        self._ahead.read(self._engine.state.position)
+        self._append_admission.read(self._engine.state.position)
         self._room.set()
         self.links.folded(records)
         self.drain()
@@ -427,16 +429,16 @@ class Node:
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             try:
                 async with asyncio.timeout(LOG_END_S):
-                    self.log_end = await self.parts.log.end()
+                    self.log_end = await self.backends.log.end_offset()
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError) as error:
-                self.troubles.missing(Dependency.LOG, error)
+                self.troubles.unavailable(Dependency.LOG, error)
                 continue
-            self.troubles.there(Dependency.LOG)
+            self.troubles.available(Dependency.LOG)
             context = self._engine.context
             reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
             try:
@@ -451,7 +453,7 @@ class Node:
     async def _mend_changelog(self) -> None:
         """Write again what the changelog has lost, whenever it has."""
         while True:
-            await self.parts.changelog.lost()
+            await self.backends.changelog.lost()
             log.warning("the changelog has lost its end; what we have of it is written again", site=self.site)
             self._engine.changelog_lost()
             self.drain()
@@ -460,33 +462,33 @@ class Node:
         """See what stands still although nothing has failed (node/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
-            self.troubles.look()
-            self._few.tell_of_more()
+            self.troubles.tick()
+            self._few.report_suppressed()
             now_ms = self._clock.now_ms()
             before = set(self.watchdog.stalled)
-            for progress in self.watchdog.look(self._progress(), now_ms):
+            for progress in self.watchdog.check(self._progress(), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
-                at = f" at {progress.place}" if isinstance(progress.place, int) else ""
+                at = f" at {progress.position}" if isinstance(progress.position, int) else ""
                 why = f"has stood still{at} for {standing_s} s, with something left to do"
-                self.troubles.missing(STALLED + progress.name, Unreachable(why))
+                self.troubles.unavailable(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
-                self.troubles.there(STALLED + name)
+                self.troubles.available(STALLED + name)
 
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
         config, context = self.config, self._engine.context
-        neighbours = [SiteId(each) for each in config.neighbours]
+        neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
         check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             now_ms = self._clock.now_ms()
             if self.certificate is not None:
                 self.certificate.renew()
-                await self.certificate.look(now_ms, self._clock.unix_ms())
+                await self.certificate.check(now_ms, self._clock.unix_ms())
             if context.cluster.is_watching:
-                check.look_at_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
+                check.check_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
             await check.try_advertised(now_ms)
 
     def _progress(self) -> Iterator[Progress]:
@@ -497,59 +499,59 @@ class Node:
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
         yield Progress("journal", self._facts.written, len(self._facts) > 0, JOURNAL_STALL_MS)
         yield Progress("timers", self._ticks, engine.next_deadline() < self._clock.now_ms(), TIMER_STALL_MS)
-        oldest = self.asking.oldest
+        oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
             "lease", self._renewals, self._renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
         )
         for link in self.links.shown()[0]:
-            name, place = f"link from {link.neighbour}", (link.phase, link.heard_at_ms)
+            name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
             yield Progress(name, place, link.leads or link.phase == "electing", LINK_STALL_MS, vital=False)
 
     async def _watch(self) -> None:
         while True:
             try:
-                async for event in self.parts.registry.watch():
+                async for event in self.backends.registry.watch():
                     self._watch_signs += 1
                     # Not at once: a registry on a full disk can be read, and not watched.
                     if not isinstance(event, Reloaded):
-                        self.troubles.there(Dependency.REGISTRY)
+                        self.troubles.available(Dependency.REGISTRY)
                     if not isinstance(event, WatchAlive):
-                        self._heard(event)
+                        self._on_registry_event(event)
             except Unreachable as error:
-                self.troubles.missing(Dependency.REGISTRY, error)
+                self.troubles.unavailable(Dependency.REGISTRY, error)
             await asyncio.sleep(0.2)
 
-    def _heard(self, event: RegistryEvent) -> None:
+    def _on_registry_event(self, event: RegistryEvent) -> None:
         self._engine.registry_event(event)
         self.links.receive(event)
         self.drain()
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.patiently(Dependency.LOG, self.parts.log.end)
+        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
-        await self.troubles.patiently(Dependency.LOG, self.log_guard.begin)
+        await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
         while True:
             await self._read_secret()
-            began, self.lease = await self._take_name(self._life)
+            began, self.lease = await self._claim_name(self._incarnation)
             ttl = self.config.lease_ttl_ms
-            self._engine.lease_granted(self._life, began + ttl)
-            self.links.lease_begun(self.lease)
+            self._engine.lease_granted(self._incarnation, began + ttl)
+            self.links.lease_granted(self.lease)
             self.drain()
             await self._renew(self.lease)
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
             self._yield_to_who_took_the_name()
-            self._life = new_incarnation()
+            self._incarnation = new_incarnation()
 
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
         before = self.secret or b""
-        registry = self.parts.registry
-        self.secret = await self.troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(before))
+        registry = self.backends.registry
+        self.secret = await self.troubles.retry(Dependency.REGISTRY, lambda: registry.secret(before))
         if before not in (b"", self.secret):
             log.warning(
                 "the registry has another secret than it had: it was lost, or is another federation's",
@@ -557,37 +559,37 @@ class Node:
                 federation=federation_of(self.secret),
                 hint="tokens hold no more, and proxies that start again at their site's log are refused",
             )
-        self._engine.secret_told(self.secret)
+        self._engine.secret_read(self.secret)
 
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
-        if row is not None and row.incarnation != self._life and not self._is_earlier_life(row):
+        if row is not None and row.incarnation != self._incarnation and not self._is_earlier_incarnation(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
                 hint="give every proxy a name of its own",
             )
 
-    def _is_earlier_life(self, row: ProxyRow) -> bool:
+    def _is_earlier_incarnation(self, row: ProxyRow) -> bool:
         """Tell whether the row is of an earlier life of this proxy: a registry that was restored from an older copy has
-        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_take_name` says so.
+        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_claim_name` says so.
         """
         return row.incarnation in self.instance.earlier or row.url == self._url()
 
-    async def _take_name(self, life: Incarnation) -> tuple[int, Lease]:
+    async def _claim_name(self, incarnation: Incarnation) -> tuple[int, Lease]:
         """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
 
         Raises NameTaken: the holder goes on.
         """
         earlier = tuple(self.instance.earlier)
-        await asyncio.to_thread(self.instance.announcing, life)
+        await asyncio.to_thread(self.instance.announcing, incarnation)
         ends_ms: int | None = None
         while True:
             began = self._clock.now_ms()
             try:
-                announce = partial(self._announce, life, earlier)
-                lease = await self.troubles.patiently(Dependency.REGISTRY, announce)
+                announce = partial(self._announce, incarnation, earlier)
+                lease = await self.troubles.retry(Dependency.REGISTRY, announce)
                 self._waits_for = ""
                 self._replaces = False
                 return began, lease
@@ -600,28 +602,30 @@ class Node:
                     )
                 if began >= ends_ms:
                     raise
-            await asyncio.sleep(NAME_LOOK_S)
+            await asyncio.sleep(NAME_POLL_S)
 
-    async def _announce(self, life: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
+    async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
         ttl_ms = self.config.lease_ttl_ms
         row = ProxyRow(
             proxy=self.proxy,
-            incarnation=life,
+            incarnation=incarnation,
             site=self.site,
             url=self._url(),
             changelog=changelog_locator(self.config),
             instance=self.instance.id,
             lease_ttl_ms=ttl_ms,
-            neighbours=tuple(SiteId(each) for each in self.config.neighbours),
+            neighbours=tuple(SiteId(neighbour) for neighbour in self.config.neighbours),
         )
         # What this call itself had announced, when its answer was lost, is no other one's.
-        return await self.parts.registry.announce(row, ttl_ms, earlier=(*earlier, life), replace=self._replaces)
+        return await self.backends.registry.announce(
+            row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces
+        )
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
-        if self.parts.renewing is not None:
+        if self.backends.renewing is not None:
             renewal = LeaseRenewal(
-                self.parts.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
+                self.backends.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
             )
             await renewal.keep(lease)
             return
@@ -638,12 +642,12 @@ class Node:
                 self._not_renewed(error)
 
     def _lease_renewed(self, until_ms: int) -> None:
-        self.troubles.there(Dependency.REGISTRY)
+        self.troubles.available(Dependency.REGISTRY)
         self._renewals += 1
         self._engine.lease_renewed(until_ms)
 
     def _not_renewed(self, error: Exception) -> None:
-        self.troubles.missing(Dependency.REGISTRY, error)
+        self.troubles.unavailable(Dependency.REGISTRY, error)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""
@@ -651,7 +655,7 @@ class Node:
             return "this proxy is ending"
         if len(self._connections) >= self.config.max_connections:
             return "too many clients"
-        each = self.config.max_connections_each
+        each = self.config.max_connections_per_address
         return "too many clients from this address" if each and self._addresses[address] >= each else ""
 
     def connect(self, connection: Connection) -> int:
@@ -687,9 +691,9 @@ class Node:
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self.troubles.missing(Dependency.JOURNAL, error)
+            self.troubles.unavailable(Dependency.JOURNAL, error)
             return
-        self.troubles.there(Dependency.JOURNAL)
+        self.troubles.available(Dependency.JOURNAL)
         self._room.set()
         self.drain()
 
@@ -699,7 +703,7 @@ class Node:
         Return False: its client has gone before there was room.
         """
         connection, publishing = self._connections[number], self._engine.dispatcher.publishing
-        while self._is_full() or publishing.unanswered(number) > PUBLISHED_AHEAD:
+        while self._is_full() or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
             if connection.is_lost():
                 return False
             self._room.clear()
@@ -707,10 +711,10 @@ class Node:
         return True
 
     def _is_full(self) -> bool:
-        appends = self._appends - self._ahead.waiting
+        appends = self._appends - self._append_admission.waiting
         if appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
             return True
-        return self._ahead.is_large
+        return self._append_admission.is_large
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -722,16 +726,16 @@ class Node:
                 self.links.peer_message(peer, message)
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
-            case AskSeen():
-                self.peers.send(peer, SeenSo(message.request, self.log_guard.seen(message.origin)))
-            case SeenSo():
+            case SeenRequest():
+                self.peers.send(peer, SeenResponse(message.request, self.log_guard.seen(message.origin)))
+            case SeenResponse():
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
-                self.asking.requests.answer(message)
+                self.effect_runner.requests.answer(message)
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:
-            self.peers.send(peer, await self.asking.history.answer(wanted))
+            self.peers.send(peer, await self.effect_runner.history.answer(wanted))
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
 
@@ -768,7 +772,7 @@ class Node:
     def queues(self) -> Iterator[Waiting]:
         """Yield what waits outside of the engine."""
         # Appends on their way, and lots of facts.
-        yield "log", self._appends - self._ahead.waiting, APPENDS_UNDER_WAY
+        yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._facts), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.pending, STORE_BATCH
@@ -782,18 +786,18 @@ class Node:
         """The neighbours whose links to us this node leads."""
         return self.links.leading if self.engine is not None else []
 
-    def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
+    def knows(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None
-        return row is not None and row.incarnation == life
+        return row is not None and row.incarnation == incarnation
 
     def refused(self, name: str, peer: ProxyId, detail: str) -> None:
         """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""
         self._engine.context.refused.note(name, peer, detail)
-        self._tell_refused()
+        self._log_refusals()
 
-    def _tell_refused(self) -> None:
-        for each in self._engine.context.refused.take_news():
-            log.warning("refused", what=each.name, peer=each.peer or "not proven", detail=each.detail)
+    def _log_refusals(self) -> None:
+        for refusal in self._engine.context.refused.take_new():
+            log.warning("refused", what=refusal.name, peer=refusal.peer or "not proven", detail=refusal.detail)
 
     # ------------------------------------------------------------ the engine's effects
 
@@ -803,7 +807,7 @@ class Node:
             for effect in wanted:
                 self._perform(effect)
         if self.engine is not None:
-            self._tell_refused()
+            self._log_refusals()
         if not self._arming:
             # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
             self._arming = True
@@ -816,7 +820,7 @@ class Node:
             self._timer.cancel()
         if self.engine is None or self._closing:
             return
-        self._telling.look(self.engine)
+        self._operator_log.report_changes(self.engine)
         wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
@@ -838,10 +842,10 @@ class Node:
                 self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
-                self._ahead.wanted(effect.records)
+                self._append_admission.wanted(effect.records)
                 self._spawn(self._append(effect))
             case effects.Attest():
-                self._telling.attested(effect.facts)
+                self._operator_log.attested(effect.facts)
                 self._facts.put(effect)
             case effects.Hangup():
                 connection = self._connections.get(effect.connection)
@@ -858,15 +862,15 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._few.say(log.error, "a task failed", exc_info=task.exception())
+            self._few.write(log.error, "a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
         answer: Any
         try:
-            answer = await self._ahead.append(effect, partial(self._appended, effect))
+            answer = await self._append_admission.append(effect, partial(self._appended, effect))
         except Exception as error:
             # Who waits is told: nothing else would ever be appended behind it.
-            self._few.say(log.error, "an append failed inside", exc_info=error)
+            self._few.write(log.error, "an append failed inside", exc_info=error)
             answer = LogUnavailable(f"{type(error).__name__}: {error}")
         finally:
             self._appends -= 1
@@ -877,7 +881,7 @@ class Node:
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
             async with self.log_guard.appending():
-                answer = await self.asking.answer(effects.Append(records, effect.on_done))
+                answer = await self.effect_runner.answer(effects.Append(records, effect.on_done))
                 if isinstance(answer, LogReplaced):
                     raise answer
         except (LogReplaced, LogUnavailable) as error:
@@ -886,8 +890,8 @@ class Node:
 
     async def _ask(self, effect: Any) -> None:
         """Perform an effect that is answered."""
-        answer = await self.asking.answer(effect)
+        answer = await self.effect_runner.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
-            self._telling.claimed(effect, answer)
+            self._operator_log.claimed(effect, answer)
         effect.on_done(answer)
         self.drain()

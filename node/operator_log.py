@@ -30,7 +30,13 @@ from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
 
 log = structlog.get_logger("waypost")
 IN_VAIN = (ABORTED, THAWED, UNSETTLED)
-NOBODYS_FAULT = {"refused", "receiver back", "owner changed", "superseded", *(each.value for each in StayReason)}
+NOBODYS_FAULT = {
+    "refused",
+    "receiver back",
+    "owner changed",
+    "superseded",
+    *(stay_reason.value for stay_reason in StayReason),
+}
 """Causes for which there is nothing to do; docs/operating.md says of each what it means."""
 
 
@@ -49,55 +55,59 @@ class OperatorLog:
         self._damaged: Counter[str] = Counter()
         self._rows_lost = self._outdated = 0
         self._lost: dict[SessionId, Lost] = {}
-        self._life = Incarnation("")
+        self._incarnation = Incarnation("")
         """Under which we serve; empty: there is no lease."""
         self._drain: DrainRow | None = None
         self._drained = False
         self._moved_before = 0
         self._last: dict[str, TransferView] = {}
         """Of each role the transfer that ended last, and is told of."""
-        self._taken: dict[str, ProxyId] = {}
+        self._reported_owners: dict[str, ProxyId] = {}
         """Session -> from whom the registry let us have it, until it is served here."""
         self._few = RateLimitedLog(clock)
 
-    def look(self, engine: Engine) -> None:
+    def report_changes(self, engine: Engine) -> None:
         """Tell what is different since the last look."""
-        self._look_at_lease(engine)
-        self._look_at_drain(engine)
-        self._look_at_damage(engine)
-        self._look_at(engine.transfers.sources)
-        self._look_at(engine.transfers.targets)
-        self._few.tell_of_more()
+        self._report_lease(engine)
+        self._report_drain(engine)
+        self._report_damage(engine)
+        self._report_transfers(engine.transfers.sources)
+        self._report_transfers(engine.transfers.targets)
+        self._few.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
         """Tell what is still to be told."""
         if engine is not None:
-            self.look(engine)
-        self._few.tell_of_more(at_once=True)
+            self.report_changes(engine)
+        self._few.report_suppressed(at_once=True)
 
     # ------------------------------------------------------------ the lease
 
-    def _look_at_lease(self, engine: Engine) -> None:
-        before, sessions = self._life, len(engine.context.sessions)
-        life = self._life = engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
-        if life == before:
+    def _report_lease(self, engine: Engine) -> None:
+        before, sessions = self._incarnation, len(engine.context.sessions)
+        incarnation = self._incarnation = (
+            engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
+        )
+        if incarnation == before:
             return
-        if not life:
-            log.warning("lease lost; nothing is served until there is another one", life=before, sessions=sessions)
+        if not incarnation:
+            log.warning(
+                "lease lost; nothing is served until there is another one", incarnation=before, sessions=sessions
+            )
         elif self._served_before:
-            log.info("lease taken anew", life=life, sessions=sessions)
+            log.info("lease taken anew", incarnation=incarnation, sessions=sessions)
         else:
             site = engine.context.settings.site
-            log.info("ready", proxy=self._proxy, site=site, url=self._url(), life=life, sessions=sessions)
+            log.info("ready", proxy=self._proxy, site=site, url=self._url(), incarnation=incarnation, sessions=sessions)
         self._served_before = True
 
     def leaving(self) -> None:
         """The lease will be given back: that it is gone then is nothing to tell."""
-        self._life = Incarnation("")
+        self._incarnation = Incarnation("")
 
     # ------------------------------------------------------------ damage
 
-    def _look_at_damage(self, engine: Engine) -> None:
+    def _report_damage(self, engine: Engine) -> None:
         damaged = engine.context.counters.damaged
         if engine.context.counters.rows_lost > self._rows_lost:
             count, self._rows_lost = (
@@ -119,18 +129,18 @@ class OperatorLog:
         if damaged["log"] > self._damaged["log"]:
             known, self._damaged["log"] = self._damaged["log"], damaged["log"]
             count = damaged["log"] - known
-            self._few.say(log.error, "what was written cannot be read", "log", part="log", count=count)
+            self._few.write(log.error, "what was written cannot be read", "log", dependency="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
             for session, lost in engine.memory.lost.items():
                 if self._lost.get(session) != lost:
                     hint = f"waypost sessions rm {session} lets it begin anew"
-                    self._few.say(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
+                    self._few.write(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
             self._lost = dict(engine.memory.lost)
 
     # ------------------------------------------------------------ a drain of this proxy
 
-    def _look_at_drain(self, engine: Engine) -> None:
+    def _report_drain(self, engine: Engine) -> None:
         row, before = engine.moving.row, self._drain
         if row is not before and row != before:
             self._drain = row
@@ -155,18 +165,18 @@ class OperatorLog:
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
         """The registry answered a claim."""
         if answer.won and claim.new.proxy == self._proxy != claim.expected.proxy:
-            self._taken[claim.session] = claim.expected.proxy
+            self._reported_owners[claim.session] = claim.expected.proxy
 
     def attested(self, facts: Iterable[Fact]) -> None:
         """These facts go to the journal."""
         for fact in facts:
             if fact.kind != FactKind.OWNED:
                 continue
-            before = self._taken.pop(fact.session, self._proxy)
+            before = self._reported_owners.pop(fact.session, self._proxy)
             if fact.cause == Acquisition.FAILOVER:
-                self._few.say(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
+                self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
 
-    def _look_at(self, side: TransferDriver[Any]) -> None:
+    def _report_transfers(self, side: TransferDriver[Any]) -> None:
         """Tell of the transfers that ended since the last look."""
         last = self._last.get(side.role)
         if not side.ended or side.ended[-1] is last:
@@ -178,7 +188,7 @@ class OperatorLog:
     def _ended(self, one: TransferView) -> None:
         if one.outcome not in IN_VAIN:
             return
-        self._few.say(
+        self._few.write(
             log.info if one.cause in NOBODYS_FAULT else log.warning,
             f"handover {one.outcome}",
             kind=(one.role, one.cause),
@@ -200,15 +210,15 @@ class RateLimitedLog:
         self._clock = clock
         self._kinds: dict[object, _Kind] = {}
 
-    def say(self, write: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
+    def write(self, method: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
         """Write a line, if there were not too many of its event and kind."""
-        self.tell_of_more()
-        known = self._kinds.setdefault((event, kind), _Kind(write, event, self._clock.now_ms()))
+        self.report_suppressed()
+        known = self._kinds.setdefault((event, kind), _Kind(method, event, self._clock.now_ms()))
         known.count += 1
         if known.count <= LOG_LINES_ALIKE:
-            write(event, **fields)
+            method(event, **fields)
 
-    def tell_of_more(self, *, at_once: bool = False) -> None:
+    def report_suppressed(self, *, at_once: bool = False) -> None:
         """Of each kind whose while is over, say how many there were that were not told."""
         if not self._kinds:
             return

@@ -134,7 +134,7 @@ class Peers:
         self,
         proxy: ProxyId,
         row: Callable[[ProxyId], ProxyRow | None],
-        life: Callable[[], Incarnation],
+        incarnation: Callable[[], Incarnation],
         secret: Callable[[], bytes | None],
         refused: Callable[[str, ProxyId, str], None],
         tls: ssl.SSLContext | None = None,
@@ -142,7 +142,7 @@ class Peers:
         self._tls = tls
         self._proxy = proxy
         self._row = row
-        self._life = life
+        self._incarnation = incarnation
         self._secret = secret
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[bytes]] = {}
@@ -208,7 +208,7 @@ class Peers:
 
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
         """
-        life = self._life()
+        incarnation = self._incarnation()
         encrypted = row.url.startswith("wss:")
         if self._tls is not None and not encrypted:
             self._refused(IN_THE_CLEAR, row.proxy, f"it is reached at {row.url}")
@@ -223,14 +223,14 @@ class Peers:
             # Without a certificate of ours: somebody else ends TLS in front of the other one.
             ssl=(self._tls or True) if encrypted else None,
         ) as socket:
-            sealer = await self._introduced(socket, row, life)
+            sealer = await self._introduced(socket, row, incarnation)
             if sealer is None:
                 await asyncio.sleep(PAUSE_S)
                 return False
             message = first
             closing = asyncio.create_task(socket.wait_closed())
             try:
-                while life == self._life() and self._row(row.proxy) == row:
+                while incarnation == self._incarnation() and self._row(row.proxy) == row:
                     frame = sealer.seal(message)
                     await socket.send(frame)
                     self.sent_bytes += len(frame)
@@ -243,14 +243,14 @@ class Peers:
             finally:
                 closing.cancel()
 
-    async def _introduced(self, socket: ClientConnection, row: ProxyRow, life: Incarnation) -> Sealer | None:
+    async def _introduced(self, socket: ClientConnection, row: ProxyRow, incarnation: Incarnation) -> Sealer | None:
         """Prove to each other who both are; None: it came to nothing."""
         secret = self._secret()
         if secret is None:
             return None
         try:
             async with asyncio.timeout(INTRODUCTION_S):
-                return await _introduce(socket, self._proxy, life, row.proxy, secret)
+                return await _introduce(socket, self._proxy, incarnation, row.proxy, secret)
         except Refused as error:
             self._refused(name_of(error), row.proxy, f"said by whoever answers at {row.url}")
         except (websockets.WebSocketException, TimeoutError):
@@ -259,14 +259,19 @@ class Peers:
 
 
 async def _introduce(
-    socket: ClientConnection, caller: ProxyId, life: Incarnation, callee: ProxyId, secret: bytes
+    socket: ClientConnection, caller: ProxyId, incarnation: Incarnation, callee: ProxyId, secret: bytes
 ) -> Sealer:
     """Return what seals the frames to the callee. Raises Unproven, BadMessage."""
     challenge = decode_introduction(await socket.recv())
     if not isinstance(challenge, PeerChallenge):
         raise BadMessage("a challenge comes first")
     introduction = Introduction(
-        challenge=challenge.nonce, nonce=new_nonce(), version=VERSION, caller=caller, incarnation=life, callee=callee
+        challenge=challenge.nonce,
+        nonce=new_nonce(),
+        version=VERSION,
+        caller=caller,
+        incarnation=incarnation,
+        callee=callee,
     )
     await socket.send(encode_introduction(PeerHello.of(introduction, secret)))
     welcome = decode_introduction(await socket.recv())

@@ -57,5 +57,7 @@ class RateLimits:
         if isinstance(message, Publish):
             return self._publishing.wait_s(len(message.bodies), now_s)
         if isinstance(message, Acknowledge) and message.attestations:
-            return self._attesting.wait_s(sum(1 + len(each.offsets) for each in message.attestations), now_s)
+            return self._attesting.wait_s(
+                sum(1 + len(attestation.offsets) for attestation in message.attestations), now_s
+            )
         return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else None

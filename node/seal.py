@@ -66,9 +66,9 @@ class Introduction:
         return hmac.digest(secret, message, "sha256")
 
 
-def check_proof(expected: bytes, given: bytes) -> None:
+def check_proof(expected: bytes, proof: bytes) -> None:
     """Raises Unproven: whoever made the proof does not know the secret, or means another connection."""
-    if not hmac.compare_digest(expected, given):
+    if not hmac.compare_digest(expected, proof):
         raise Unproven(WRONG_PROOF)
 
 

@@ -24,7 +24,7 @@ REACH_S = 5.0
 DEFAULT_PORTS = {"ws": 80, "wss": 443}
 
 
-def wrong_neighbours(
+def unknown_neighbours(
     site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
     """Return of each neighbour that is none what is wrong, in words.
@@ -62,15 +62,15 @@ class SelfCheck:
         self._began_ms = now_ms
         self._tried_ms: int | None = None
 
-    def look_at_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
+    def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
         if now_ms < self._began_ms + GRACE_MS:
             return
-        wrong = wrong_neighbours(self._site, self._neighbours, proxies, known)
+        wrong = unknown_neighbours(self._site, self._neighbours, proxies, known)
         for neighbour in self._neighbours:
             if neighbour in wrong:
-                self._troubles.missing(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))
+                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))
             else:
-                self._troubles.there(NEIGHBOUR + neighbour)
+                self._troubles.available(NEIGHBOUR + neighbour)
 
     async def try_advertised(self, now_ms: int) -> None:
         """Connect to the advertised address, if it is time; until that has worked once."""
@@ -84,7 +84,7 @@ class SelfCheck:
             writer.close()
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
-            self._troubles.missing(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
+            self._troubles.unavailable(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
             return
         self._advertise = ""
-        self._troubles.there(ADVERTISED)
+        self._troubles.available(ADVERTISED)

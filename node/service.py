@@ -21,10 +21,10 @@ from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
 from node import garbage_collection
-from node.backends import Backends, open_parts
+from node.backends import Backends, open_backends
 from node.config import NodeConfig
 from node.http.server import Server, make_server
-from node.lock import take_name
+from node.lock import claim_name
 from node.log_output import LogOutput
 from node.node import Node
 from node.supervision import endless
@@ -130,18 +130,18 @@ async def _serve_once(
     with listen(config) as listener:
         scheme = "wss" if config.tls_cert else "ws"
         url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
-        life = new_incarnation()
+        incarnation = new_incarnation()
         log.info(
             "starting",
             proxy=config.name,
             site=config.site,
             url=url,
-            life=life,
+            life=incarnation,
             version=version("waypost"),
             log=config.kafka or f"embedded in {config.data}",
             registry=config.etcd or f"embedded in {config.data}",
         )
-        node = Node(config, partial(_open_parts, config, life, opened), life, lambda: url)
+        node = Node(config, partial(_open_backends, config, incarnation, opened), incarnation, lambda: url)
         server = make_server(node, config.host)
         failures: list[Exception] = []
         try:
@@ -161,8 +161,8 @@ async def _serve_once(
     log.info("shut down")
 
 
-async def _open_parts(config: NodeConfig, life: Incarnation, opened: Callable[[], None]) -> Backends:
-    parts = await open_parts(config, life)
+async def _open_backends(config: NodeConfig, incarnation: Incarnation, opened: Callable[[], None]) -> Backends:
+    parts = await open_backends(config, incarnation)
     opened()
     return parts
 
@@ -234,5 +234,5 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
     """Run one node in this process until SIGTERM or SIGINT. Further ones change nothing, until the process is gone."""
     sys.setswitchinterval(THREAD_TURN_S)
-    with take_name(config):
+    with claim_name(config):
         uvloop.run(_until_signal(config, started))

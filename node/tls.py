@@ -93,15 +93,17 @@ def credentials_of(config: NodeConfig) -> Credentials | None:
     Raises:
         BadConfiguration: names the file that is no good.
     """
-    if not config.parts_ca:
+    if not config.backend_ca:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _believe(context, config, "parts")
-    authorities = Path(config.parts_ca).read_bytes()
-    if not config.parts_cert:
+    _believe(context, config, "backend")
+    authorities = Path(config.backend_ca).read_bytes()
+    if not config.backend_cert:
         return Credentials(context, authorities)
-    _show(context, config, "parts")
-    return Credentials(context, authorities, Path(config.parts_cert).read_bytes(), Path(config.parts_key).read_bytes())
+    _show(context, config, "backend")
+    return Credentials(
+        context, authorities, Path(config.backend_cert).read_bytes(), Path(config.backend_key).read_bytes()
+    )
 
 
 def _show(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:

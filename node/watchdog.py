@@ -26,7 +26,7 @@ class Progress:
     """
 
     name: str
-    place: object
+    position: object
     pending: bool
     within_ms: int
     vital: bool = True
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Watched:
-    place: object
+    position: object
     since_ms: int
 
 
@@ -46,14 +46,14 @@ class Watchdog:
         self.stalled: dict[str, Progress] = {}
         """What stands still although it should move, by name, as of the last look."""
 
-    def look(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
+    def check(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
         """Take what was seen; return what stands still. What is not seen any more is forgotten."""
         watched, self._watched = self._watched, {}
         self.stalled = {}
         for progress in seen:
             known = watched.get(progress.name)
-            if known is None or not progress.pending or known.place != progress.place:
-                known = _Watched(progress.place, now_ms)
+            if known is None or not progress.pending or known.position != progress.position:
+                known = _Watched(progress.position, now_ms)
             self._watched[progress.name] = known
             if now_ms - known.since_ms >= progress.within_ms:
                 self.stalled[progress.name] = progress

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from federation.messages import AskSeen, SeenSo
+from federation.messages import SeenRequest, SeenResponse
 from federation.ports import ProxyRow
 from node.peers import Peers
 from waypost.identity import NOTHING, Origin, ProxyId
 from waypost.limits import WITNESS_S
 
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 class Witnesses:
@@ -45,13 +45,13 @@ class Witnesses:
         while loop.time() < ends:
             living = {row.proxy for row in self._live()} - {self._proxy}
             for each in sorted(living - asked):
-                self._peers.send(each, AskSeen(self._request, origin))
+                self._peers.send(each, SeenRequest(self._request, origin))
             asked |= living
             if living <= self._answers.keys():
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return max(self._answers.values(), default=NOTHING)
 
-    def receive(self, peer: ProxyId, message: SeenSo) -> None:
+    def receive(self, peer: ProxyId, message: SeenResponse) -> None:
         if message.request == self._request:
             self._answers[peer] = message.offset

@@ -1,6 +1,6 @@
 """The proxy as one deterministic machine: inputs in, effects out. No sockets, no clock of its own, no tasks.
 
-A notification's walk through here: `Publish` at the door -> Append -> the site log -> :meth:`Engine.log_batch` ->
+A notification's walk through here: `Publish` at the dispatcher -> Append -> the site log -> :meth:`Engine.log_batch` ->
 fold -> matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
 
 The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator.
@@ -25,15 +25,15 @@ from federation.ports import (
     Reloaded,
 )
 from federation.site_events import (
-    Arrived,
-    Broken,
     Covered,
-    Ended,
-    HoldsDropped,
     InterestChanged,
+    InterestWithdrawn,
     Interrupted,
-    Released,
-    Renewed,
+    LogDamaged,
+    NotificationArrived,
+    OriginClosed,
+    RegistrationsExpired,
+    StateReset,
 )
 from federation.site_state import SiteState, Snapshot
 from handover.gate import Gate
@@ -110,7 +110,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         rng: random.Random,
-        life: Incarnation,
+        incarnation: Incarnation,
         restored: Restored | None = None,
         first: int = 0,
         known: Snapshot | None = None,
@@ -121,10 +121,10 @@ class Engine:
         state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         taken_below = restored.position if restored is not None and is_intact else 0
-        self.context = Context.of(settings, clock, rng, state, taken_below=taken_below)
+        self.context = Context.of(settings, clock, rng, state, applied_below=taken_below)
         if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
-        self.context.begin(life)
+        self.context.begin(incarnation)
         self.persister = Persister(self.context)
         self.coverage = Coverage(self.context, self.persister)
         self.moving = SessionMoves(self.context)
@@ -156,7 +156,7 @@ class Engine:
 
     def _dispatch(self) -> None:
         """Have each event that parts report handled by the parts that it concerns, until there are no more."""
-        while events := self.context.events.take():
+        while events := self.context.events.drain():
             for event in events:
                 self._handle(event)
 
@@ -173,7 +173,7 @@ class Engine:
             case FetchWanted(identity, owner, request):
                 self.transfers.fetch(identity, owner, request)
             case MoveWanted(identity, to):
-                self.moving.want(identity, to)
+                self.moving.request_move(identity, to)
             case RelayWanted(identity, at):
                 self.acquisitions.end(identity)
                 self.dispatcher.attach_handler.relay(identity, at)
@@ -220,7 +220,7 @@ class Engine:
         for origin, offset in seen.items():
             if origin not in session.gates:
                 session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
-        session.lapse_here(session.frontier(here))
+        session.expire_unpersisted_copy(session.frontier(here))
         self.context.sessions.put(session)
         self.coverage.watch(session)
 
@@ -251,31 +251,31 @@ class Engine:
             taken += 1
             events = self.state.fold(offset, record)
             interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
-            if offset < self.context.taken_below:
+            if offset < self.context.applied_below:
                 # Read once more only for what the log means: the sessions have it.
                 if isinstance(record, Damaged):
                     self.coverage.damaged_before(self._had)
                 continue
             for event in events:
                 match event:
-                    case Arrived():
+                    case NotificationArrived():
                         matches += self._arrived(event, touched)
                     case Covered():
                         covered[event.expression] = None
                     case Interrupted():
                         self.coverage.interrupted(event.expression, event.origin)
-                    case Ended():
+                    case OriginClosed():
                         self.coverage.ended(event)
                         if site_of(event.origin) == self.state.site:
                             self._end_lost()
-                    case Broken():
+                    case LogDamaged():
                         self.coverage.damaged(event)
-                    case Renewed():
-                        self._renewed()
-                    case HoldsDropped() if event.proxy == self.context.proxy:
-                        self._holds_dropped(event)
-                    case Released() if event.proxy == self.context.proxy:
-                        self._released(event)
+                    case StateReset():
+                        self._state_reset()
+                    case RegistrationsExpired() if event.proxy == self.context.proxy:
+                        self._registrations_expired(event)
+                    case InterestWithdrawn() if event.proxy == self.context.proxy:
+                        self._interest_withdrawn(event)
             match record:
                 case Closed():
                     self._closed()
@@ -286,7 +286,7 @@ class Engine:
                 ):
                     held[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.lease.incarnation:
-                        self._held_by_an_earlier_life(held[record.session])
+                        self._registered_by_earlier_incarnation(held[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -295,12 +295,12 @@ class Engine:
         if covered:
             self.coverage.covered(covered)
         for session in held.values():
-            self.coverage.held(session)
+            self.coverage.interest_registered(session)
         self.transfers.moved()
         self._after()
         return taken
 
-    def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> int:
+    def _arrived(self, event: NotificationArrived, touched: dict[SessionId, Session]) -> int:
         """Store it for those who want it; return in how many places it was put, and by how many subscriptions."""
         attributes = read_body(event.record.body)
         record = event.record
@@ -316,27 +316,27 @@ class Engine:
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.sessions.mark_changed(session.id)
-                self.persister.took(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
+                self.persister.count_unstored(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
         return matches
 
-    def _holds_dropped(self, event: HoldsDropped) -> None:
+    def _registrations_expired(self, event: RegistrationsExpired) -> None:
         """Our holds were dropped with a lease of ours: the log may have a hole from here on.
 
         Also where another session still holds the same: it may let go before our next word is read.
         """
         for session in list(self.context.sessions.values()):
-            if session.held_expressions() and not self.context.interest.is_covered(session):
+            if session.interest_expressions() and not self.context.interest.is_covered(session):
                 self.coverage.broken(session)
             self.context.interest.forget(session.id)
         if event.incarnation != self.context.lease.incarnation:
-            self._hold_again()
+            self._register_interests_again()
 
-    def _renewed(self) -> None:
+    def _state_reset(self) -> None:
         """What everybody said counts no more: say again what we hold. Of other origins we may lack something."""
         for session in list(self.context.sessions.values()):
             self.coverage.broken(session)
             self.context.interest.forget(session.id)
-        self._hold_again()
+        self._register_interests_again()
 
     def _repair(self) -> None:
         """Have what could not be read be said again by all, once we have read all that there is (handover rule 29)."""
@@ -346,15 +346,15 @@ class Engine:
         self._repair_at = now + context.settings.repair_ms
         context.outbox.append(Repaired(self.state.damaged))
 
-    def _released(self, event: Released) -> None:
+    def _interest_withdrawn(self, event: InterestWithdrawn) -> None:
         """We let go, and since then need the session again: what we said then holds only from its own place on."""
         session = self.context.sessions.get(event.session)
-        if session is not None and event.expressions.intersection(session.held_expressions()):
+        if session is not None and event.expressions.intersection(session.interest_expressions()):
             self.coverage.broken(session)
 
-    def _held_by_an_earlier_life(self, session: Session) -> None:
+    def _registered_by_earlier_incarnation(self, session: Session) -> None:
         """What a process of ours said that has died may come to the log after what we say: then we say it again."""
-        if session.held_expressions() and not self.context.interest.is_exact(session):
+        if session.interest_expressions() and not self.context.interest.is_exact(session):
             self.context.interest.forget(session.id)
             self.context.interest.register(session)
 
@@ -363,14 +363,16 @@ class Engine:
         for session in self.context.sessions.values():
             if not self.context.interest.is_exact(session):
                 self.context.interest.forget(session.id)
-        self._hold_again()
-        for proxy, identity in list(self.state.holds):
+        self._register_interests_again()
+        for proxy, identity in list(self.state.registered):
             if proxy == self.context.proxy and identity not in self.context.sessions:
                 self.context.interest.forget(identity)
                 self.context.interest.withdraw(identity)
 
-    def _hold_again(self) -> None:
-        self.context.interest.register_all(each for each in self.context.sessions.values() if each.held_expressions())
+    def _register_interests_again(self) -> None:
+        self.context.interest.register_all(
+            session for session in self.context.sessions.values() if session.interest_expressions()
+        )
 
     def _closed(self) -> None:
         """A closing marker: say of each session here when it has all that is owed up to this place."""
@@ -470,7 +472,7 @@ class Engine:
                 if self.moving.row is None:
                     self.transfers.offered(peer, message)
             case MoveRequest():
-                self.moving.give(peer, message)
+                self.moving.on_move_request(peer, message)
                 self.moving.tick()
             case RelayUp() | RelayDown() | RelayEnd():
                 self.dispatcher.relays.peer_message(peer, message)
@@ -487,7 +489,7 @@ class Engine:
         for move in moves if apply else ():
             give = MoveRequest(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == context.proxy:
-                self.moving.give(context.proxy, give)
+                self.moving.on_move_request(context.proxy, give)
             else:
                 context.outbox.emit(SendPeer(move.owner.proxy, give))
         self.moving.tick()
@@ -505,7 +507,7 @@ class Engine:
         """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
         self.context.begin(incarnation)
         self.context.lease.granted(until_ms)
-        self._hold_again()
+        self._register_interests_again()
         for session in list(self.context.sessions.values()):
             if session.role is Role.DORMANT:
                 self.acquisitions.activate(session)
@@ -515,7 +517,7 @@ class Engine:
         """What the changelog had may not be there any more: it is written again."""
         self.persister.changelog_lost()
 
-    def secret_told(self, secret: bytes) -> None:
+    def secret_read(self, secret: bytes) -> None:
         """The registry has told the federation's secret."""
         self.context.cluster.secret_reported(token_key(secret))
 
@@ -590,7 +592,7 @@ class Engine:
         """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
         alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
         alive.add((self.context.proxy, self.context.lease.incarnation))
-        held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.holds.items()}
+        held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.registered.items()}
         for proxy, incarnation in sorted(held - alive):
             if proxy != self.context.proxy:
                 self.context.outbox.append(InterestsExpired(proxy, incarnation))

@@ -27,7 +27,7 @@ from waypost.facts import FactKind
 from waypost.subscription import Expression, parse
 
 
-def run(input: str, report: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Verdict:
+def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
     """Audit the run at `input`, a folder or kafka://SITE=HOST:PORT,.../PREFIX; write a report if told where.
 
     Args:
@@ -41,7 +41,7 @@ def run(input: str, report: Path | None = None, say: Callable[[str], None] = lam
     """
     source = locate(input)
     if isinstance(source, Topics):
-        connector.require(say)
+        connector.require(progress)
     verdict = judge(sessions.build(), source)
     if report is not None:
         write_report(verdict, input, report)

@@ -102,7 +102,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         journals.unusable(evidence.facts),
         journals.holes(journal),
         journals.silenced(journal),
-        journals.not_closed(journal, sitelogs.dropped(evidence.records)),
+        journals.not_closed(journal, sitelogs.expired_incarnations(evidence.records)),
         journals.unheard(journal, sitelogs.seen(evidence.records)),
         *_unusable_facts(evidence),
     ]

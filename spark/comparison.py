@@ -22,7 +22,7 @@ need a second look."""
 
 _STREAM = [*RECEIVER, "producer", "incarnation"]
 _IDENTITY = [*_STREAM, "sequence"]
-_PLACE = ["writer", "number", "at"]
+_POSITION = ["writer", "number", "at"]
 
 
 def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -> DataFrame:
@@ -46,7 +46,7 @@ def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -
 
 def _with_repeats(rows: DataFrame) -> DataFrame:
     same = Window.partitionBy(*_IDENTITY)
-    before = _before(same.orderBy(*_PLACE, *COORDINATE))
+    before = _before(same.orderBy(*_POSITION, *COORDINATE))
     owner = F.when(F.col("is_delivery"), F.struct("epoch", "proxy"))
     # A number is compared sooner than a text.
     coordinate = F.xxhash64("origin", "offset")

@@ -40,7 +40,7 @@ def jars() -> list[str]:
     return found if any(CONNECTOR in jar for jar in found) else []
 
 
-def require(say: Callable[[str], None]) -> list[str]:
+def require(progress: Callable[[str], None]) -> list[str]:
     """Return the jars, fetched if they were not there yet; `say` is told of that first.
 
     Raises:
@@ -55,7 +55,7 @@ def require(say: Callable[[str], None]) -> list[str]:
             f"Spark's Kafka connector is not in {folder() / FOLDER}, and there is no Maven to fetch it",
             hint=f"install Apache Maven; or run `mvn -f {POM} {COPY} -DoutputDirectory={folder() / FOLDER}` elsewhere",
         )
-    say(f"fetching Spark's Kafka connector into {folder() / FOLDER}")
+    progress(f"fetching Spark's Kafka connector into {folder() / FOLDER}")
     _fetch()
     return jars()
 

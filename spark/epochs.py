@@ -26,11 +26,11 @@ from spark.finding import LOGS, findings
 from spark.schemas import CONTINUED, LOST_END, SPAN
 from waypost.identity import NOTHING, SiteId, log_epoch_of, origin_of
 
-BEGUN = "log-begun"
+LOG_BEGUN = "log-begun"
 FOREVER = (1 << 63) - 1
 
 
-class Begun(NamedTuple):
+class EpochStart(NamedTuple):
     """A record that says in which log epoch a site log is. `ended`: origin -> its last offset, the highest seen."""
 
     site: str
@@ -81,7 +81,7 @@ class Epochs:
         return bool(self.lost)
 
 
-def read(begun: Iterable[Begun], firsts: dict[str, int]) -> Epochs:
+def read(begun: Iterable[EpochStart], firsts: dict[str, int]) -> Epochs:
     """Return the epochs of all logs.
 
     Args:
@@ -90,7 +90,7 @@ def read(begun: Iterable[Begun], firsts: dict[str, int]) -> Epochs:
     """
     sites = groupby(sorted(begun, key=lambda each: each[:2]), key=lambda each: each.site)
     known = [_Log(site, firsts.get(site, 0), list(records)) for site, records in sites]
-    later = [each for each in known if each.ends]
+    later = [log for log in known if log.ends]
     return Epochs(
         tuple(span for log in later for span in log.spans()),
         tuple(end for log in later for end in log.lost()),
@@ -101,7 +101,7 @@ def read(begun: Iterable[Begun], firsts: dict[str, int]) -> Epochs:
 class _Log:
     """One site's log. `begins`: origin -> the position of the record that began it; `ends`: its last offset, seen."""
 
-    def __init__(self, site: str, first: int, records: list[Begun]) -> None:
+    def __init__(self, site: str, first: int, records: list[EpochStart]) -> None:
         self.site = site
         self.present = self._beginning(first, records[0])
         self.begins = {self.present: first - 1}
@@ -114,7 +114,7 @@ class _Log:
             if record.log_epoch >= log_epoch_of(self.present):  # type: ignore[arg-type]  # an Origin is a str
                 self._take(record)
 
-    def _beginning(self, first: int, begun: Begun) -> str:
+    def _beginning(self, first: int, begun: EpochStart) -> str:
         """Return the origin of what stands below the first record that says anything of it."""
         if first == 0 and not begun.again:
             return self._origin(1)
@@ -122,7 +122,7 @@ class _Log:
             return self._origin(begun.log_epoch)
         return self._origin(max([1, *map(log_epoch_of, begun.ended)]))  # type: ignore[arg-type]
 
-    def _take(self, record: Begun) -> None:
+    def _take(self, record: EpochStart) -> None:
         for origin, (end, seen) in record.ended.items():
             last, highest = self.ends.get(origin, (self._kept(origin, record.position), NOTHING))
             last = min(end, last)
@@ -167,11 +167,11 @@ class _Log:
 
 def of(records: DataFrame, logs: DataFrame) -> Epochs:
     """Return what the logs say; they say it seldom: where an epoch begins, and where a proxy does."""
-    rows = records.where(F.col("kind") == BEGUN).select("site", "position", "begun").collect()
+    rows = records.where(F.col("kind") == LOG_BEGUN).select("site", "position", "begun").collect()
     if not rows:
         return Epochs()
     known = [
-        Begun(site, position, begun.log_epoch, begun.again, {name: (*ends,) for name, ends in begun.ended.items()})
+        EpochStart(site, position, begun.log_epoch, begun.again, {name: (*ends,) for name, ends in begun.ended.items()})
         for site, position, begun in rows
     ]
     return read(known, dict(logs.select("site", "first").collect()))

@@ -19,7 +19,7 @@ from spark.schemas import FACT
 from waypost.facts import FactKind
 from waypost.identity import GENERATION
 
-SESSION_LIFE = ["session", "generation"]
+SESSION_GENERATION = ["session", "generation"]
 """What makes a session: one that was deleted and created again under the same name is another one."""
 
 
@@ -131,9 +131,9 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     )
 
 
-def unheard(journal: DataFrame, lives: DataFrame) -> DataFrame:
+def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
     """Find the `lives` of proxies (`proxy`, `incarnation`) that a site log knows, and that left no fact at all."""
-    known = lives.select(_writer().alias("writer")).distinct()
+    known = incarnations.select(_writer().alias("writer")).distinct()
     there = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
     silent = known.join(there, on="writer", how="left_anti")
     return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
@@ -145,6 +145,6 @@ def _writer() -> Column:
 
 def torn_receivers(journal: DataFrame) -> DataFrame:
     """Return the (session, generation, receiver) whose own record of what they received has a hole."""
-    attested = of_kind(journal, FactKind.RECEIVED).select("writer", *SESSION_LIFE, "receiver").distinct()
+    attested = of_kind(journal, FactKind.RECEIVED).select("writer", *SESSION_GENERATION, "receiver").distinct()
     torn = missing(journal).select("writer").distinct()
-    return attested.join(torn, on="writer", how="left_semi").select(*SESSION_LIFE, "receiver").distinct()
+    return attested.join(torn, on="writer", how="left_semi").select(*SESSION_GENERATION, "receiver").distinct()

@@ -25,13 +25,13 @@ from pyspark.sql import functions as F
 
 from spark.comparison import LOST
 from spark.finding import findings
-from spark.journal import SESSION_LIFE, of_kind, torn_receivers
+from spark.journal import SESSION_GENERATION, of_kind, torn_receivers
 from spark.obligations import KEY
 from spark.obligations import RECEIVER as _RECEIVER
 from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING
 
-_TOLD = 9
+_ANNOUNCED_RANK = 9
 """The rank of what a gap was told of."""
 HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
 """Causes of `owned` that mean that another proxy, or the same after a break, took over."""
@@ -49,12 +49,17 @@ def losses(
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
-    rank = F.when(F.col("is_gap"), _TOLD).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
+    rank = (
+        F.when(F.col("is_gap"), _ANNOUNCED_RANK)
+        .when(F.col("excuse").isNotNull(), 2)
+        .when(F.col("is_open"), 0)
+        .otherwise(1)
+    )
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
     # What nobody can name (spark/unreported.py) has a coordinate and no id.
     nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
     worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
-    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _TOLD)
+    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _ANNOUNCED_RANK)
     code = F.element_at(F.array(F.lit("L3"), F.lit("L1"), F.lit("L4")), F.col("rank") + 1)
     return _with_handovers(apart.withColumn("code", code), rows, journal)
 
@@ -92,7 +97,7 @@ def _gone(journal: DataFrame) -> DataFrame:
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
     """Add `excuse`, and `is_gap`, if a gap was told of there (G1 says so itself)."""
     removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
-    deleted = removed.join(_deletions(journal), on=SESSION_LIFE, how="left")
+    deleted = removed.join(_deletions(journal), on=SESSION_GENERATION, how="left")
     unpersisted = deleted.join(_lost_with_process(missed, journal), on=KEY, how="left")
     left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
     excused = unpersisted.withColumn("excuse", F.coalesce("removal", "deletion", "expiry", left))
@@ -105,7 +110,7 @@ def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> Da
 def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
     """Return `removal`, the policies, of each KEY that was removed as all subscriptions that it is owed by allow."""
     removed = of_kind(journal, FactKind.REMOVED).select(
-        *SESSION_LIFE,
+        *SESSION_GENERATION,
         F.col("receiver").alias("of_receiver"),
         "origin",
         F.explode("offsets").alias("offset"),
@@ -115,7 +120,7 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
     place = F.col("m.offset") == F.col("x.offset")
     met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(place))
     bounded = met.join(
-        _bounds(journal), on=[F.col(f"m.{name}") == F.col(f"b_{name}") for name in SESSION_LIFE], how="left"
+        _bounds(journal), on=[F.col(f"m.{name}") == F.col(f"b_{name}") for name in SESSION_GENERATION], how="left"
     )
     allowed = bounded.where(F.forall("m.terms", _allows) | _allowed_by_the_queue())
     return allowed.groupBy(*(f"m.{name}" for name in KEY)).agg(
@@ -123,11 +128,11 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
     )
 
 
-def _allows(terms: Column) -> Column:
+def _allows(column: Column) -> Column:
     """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names."""
     ages = _names(RemovalPolicy.TIME_TO_LIVE) | _names(RemovalPolicy.TIME_TO_LIVE_BY_LOG)
-    by_age = ages & (terms["ages_since"] < F.col("x.said"))
-    by_count = _names(RemovalPolicy.MAX_COUNT) & (terms["counts_since"] < F.col("x.said"))
+    by_age = ages & (column["ages_since"] < F.col("x.said"))
+    by_count = _names(RemovalPolicy.MAX_COUNT) & (column["counts_since"] < F.col("x.said"))
     return F.coalesce(by_age, F.lit(False)) | F.coalesce(by_count, F.lit(False))
 
 
@@ -160,7 +165,7 @@ def _bounds(journal: DataFrame) -> DataFrame:
     stated = of_kind(journal, FactKind.POLICY).where(F.col("subscription") == "")
     place = F.struct("epoch", "number")
     bounded, deadlines = (F.col("max_count") > 0) | (F.col("bytes") > 0), F.col("deadlines")
-    names = [F.col(name).alias(f"b_{name}") for name in SESSION_LIFE]
+    names = [F.col(name).alias(f"b_{name}") for name in SESSION_GENERATION]
     return stated.groupBy(*names).agg(
         F.min(F.when(bounded, place)).alias("bounded_since"), F.min(F.when(deadlines, place)).alias("deadlines_since")
     )
@@ -175,21 +180,21 @@ def _allowed_by_the_queue() -> Column:
 
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
-    stated = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
+    stated = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_GENERATION).agg(F.min("reason").alias("reason"))
     last = F.max("generation").over(Window.partitionBy("session"))
-    lives = journal.where(F.col("session") != "").select(*SESSION_LIFE).distinct().withColumn("last", last)
-    known = lives.join(stated, on=SESSION_LIFE, how="left")
+    lives = journal.where(F.col("session") != "").select(*SESSION_GENERATION).distinct().withColumn("last", last)
+    known = lives.join(stated, on=SESSION_GENERATION, how="left")
     following = F.when(F.col("generation") < F.col("last"), F.lit("deleted, and created again"))
     deletion = F.coalesce("reason", following).alias("deletion")
-    return known.select(*SESSION_LIFE, deletion).where(F.col("deletion").isNotNull())
+    return known.select(*SESSION_GENERATION, deletion).where(F.col("deletion").isNotNull())
 
 
-def _concerns(place: Column) -> Column:
+def _concerns(coordinate: Column) -> Column:
     """Match a fact about a session, or about one receiver of it, with what that receiver missed."""
     same = F.col("m.origin") == F.col("x.origin")
-    for name in SESSION_LIFE:
+    for name in SESSION_GENERATION:
         same &= F.col(f"m.{name}") == F.col(f"x.{name}")
-    return same & place & F.col("x.of_receiver").isin("") | same & place & (
+    return same & coordinate & F.col("x.of_receiver").isin("") | same & coordinate & (
         F.col("x.of_receiver") == F.col("m.receiver")
     )
 
@@ -215,7 +220,7 @@ def gaps(journal: DataFrame) -> DataFrame:
 
 
 def _with_handovers(lost: DataFrame, rows: DataFrame, journal: DataFrame) -> DataFrame:
-    around = _with_neighbours(lost, rows).join(_owners(journal), on=SESSION_LIFE, how="left")
+    around = _with_neighbours(lost, rows).join(_owners(journal), on=SESSION_GENERATION, how="left")
     before = F.coalesce(F.col("before.epoch"), F.col("first_epoch"))
     after = F.coalesce(F.col("after.epoch"), F.col("last_epoch"))
     between = F.filter("takeovers", lambda taken: (taken["epoch"] > before) & (taken["epoch"] <= after))
@@ -248,7 +253,7 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
 def _owners(journal: DataFrame) -> DataFrame:
     owned = of_kind(journal, FactKind.OWNED)
     takeover = F.when(F.col("cause").isin(*HANDOVERS), F.struct("epoch", "proxy", "cause"))
-    return owned.groupBy(*SESSION_LIFE).agg(
+    return owned.groupBy(*SESSION_GENERATION).agg(
         F.min("epoch").alias("first_epoch"),
         F.max("epoch").alias("last_epoch"),
         F.sort_array(F.collect_set(takeover)).alias("takeovers"),

@@ -2,9 +2,9 @@
 
 A notification at (o, n) is owed to a receiver of a session if some subscription of the session matches it and
 X0[o] < n <= R[o]. Names are used again: a session of one name that was deleted and created again is another session
-(its epochs are of another *generation*), and so is a subscription that was taken back and made again (`life`). Facts of
-one life may be said often, and the first ones be missing: every start of serving says again what counts (`restated`).
-Per life of a subscription and origin:
+(its epochs are of another *generation*), and so is a subscription that was taken back and made again
+(`subscription_generation`). Facts of one life may be said often, and the first ones be missing: every start of serving
+says again what counts (`restated`). Per life of a subscription and origin:
 
 X0    the first promise, of all `effective` and `restated` facts that name the origin: by epoch, then by time. Later
       ones repeat it after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
@@ -25,14 +25,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.journal import SESSION_LIFE, of_kind
+from spark.journal import SESSION_GENERATION, of_kind
 from spark.keys import let_through
 from waypost.facts import FactKind
 from waypost.identity import NOTHING
 from waypost.queue import ORDERS, goes_by_attributes
 
-SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
-RECEIVER = [*SESSION_LIFE, "receiver"]
+SUBSCRIPTION = [*SESSION_GENERATION, "subscription", "subscription_generation"]
+RECEIVER = [*SESSION_GENERATION, "receiver"]
 COORDINATE = ["origin", "offset"]
 KEY = [*RECEIVER, *COORDINATE]
 REQUESTS, PROMISES, POLICIES = (
@@ -59,7 +59,7 @@ def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFra
     bounded = (
         known.join(_starts(journal, continued), on=SUBSCRIPTION, how="left")
         .join(_ends(journal), on=SUBSCRIPTION, how="left")
-        .join(_deletions(journal), on=SESSION_LIFE, how="left")
+        .join(_deletions(journal), on=SESSION_GENERATION, how="left")
         .join(_policies(journal), on=SUBSCRIPTION, how="left")
     )
     return bounded.withColumns(
@@ -73,16 +73,16 @@ def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFra
 
 def _made_in() -> Column:
     """The epoch in which a subscription was made: its life says so, also where the first fact of it is missing."""
-    return F.coalesce(F.substring_index("life", "/", 1).try_cast("bigint"), F.col("epoch"))
+    return F.coalesce(F.substring_index("subscription_generation", "/", 1).try_cast("bigint"), F.col("epoch"))
 
 
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `gone` of each session that was deleted: up to where it was there, by origin."""
     stated = of_kind(journal, FactKind.DELETED).select(
-        *SESSION_LIFE, F.explode_outer("frontier").alias("origin", "upto")
+        *SESSION_GENERATION, F.explode_outer("frontier").alias("origin", "upto")
     )
-    lowest = stated.groupBy(*SESSION_LIFE, "origin").agg(F.min("upto").alias("lowest"))
-    return lowest.groupBy(*SESSION_LIFE).agg(_by_origin("lowest").alias("gone"))
+    lowest = stated.groupBy(*SESSION_GENERATION, "origin").agg(F.min("upto").alias("lowest"))
+    return lowest.groupBy(*SESSION_GENERATION).agg(_by_origin("lowest").alias("gone"))
 
 
 def _policies(journal: DataFrame) -> DataFrame:
@@ -148,12 +148,12 @@ def receivers(journal: DataFrame) -> DataFrame:
     always = known.where(F.col("times") == F.col("arrivals")).select(
         *RECEIVER, "origin", F.col("lowest").alias("begins")
     )
-    starts = always.unionByName(_places(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    starts = always.unionByName(_registrations(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
     start = F.map_from_entries(F.collect_list(F.struct("origin", "begins")))
     return present.join(starts.groupBy(*RECEIVER).agg(start.alias("start")), on=RECEIVER, how="left").drop("arrivals")
 
 
-def _places(here: DataFrame) -> DataFrame:
+def _registrations(here: DataFrame) -> DataFrame:
     """Return above what each receiver is owed, by origin, since it was given its last place: `begins`."""
     order = F.struct("epoch", "at_ms", "number")
     registered = here.where(F.col("kind") == FactKind.REGISTERED)
@@ -163,7 +163,7 @@ def _places(here: DataFrame) -> DataFrame:
 
 def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
     """Return each subscription for each receiver of its session; a session without receivers has one, named ''."""
-    joined = subscribed.join(present, on=SESSION_LIFE, how="left")
+    joined = subscribed.join(present, on=SESSION_GENERATION, how="left")
     return joined.withColumn("receiver", F.coalesce("receiver", F.lit("")))
 
 

@@ -99,22 +99,22 @@ def _other(site: str, position: int, record: Record) -> Row:
         return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
     frontier = dict(record.frontier) if isinstance(record, Closed) else None
     tag = str(record.__struct_config__.tag)
-    rest = (None, None, frontier, None, _begun(record), *_OPEN, *_NO_ATTRIBUTES)
-    return (site, position, tag, None, None, *_life(record), *rest)
+    rest = (None, None, frontier, None, _log_begun_row(record), *_OPEN, *_NO_ATTRIBUTES)
+    return (site, position, tag, None, None, *_incarnation_of(record), *rest)
 
 
-def _begun(record: Record) -> Row | None:
+def _log_begun_row(record: Record) -> Row | None:
     if not isinstance(record, LogBegun):
         return None
     return record.log_epoch, record.again, {str(origin): list(ends) for origin, ends in record.ended.items()}
 
 
-def _life(record: Record) -> tuple[str | None, str | None]:
+def _incarnation_of(record: Record) -> tuple[str | None, str | None]:
     """Return the life of a proxy that wrote the record, or that it is about."""
     if isinstance(record, InterestRegistered | InterestsExpired):
         return record.proxy, record.incarnation
-    kind, *life = record.writer.split("/") if isinstance(record, Closed) else ("",)
-    return (life[0], life[1]) if kind == "proxy" and len(life) == 2 else (None, None)
+    kind, *incarnation = record.writer.split("/") if isinstance(record, Closed) else ("",)
+    return (incarnation[0], incarnation[1]) if kind == "proxy" and len(incarnation) == 2 else (None, None)
 
 
 def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:

@@ -54,13 +54,13 @@ def _first_copies(late: DataFrame, rows: DataFrame, truth: DataFrame, wanted: Da
     copies = truth.join(late.select(*_ID).distinct(), on=_ID, how="left_semi")
     due = obligations.standing(copies, wanted).where("is_owed").select(*KEY, *_ID)
     absent = due.join(rows.where("is_delivery").select(*KEY), on=KEY, how="left_anti")
-    before = absent.select(*RECEIVER, *_ID, _place().alias("first_copy"))
+    before = absent.select(*RECEIVER, *_ID, _coordinate().alias("first_copy"))
     met = late.select(*KEY, *_ID).join(before, on=[*RECEIVER, *_ID])
     same = epochs.partition("origin") == epochs.partition("first_copy.origin")
-    first = met.where(same & (F.col("first_copy") < _place()))
+    first = met.where(same & (F.col("first_copy") < _coordinate()))
     return first.groupBy(*KEY).agg(F.min("first_copy").alias("first_copy"))
 
 
-def _place() -> Column:
+def _coordinate() -> Column:
     """A coordinate, so that those of a later log epoch are the greater ones."""
     return F.struct(F.length("origin").alias("length"), "origin", "offset")

@@ -56,7 +56,7 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
 _PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched")
 
 
-def dropped(records: DataFrame) -> DataFrame:
+def expired_incarnations(records: DataFrame) -> DataFrame:
     """Return the lives of proxies whose lease ended: `proxy`, `incarnation`."""
     ends = records.where(F.col("kind") == "interests-expired")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()

@@ -101,7 +101,9 @@ def _topics(text: str) -> Topics:
 
 
 def _tls() -> dict[str, str]:
-    """Return how Kafka is spoken to: by the files of WAYPOST_PARTS_CA, WAYPOST_PARTS_CERT and WAYPOST_PARTS_KEY."""
+    """Return how Kafka is spoken to: by the files of WAYPOST_BACKEND_CA, WAYPOST_BACKEND_CERT and
+    WAYPOST_BACKEND_KEY.
+    """
     authorities, certificate, key = (_pem(f"WAYPOST_PARTS_{each}") for each in ("CA", "CERT", "KEY"))
     if not authorities:
         return {}

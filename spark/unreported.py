@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from spark import obligations
 from spark.comparison import LOST
-from spark.journal import SESSION_LIFE, of_kind
+from spark.journal import SESSION_GENERATION, of_kind
 from spark.obligations import COORDINATE, KEY
 from waypost.facts import FactKind
 
@@ -33,7 +33,9 @@ def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: Da
     bounds = F.broadcast(ends.select("origin", "first", "seen"))
     had = delivered.join(bounds, on="origin").where(is_lost)
     had = had.join(known.select(*COORDINATE).distinct(), on=COORDINATE, how="left_anti")
-    matching = had.join(_asked_for_one_thing(wanted), on=SESSION_LIFE).select(*COORDINATE, *_ASKED, "digest").distinct()
+    matching = (
+        had.join(_asked_for_one_thing(wanted), on=SESSION_GENERATION).select(*COORDINATE, *_ASKED, "digest").distinct()
+    )
     due = matching.join(wanted, on=_ASKED).where(obligations.is_owed()).select(*KEY, "digest").distinct()
     missed = due.join(delivered.select(*KEY), on=KEY, how="left_anti")
     # A retry of it has the same body, and whoever had one copy drops the other.
@@ -44,12 +46,14 @@ def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: Da
 
 def _asked_for_one_thing(wanted: DataFrame) -> DataFrame:
     """Return what each session asked for that never asked for anything else, by the same keys, for sure."""
-    each = wanted.select(*SESSION_LIFE, *_ASKED, "is_sure").distinct()
-    alone = each.withColumn("things", F.count("*").over(Window.partitionBy(*SESSION_LIFE)))
-    return alone.where(F.col("is_sure") & (F.col("things") == 1)).select(*SESSION_LIFE, *_ASKED)
+    each = wanted.select(*SESSION_GENERATION, *_ASKED, "is_sure").distinct()
+    alone = each.withColumn("things", F.count("*").over(Window.partitionBy(*SESSION_GENERATION)))
+    return alone.where(F.col("is_sure") & (F.col("things") == 1)).select(*SESSION_GENERATION, *_ASKED)
 
 
 def _not_removed(missed: DataFrame, journal: DataFrame) -> DataFrame:
     """Leave out what was put on record as removed: by which subscriptions it was owed, nobody can tell any more."""
-    removed = of_kind(journal, FactKind.REMOVED).select(*SESSION_LIFE, "origin", F.explode("offsets").alias("offset"))
-    return missed.join(removed.distinct(), on=[*SESSION_LIFE, *COORDINATE], how="left_anti")
+    removed = of_kind(journal, FactKind.REMOVED).select(
+        *SESSION_GENERATION, "origin", F.explode("offsets").alias("offset")
+    )
+    return missed.join(removed.distinct(), on=[*SESSION_GENERATION, *COORDINATE], how="left_anti")

@@ -176,7 +176,7 @@ def _real(operand: Operand) -> Column:
 
 # ---------------------------------------------------------------- comparison
 
-_HOLDS: dict[str, Callable[[Column, Column], Column]] = {
+_COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
     "==": lambda x, y: x == y,
     "!=": lambda x, y: x != y,
     "<": lambda x, y: x < y,
@@ -188,7 +188,7 @@ _HOLDS: dict[str, Callable[[Column, Column], Column]] = {
 
 def compare(operator: str, left: Operand, right: Operand) -> Column:
     """Return true, false, or null for bottom. Strings have no order, opaques no comparison at all."""
-    holds = _HOLDS[operator]
+    holds = _COMPARISONS[operator]
     cases = []
     numbers_left, numbers_right = left.kinds & NUMBERS, right.kinds & NUMBERS
     if numbers_left and numbers_right and REAL64 in numbers_left | numbers_right:
@@ -228,7 +228,7 @@ def _is_real(left: Operand, right: Operand) -> Column:
 def _compare_reals(operator: str, left: Operand, right: Operand) -> Column:
     """Compare as IEEE 754 does: whatever has a NaN in it is unequal and not ordered."""
     unordered = [F.isnan(_real(side)) for side in (left, right) if side.constant is None]
-    result = _HOLDS[operator](_real(left), _real(right))
+    result = _COMPARISONS[operator](_real(left), _real(right))
     for is_nan in unordered:
         result = F.when(is_nan, F.lit(operator == "!=")).otherwise(result)
     return result

@@ -32,7 +32,7 @@ from waypost.notification import Value
 _T = TypeVar("_T")
 _C = TypeVar("_C", bound=Client)
 _Self = TypeVar("_Self", bound="_Blocking[Any]")
-TOLD_S = 1.0
+SHUTDOWN_GRACE_S = 1.0
 """How long those who still wait for an answer have to hear that there is none."""
 
 
@@ -118,7 +118,7 @@ class _Blocking(Generic[_C]):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         with self._handing:
-            self._loop.run_until_complete(_everybody_told())
+            self._loop.run_until_complete(_wait_for_waiters())
             self._loop.close()
 
 
@@ -207,10 +207,10 @@ class Producer(_Blocking[asynchronous_producer.Producer]):
     """As :class:`waypost.Producer`, for blocking code."""
 
 
-async def _everybody_told() -> None:
+async def _wait_for_waiters() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        _, late = await asyncio.wait(others, timeout=TOLD_S)
+        _, late = await asyncio.wait(others, timeout=SHUTDOWN_GRACE_S)
         for task in late:
             task.cancel()
 

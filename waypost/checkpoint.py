@@ -16,7 +16,7 @@ from waypost.keys import Key
 from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
-UNSETTLED = 1 << 62
+UNKNOWN_END = 1 << 62
 """The end of a subscription in an origin from above which its session is not covered yet: it ends where that begins."""
 
 
@@ -37,7 +37,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     id: SubscriptionId
     expression: str
     start: dict[Origin, int]
-    floor: dict[Origin, int]
+    promise_floor: dict[Origin, int]
     promised: dict[Origin, int]
     end: dict[Origin, int] | None = None
     owner: str = ""
@@ -45,7 +45,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
-    life: str = ""
+    generation: str = ""
     keys: tuple[Key, ...] = ()
     owner_keys: tuple[Key, ...] = ()
     insecure: bool = True
@@ -67,7 +67,7 @@ class ReceiverRow(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[Key, ...] = ()
     expiry_s: int | None = None
     idle_ms: int = 0
-    fresh: bool = False
+    is_new: bool = False
     reliability: Reliability = PERSISTENT
     order: Order = "any"
     selective: dict[Origin, list[int]] = {}
@@ -97,9 +97,9 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
 
     `created_at`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session
     ends when nobody was attached for `expiry_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as
-    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what
-    receivers had that have no place any more, and `farewells` those of them that left for good. `reliability`: that of
-    the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
+    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `unregistered`:
+    what receivers had that have no place any more, and `tombstones` those of them that left for good. `reliability`:
+    that of the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
     """
 
     created_at: dict[Origin, int] = {}
@@ -109,10 +109,10 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     idle_ms: int = 0
     gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
-    departed: dict[ReceiverId, dict[Origin, int]] = {}
+    unregistered: dict[ReceiverId, dict[Origin, int]] = {}
     reliability: Reliability = PERSISTENT
     queue: Queue = UNBOUNDED
-    farewells: dict[ReceiverId, ReceiverTombstone] = {}
+    tombstones: dict[ReceiverId, ReceiverTombstone] = {}
 
 
 Rank = tuple[int, int]

@@ -155,7 +155,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     bytes: int = 0
     ttl_s: int = 0
     max_count: int = 0
-    life: str = ""
+    subscription_generation: str = ""
     keys: list[str] = []
     """Public keys, as :func:`waypost.keys.texts` writes them."""
     secure_only: bool = False

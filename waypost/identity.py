@@ -110,7 +110,7 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def life_of(producer: str, secret: str) -> Incarnation:
+def producer_incarnation(producer: str, secret: str) -> Incarnation:
     """Return the incarnation of a producer whose life has this secret.
 
     Every proxy finds it out from the secret, and shares nothing with the others for it. Whoever reads the name, in a

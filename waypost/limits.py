@@ -30,11 +30,11 @@ NODES_PROXY = 1_000_000
 SUBSCRIPTION_BYTES = 6 * 1024
 """What a small subscription takes, about, with its part of a session. As many as fit into half of --memory a proxy has,
 and one client may have half of those."""
-SUBSCRIPTIONS_PART = 2
+SUBSCRIPTIONS_SHARE = 2
 SESSION_BYTES = 24 * 1024
 """What a session takes, about, with one receiver. As many as fit into half of --memory are made at a proxy, and no more
 than --max-sessions."""
-SESSIONS_PART = 2
+SESSIONS_SHARE = 2
 CREATIONS_A_S, CREATIONS_AT_ONCE = 500, 1_000
 """So many sessions are made at a proxy in a second, and so many at once after a while without; who comes then waits.
 Each costs the registry, the changelog and the store a write. Attaching to one that is there has no such bound."""
@@ -48,16 +48,16 @@ COUNTS_AT_ONCE = 16
 MAX_STORED = 100_000_000
 """The largest bound that a queue of a session can have, in notifications."""
 MAX_STORED_BYTES = 1 << 40
-BEST_EFFORT_PLACE_S = 10
+BEST_EFFORT_EXPIRY_S = 10
 """A receiver's place on a connection of best effort lasts no longer than so many seconds after its client has gone."""
-DEPARTED_REMEMBERED = 100
+UNREGISTERED_REMEMBERED = 100
 """Receivers without a place any more of which a session knows what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
-MAX_SAID_OFFSETS = 2_400
+MAX_REPORTED_OFFSETS = 2_400
 """Coordinates of one origin that a client says one by one, in one message."""
 MAX_ORIGINS_BYTES = 16 * 1024
 """Of the names of the origins in one receiver's frontier."""
@@ -71,16 +71,16 @@ MAX_QUENCH_NAMES = 100
 """Attributes of which one producer is told what anybody wants."""
 MAX_RESOURCE_BYTES = 16 * 1024 * 1024
 """The largest resource that a rendezvous brings."""
-RESOURCE_PART_BYTES = 128 * 1024
+RESOURCE_CHUNK_BYTES = 128 * 1024
 """Bytes of it in one notification."""
 MAX_PATH_LENGTH = 1024
 """Characters of the path of a resource, and of why it cannot be had."""
 MEETING_BYTES = 20 * 1024 * 1024
 """Bytes of parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up:
 not much more would come."""
-QUENCH_LOOKED_AT_BYTES = 8 * 1024
+QUENCH_EXAMINED_BYTES = 8 * 1024
 """Of the texts of the same."""
-QUENCH_LOOKED_AT = 200
+QUENCH_EXAMINED = 200
 """Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
 QUENCH_TERMS = 500
 """Terms in one message to such a producer."""
@@ -94,7 +94,7 @@ UNPROVEN_BYTES = 64 * 1024
 """Of what comes on a connection before it has said who it is, all together; past it, it is closed."""
 CONNECTIONS_RESERVED = 64
 """Beyond --max-connections, for requests of operators and other proxies; past them a connection is closed at once."""
-OWED_WITHIN_S = 15.0
+STALLED_READER_S = 15.0
 """The rest of a message, or of a request, that has begun; then the connection is closed."""
 PIECE_BYTES = 4 * 1024
 """What has come is taken apart in pieces of so many bytes."""
@@ -145,11 +145,11 @@ MEMORY_BYTES = 2 * 1024**3
 """What a proxy may take, as the default of --memory. The bounds below are parts of it: they hold for what clients can
 make it keep, and leave room for what one message may need on its way."""
 LEAST_MEMORY = 256 * 1024**2
-UNFINISHED_PART = 16
+UNFINISHED_SHARE = 16
 """Messages of which the end has not come may take one part of so many; past it who has sent the most is closed."""
-UNSENT_PART = 8
+UNSENT_SHARE = 8
 """What waits to be read by clients; past it who has the most waiting is hung up on."""
-QUEUED_PART = 8
+QUEUED_SHARE = 8
 """Stored notifications that all sessions keep in memory."""
 
 MAX_BODY_BYTES = 256 * 1024
@@ -170,13 +170,13 @@ RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
 RELAYS_REMEMBERED = 10_000
 """Relays of which a proxy remembers that they ended; the oldest go first. What is late of one counts as wrong then."""
-WAKES_AT_ONCE = 64
+ACTIVATIONS_AT_ONCE = 64
 """Sessions that a proxy takes the next epoch for at one time when it has a new lease; the others wait in line."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 
 # --- clients
-LIVES_EACH = 100
+PRODUCERS_PER_CONNECTION = 100
 """Lives of producers that publish over one connection; past it the next one is refused. A client library has one."""
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""
@@ -189,7 +189,7 @@ PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
-PUBLISHED_AHEAD = 2000
+MAX_UNANSWERED_PUBLISHES = 2000
 """Publishes of one connection without an answer; past it, it is read no more until some have theirs."""
 DELIVERY_BATCH = 200
 """Notifications in one delivery frame."""
@@ -208,7 +208,7 @@ OVERTAKING = 400
 """Notifications that a receiver may have before older ones, which its order put behind them; past it the oldest that
 it does not have is sent to it alone. So much is under way to it at most. Who says to have three times as many is
 refused: all of that goes into the session's checkpoint."""
-ASK_AGAIN_MS = 250
+RETRY_ATTACH_MS = 250
 """What a proxy could not do for a session at the moment, a client library asks again after so long."""
 PING_EVERY_S = 3.0
 """So often a client library asks whether its proxy is still there."""
@@ -225,11 +225,11 @@ receiver may have under way, or a backlog would hang up on everybody who comes f
 PACED_BYTES = 16 * 1024 * 1024
 """Bytes of frames of a client that wait because it may only say so much in a second; there it is read no more."""
 
-QUARREL_FIRST_MS = 200
+TAKEOVER_FIRST_MS = 200
 """So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""
-QUARREL_LONGEST_MS = 30_000
+TAKEOVER_MAX_MS = 30_000
 """And never longer than this; after so much peace it begins anew."""
-QUARRELS_REMEMBERED = 10_000
+TAKEOVERS_REMEMBERED = 10_000
 """Receivers of which a proxy knows that; the longest ago go first."""
 
 # --- sessions
@@ -237,7 +237,7 @@ CHECKPOINTS_AT_ONCE = 100
 """Sessions that did not change and whose checkpoint is looked at in one go at least: one part of a round."""
 NOTED_AT_ONCE = 64
 """Sessions of which the registry notes in one call up to which checkpoint clients were answered."""
-LOOKED_AFTER = 1_000
+SCANNED_AT_ONCE = 1_000
 """Sessions that a proxy looks after at one time at least: a second's or two's part of a round."""
 QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""
@@ -253,12 +253,12 @@ GATE_BUFFER = 10_000
 APPENDS_UNDER_WAY = 64
 """Appends on their way to the log, without those that wait to be admitted; past it a proxy reads no more from its
 producers."""
-AHEAD_S = 0.125
+ADMITTED_S = 0.125
 """Estimated time to match and deliver the notifications that were admitted and are not folded yet; past it the others
 wait in node/append_admission.py."""
-AHEAD_PART_S = 0.02
+ADMISSION_BATCH_S = 0.02
 """Estimated time of several notifications that are admitted together where others wait."""
-AHEAD_BYTES = 4 * 1024 * 1024
+ADMITTED_BYTES = 4 * 1024 * 1024
 """Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
 WAITING_BYTES = 64 * 1024 * 1024
 """And of those that wait to be admitted; past it likewise."""
@@ -272,7 +272,7 @@ READ_BYTES = 4 * 1024 * 1024
 """And their bytes: a read ends behind these."""
 SWEEP_BATCH = 10_000
 """Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
-STATE_MS_A_HOLD = 1
+SITE_STATE_MS_PER_INTEREST = 1
 """The store has the whole of what the site log means not sooner than so many milliseconds after the last time, for each
 hold, and each expression that a neighbour asks for: a proxy that starts reads the log again from there."""
 STORE_BYTES = 4 * 1024 * 1024
@@ -281,7 +281,7 @@ UNSTORED_BYTES = 16 * 1024 * 1024
 """Bytes of entries that came since the store was last written, or are being written; past it the log waits."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
-ENTRIES_LOOKED_AT = 5_000
+ENTRIES_EXAMINED = 5_000
 """Stored entries that one read looks at; where a receiver has more than those, the next read goes on behind them."""
 ORIGINS_PASSED = 100
 """Origins of a frontier of which a read passes over what the receiver has; of the others it is read in vain."""
@@ -394,14 +394,14 @@ LINK_QUEUE_BYTES = 2 * LINK_WINDOW_BYTES
 """Bytes of the same."""
 LINK_LONGEST_PAUSE_MS = 1_000
 """The longest pause before a link that ended is opened again."""
-HISTORIES_AT_ONCE = 4
+CATCH_UPS_AT_ONCE = 4
 """Pieces of history that a proxy asks a site for at one time; other sessions wait in line."""
-HISTORY_LONGEST_PAUSE_MS = 5_000
+CATCH_UP_MAX_PAUSE_MS = 5_000
 """And it asks a site that does not answer no less often than this."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
 
-JOURNAL_PART = "256MiB"
+JOURNAL_SEGMENT = "256MiB"
 """A part of a journal, unless the configuration says otherwise; the next one begins then."""
 JOURNAL_NAMES_BYTES = 128 * 1024
 """Names of writers of which a part of a journal says what the parts before it had; the one that wrote the longest ago

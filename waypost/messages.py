@@ -29,7 +29,7 @@ from waypost.limits import (
     MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
     MAX_QUENCH_NAMES,
-    MAX_SAID_OFFSETS,
+    MAX_REPORTED_OFFSETS,
     MAX_TOKEN_LENGTH,
     MAX_TTL_S,
     RECEIVER_WINDOW,
@@ -37,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 4
+VERSION = 5
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -47,10 +47,10 @@ Serial = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=NOTHING, le=LARGEST)]
 Secret = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
-SaidOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
-SaidFrontier = Annotated[dict[SaidOrigin, Offset], Meta(max_length=MAX_ORIGINS)]
-SaidOffsets = Annotated[list[Offset], Meta(max_length=MAX_SAID_OFFSETS)]
-SaidCoordinates = Annotated[dict[SaidOrigin, SaidOffsets], Meta(max_length=MAX_ORIGINS)]
+ReportedOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
+ReportedFrontier = Annotated[dict[ReportedOrigin, Offset], Meta(max_length=MAX_ORIGINS)]
+ReportedOffsets = Annotated[list[Offset], Meta(max_length=MAX_REPORTED_OFFSETS)]
+ReportedCoordinates = Annotated[dict[ReportedOrigin, ReportedOffsets], Meta(max_length=MAX_ORIGINS)]
 Password = Annotated[str, Meta(max_length=MAX_PASSWORD_LENGTH)]
 
 
@@ -97,7 +97,7 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
     session: Name
     receiver: Name
     incarnation: Name
-    frontier: SaidFrontier
+    frontier: ReportedFrontier
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
     session_expiry_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
@@ -109,7 +109,7 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
     session_reliability: Reliability | None = None
     queue: Queue | None = None
     order: Order = "any"
-    selective: SaidCoordinates = {}
+    selective: ReportedCoordinates = {}
     attach_seq: Serial = 0
 
 
@@ -166,7 +166,8 @@ class Publish(_Message, tag="publish", frozen=True, kw_only=True):
     """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them.
 
     `secret`: of this life, chosen at random, at least 128 bits. The incarnation in what is published is its hash
-    (:func:`waypost.identity.life_of`), so only who knows it can publish as this life, or repeat a number of it.
+    (:func:`waypost.identity.producer_incarnation`), so only who knows it can publish as this life, or repeat a number
+    of it.
     `checks`: the CRC-32C of each body; without any, the proxy takes the bodies to be what was sent.
     """
 
@@ -198,9 +199,9 @@ class Attestation(_Message, frozen=True, kw_only=True):
     number: Annotated[int, Meta(ge=1, le=LARGEST)]
     epoch: Annotated[Epoch, Meta(ge=0, le=LARGEST)]
     proxy: Annotated[ProxyId, Meta(max_length=MAX_ID_LENGTH)]
-    origin: SaidOrigin
-    offsets: SaidOffsets
-    digests: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_SAID_OFFSETS)]
+    origin: ReportedOrigin
+    offsets: ReportedOffsets
+    digests: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_REPORTED_OFFSETS)]
     order: Order = "any"
 
 
@@ -226,9 +227,9 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
     through: Serial
     attestations: Annotated[list[Attestation], Meta(max_length=ATTESTATIONS)] = []
-    frontier: SaidFrontier = {}
+    frontier: ReportedFrontier = {}
     gaps: Serial = 0
-    selective: SaidCoordinates = {}
+    selective: ReportedCoordinates = {}
 
 
 class Detach(_Message, tag="detach", frozen=True):
@@ -238,8 +239,8 @@ class Detach(_Message, tag="detach", frozen=True):
     """
 
     forget: bool = False
-    frontier: SaidFrontier = {}
-    selective: SaidCoordinates = {}
+    frontier: ReportedFrontier = {}
+    selective: ReportedCoordinates = {}
 
 
 class Delete(_Message, tag="delete", frozen=True):
@@ -390,7 +391,7 @@ class Interest(_Message, tag="interest", frozen=True):
     number: int
     added: list[str]
     removed: list[str]
-    level: bool
+    caught_up: bool
 
 
 class Delivery(_Message, frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
         )
 
     @property
-    def looks_inside(self) -> bool:
+    def uses_attributes(self) -> bool:
         """What goes depends on attributes of notifications."""
         return self.deadlines or self.discard in ("priority", "deadline")
 

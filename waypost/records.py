@@ -228,9 +228,9 @@ def checksum_of(record: Record) -> int:
 SITE_LOG_DDL = (
     "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL, place INTEGER NOT NULL)"
 )
-"""The embedded site log: one SQLite file per site, this table, offsets without a gap. `place`: :func:`place_of`."""
+"""The embedded site log: one SQLite file per site, this table, offsets without a gap. `place`: :func:`position_tag`."""
 
 
-def place_of(data: bytes, offset: int) -> int:
+def position_tag(data: bytes, offset: int) -> int:
     """Return what says that a record stands where it was put: damage can move one that is whole."""
     return seal_of(data) ^ offset

@@ -65,7 +65,7 @@ def reliability_of(events: str, connection: str) -> Reliability:
     return Reliability(events, connection)  # type: ignore[arg-type]
 
 
-def check_level(asked: Reliability, above: Reliability, level: str) -> None:
+def check_level(reliability: Reliability, above: Reliability, level: str) -> None:
     """Raise Refused if a level asks for more than the one above it allows."""
-    if asked.below(above) != asked:
-        raise Refused(f"{asked}; here it is {above} at most", field=level)
+    if reliability.below(above) != reliability:
+        raise Refused(f"{reliability}; here it is {above} at most", field=level)

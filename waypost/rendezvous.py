@@ -25,7 +25,7 @@ from waypost.arguments import instance, text, whole
 from waypost.errors import BadNotification, LimitExceeded
 from waypost.identity import SessionId
 from waypost.keys import CONSUMER, Key
-from waypost.limits import MAX_ID_LENGTH, MAX_KEY_BYTES, MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.limits import MAX_ID_LENGTH, MAX_KEY_BYTES, MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_CHUNK_BYTES
 from waypost.notification import Notification, Value
 from waypost.subscription.lexis import write_name, write_string
 
@@ -33,12 +33,12 @@ KIND = "Rendezvous"
 """The attribute that every notification of a rendezvous has, and what it is: a request, or a part of a resource."""
 REQUEST, RESOURCE = "request", "resource"
 ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker", "Rendezvous-Path"
-MOST, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
+MAX_NUMBER, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
 MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
 """Characters of the name of an owner or a requester; the rest is that of the session."""
-MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
+MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_CHUNK_BYTES)
 
 
 def check_name(name: str, field_: str) -> None:
@@ -74,7 +74,7 @@ def _both(kind: str, attribute: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What `requester` asks of `owner`: the resource at `path`, of `most_bytes` at most.
+    """What `requester` asks of `owner`: the resource at `path`, of `max_bytes` at most.
 
     `key`: only who knows the raw one gets the answer; it is the public form of a consumer's key.
     """
@@ -83,7 +83,7 @@ class Request:
     owner: str
     requester: str
     path: str
-    most_bytes: int = MAX_RESOURCE_BYTES
+    max_bytes: int = MAX_RESOURCE_BYTES
     key: Key | None = None
 
     def notification(self) -> Notification:
@@ -93,7 +93,7 @@ class Request:
         text(self.path, "path", such_as="a path, as text")
         if not 0 < len(self.path) <= MAX_PATH_LENGTH:
             raise LimitExceeded(f"{len(self.path)} characters; a path has 1 to {MAX_PATH_LENGTH}", field="path")
-        whole(self.most_bytes, "most_bytes", 1, MAX_RESOURCE_BYTES)
+        whole(self.max_bytes, "max_bytes", 1, MAX_RESOURCE_BYTES)
         if self.key is not None:
             instance(self.key, "key", Key, "the public form of a consumer's key, a waypost.keys.Key")
         attributes: dict[str, Value] = {
@@ -102,7 +102,7 @@ class Request:
             OWNER: self.owner,
             ASKER: self.requester,
             PATH: self.path,
-            MOST: self.most_bytes,
+            MAX_NUMBER: self.max_bytes,
         }
         if self.key is not None:
             attributes |= {SCHEME: self.key.scheme, KEY: self.key.value}
@@ -123,20 +123,20 @@ class Request:
             owner=_text(notification, OWNER, MAX_ID_LENGTH),
             requester=_text(notification, ASKER, MAX_ID_LENGTH),
             path=_text(notification, PATH, MAX_PATH_LENGTH),
-            most_bytes=_number(notification, MOST, 1, MAX_RESOURCE_BYTES),
+            max_bytes=_number(notification, MAX_NUMBER, 1, MAX_RESOURCE_BYTES),
             key=key,
         )
 
     def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
         """Yield the resource in parts, as they are published. Raises BadArgument: it is no bytes."""
         data = bytes(instance(data, "data", bytes | bytearray | memoryview, "the bytes of the resource"))  # type: ignore[arg-type]
-        if len(data) > self.most_bytes:
-            yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.most_bytes}")
+        if len(data) > self.max_bytes:
+            yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.max_bytes}")
             return
-        begins = range(0, len(data), RESOURCE_PART_BYTES) or range(1)
+        begins = range(0, len(data), RESOURCE_CHUNK_BYTES) or range(1)
         whole: dict[str, Value] = {BYTES: len(data), DIGEST: hashlib.sha256(data).digest(), PARTS: len(begins)}
         for number, begin in enumerate(begins):
-            part = data[begin : begin + RESOURCE_PART_BYTES]
+            part = data[begin : begin + RESOURCE_CHUNK_BYTES]
             yield Notification({**self._answer(attempt), **whole, PART: number, DATA: part})
 
     def refusal(self, attempt: str, why: str) -> Notification:
@@ -192,7 +192,7 @@ class Assembly:
         """How many resources are there in part."""
         return len(self._attempts)
 
-    def take(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
+    def add(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
         """Take a part; return the resource if that made it whole. Raises BadNotification: it is none."""
         identity, attempt = _text(notification, ID, MAX_ID_LENGTH), _text(notification, ATTEMPT, MAX_ID_LENGTH)
         owner, path = _text(notification, OWNER, MAX_ID_LENGTH), _text(notification, PATH, MAX_PATH_LENGTH)
@@ -202,8 +202,8 @@ class Assembly:
             return self._over(Resource(identity, owner, path, error=_text(notification, ERROR, MAX_PATH_LENGTH)))
         parts = _number(notification, PARTS, 1, MOST_PARTS)
         part = _number(notification, PART, 0, parts - 1)
-        size = _number(notification, BYTES, 0, parts * RESOURCE_PART_BYTES)
-        data, digest = _data(notification, DATA, RESOURCE_PART_BYTES), _data(notification, DIGEST, 32)
+        size = _number(notification, BYTES, 0, parts * RESOURCE_CHUNK_BYTES)
+        data, digest = _data(notification, DATA, RESOURCE_CHUNK_BYTES), _data(notification, DIGEST, 32)
         mine = self._attempts.setdefault(
             (identity, attempt),
             _Attempt(owner=owner, path=path, parts=parts, size=size, digest=digest, touched_ms=now_ms),
@@ -228,12 +228,12 @@ class Assembly:
             del self._attempts[key]
         return resource
 
-    def give_up(self, before_ms: int) -> None:
+    def expire(self, before_ms: int) -> None:
         """Forget what nothing came of since then: its owner begins anew, if it can."""
         for key in [key for key, each in self._attempts.items() if each.touched_ms < before_ms]:
             del self._attempts[key]
 
-    def give_up_oldest(self) -> Resource | None:
+    def evict_oldest(self) -> Resource | None:
         """Have the one that waits the longest end in vain; None: there is none."""
         oldest = min(self._attempts, key=lambda key: self._attempts[key].touched_ms, default=None)
         if oldest is None:

@@ -37,15 +37,15 @@ def demo(
 
     root = _emptied(data) if data else Path(tempfile.mkdtemp(prefix="waypost-demo-"))
     screen = Screen()
-    run = Demo(Plan(seed, real, whole_year, people), root, screen.say, screen.show)
-    screen.say(f"data and logs: {root}")
+    run = Demo(Plan(seed, real, whole_year, people), root, screen.write_line, screen.show)
+    screen.write_line(f"data and logs: {root}")
     with run.cluster:
         outcome = uvloop.run(run.run())
         screen.close()
         run.cluster.stop_proxies()
-        screen.say("the proxies have ended; Spark reads their logs")
+        screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")
-    clean = outcome.tally.clean and outcome.settled and verdict.verdict == "ok"
+    clean = outcome.result.clean and outcome.is_complete and verdict.verdict == "ok"
     _print(outcome, verdict, as_json=json_)
     raise typer.Exit(0 if clean else 1)
 
@@ -71,10 +71,10 @@ def _audit(source: str, report: Path) -> Any:
 
 
 def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
-    tally = outcome.tally
+    tally = outcome.result
     return [
         ("published", f"{tally.published:,}", f"{verdict.published:,}"),
-        ("owed", f"{tally.owed:,}", f"{verdict.owed:,}"),
+        ("owed", f"{tally.expected:,}", f"{verdict.owed:,}"),
         ("delivered", f"{tally.delivered:,}", f"{verdict.delivered:,}"),
         ("lost", f"{len(tally.lost):,}", f"{verdict.lost:,}"),
         ("duplicated", f"{len(tally.duplicated):,}", f"{verdict.duplicated:,}"),
@@ -85,7 +85,7 @@ def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
         ("  p50 / p99", f"{outcome.p50_ms:.0f} / {outcome.p99_ms:.0f} ms", ""),
         ("absences", f"{outcome.absences:,}", ""),
         ("seconds", f"{outcome.seconds:.0f}", ""),
-        ("verdict", "ok" if tally.clean and outcome.settled else "VIOLATED", verdict.verdict),
+        ("verdict", "ok" if tally.clean and outcome.is_complete else "VIOLATED", verdict.verdict),
     ]
 
 
@@ -105,7 +105,7 @@ def _print(outcome: Outcome, verdict: Any, *, as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-    for name, cases in outcome.tally.worst.items():
+    for name, cases in outcome.result.worst.items():
         for receiver, identity in cases:
             print(f"  {name}: {receiver}: {identity}", file=sys.stderr)
 
@@ -123,7 +123,7 @@ class Screen:
             self._live.start()
         self._ticks = 0
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
     def show(self, progress: Progress) -> None:
@@ -137,7 +137,7 @@ class Screen:
         if self._live:
             self._live.update(Text(line))
         elif self._ticks % 6 == 1:
-            self.say(line)
+            self.write_line(line)
 
     def close(self) -> None:
         if self._live:

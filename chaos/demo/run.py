@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import waypost
-from chaos.checker import Tally, check
-from chaos.cluster import Cluster, Place, ProxyProcess, died
+from chaos.checker import CheckResult, check
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec, died
 from chaos.demo.flights import Flight, flights
 from chaos.demo.travellers import Traveller, travellers
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, NotificationId
 from waypost.notification import Notification
 
-PLACES = [Place("a1", "A"), Place("a2", "A"), Place("b1", "B")]
+PROXIES = [ProxySpec("a1", "A"), ProxySpec("a2", "A"), ProxySpec("b1", "B")]
 LINKS = [("A", "B")]
 ORIGINS = ("A/0", "B/0")
 SITE_OF_AIRPORT = {"JFK": "A", "LGA": "A", "EWR": "B"}
@@ -30,7 +30,7 @@ WEEK_SECONDS, YEAR_SECONDS = 40.0, 240.0
 DOWN_S = 4.0
 RESTART_AFTER_S = 15.0
 """A proxy that somebody else ended and nobody started again by then is started again."""
-SETTLE_S = 90.0
+IDLE_S = 90.0
 MARKED_S = 15.0
 
 
@@ -56,12 +56,12 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    tally: Tally
+    result: CheckResult
     moves_ms: list[float]
     absences: int
     repeats_dropped: int
     seconds: float
-    settled: bool
+    is_complete: bool
     events: list[str] = field(default_factory=list)
 
     @property
@@ -76,12 +76,14 @@ class Outcome:
 class Demo:
     """One run. `say` is told what happens, `show` how far it is."""
 
-    def __init__(self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, plan: Plan, root: Path, progress: Callable[[str], None], show: Callable[[Progress], None]
+    ) -> None:
         self._plan = plan
         self._rng = random.Random(plan.seed)
-        self._say = say
+        self._print = progress
         self._show = show
-        self.cluster = Cluster(PLACES, LINKS, root, real=plan.real)
+        self.cluster = Cluster(PROXIES, LINKS, root, real=plan.real)
         self._flights = flights(
             whole_year=plan.whole_year, first_day=0 if plan.whole_year else self._rng.randrange(0, 350)
         )
@@ -99,13 +101,13 @@ class Demo:
         """Run the job on the cluster, which has been started; return what came of it on the clients' side."""
         began = time.monotonic()
         for proxy in self.cluster.proxies.values():
-            self._say(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")
+            self._print(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")
         watchers = [asyncio.create_task(self._tick()), asyncio.create_task(self._guard())]
         try:
             await asyncio.gather(*(self._arrive(person) for person in self._people))
-            self._say(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
+            self._print(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
             await self._fly()
-            settled = await self._settle()
+            settled = await self._wait_idle()
         finally:
             for watcher in watchers:
                 watcher.cancel()
@@ -115,15 +117,15 @@ class Demo:
             {person.name: person.got for person in self._people},
         )
         await asyncio.gather(*(self._depart(person) for person in self._people))
-        moves = [each for person in self._people for each in person.moves_ms]
+        moves = [moves_m for person in self._people for moves_m in person.moves_ms]
         absences = sum(person.absences for person in self._people)
         return Outcome(
-            tally=tally,
+            result=tally,
             moves_ms=moves,
             absences=absences,
             repeats_dropped=self._dropped,
             seconds=time.monotonic() - began,
-            settled=settled,
+            is_complete=settled,
         )
 
     async def _arrive(self, person: Traveller) -> None:
@@ -148,7 +150,7 @@ class Demo:
         ]
         accident = asyncio.create_task(self._accident())
         try:
-            await asyncio.gather(*(self._produce(site) for site in sorted({place.site for place in PLACES})))
+            await asyncio.gather(*(self._produce(site) for site in sorted({place.site for place in PROXIES})))
             await accident
             landed.set()
             await asyncio.gather(*roaming)
@@ -187,12 +189,12 @@ class Demo:
             await asyncio.sleep(0.05)
         victim = self._rng.choice(list(self.cluster.proxies.values()))
         self._expected_down = victim.name
-        self._say(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
+        self._print(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
         victim.kill()
         await asyncio.sleep(DOWN_S)
         await asyncio.to_thread(victim.start)
         self._expected_down = ""
-        self._say(f"proxy {victim.name} is back, pid {victim.process.pid}")
+        self._print(f"proxy {victim.name} is back, pid {victim.process.pid}")
 
     async def _guard(self) -> None:
         """Notice proxies that somebody else ended; start them again if nobody does."""
@@ -204,7 +206,7 @@ class Demo:
                     missing.pop(proxy.name, None)
                 elif proxy.name not in missing:
                     missing[proxy.name] = time.monotonic()
-                    self._say(
+                    self._print(
                         f"proxy {proxy.name} was {died(proxy)}, not by us; start it again with: {proxy.line} "
                         f"(or wait {RESTART_AFTER_S:g} s)"
                     )
@@ -214,14 +216,14 @@ class Demo:
     async def _revive(self, proxy: ProxyProcess) -> None:
         with contextlib.suppress(Unreachable):
             await asyncio.to_thread(proxy.start)
-            self._say(f"proxy {proxy.name} started again, pid {proxy.process.pid}")
+            self._print(f"proxy {proxy.name} started again, pid {proxy.process.pid}")
 
     # ------------------------------------------------------------ the end
 
-    async def _settle(self) -> bool:
+    async def _wait_idle(self) -> bool:
         """Wait until nothing more comes, then have closing markers written; tell whether all that is owed came."""
-        deadline = time.monotonic() + SETTLE_S
-        owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).owed
+        deadline = time.monotonic() + IDLE_S
+        owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).expected
         while (short := owed - self._delivered()) > 0 and time.monotonic() < deadline:
             self._progress.note = f"{short} still owed"
             await asyncio.sleep(0.2)
@@ -235,19 +237,19 @@ class Demo:
     def _mark(self, proxy: ProxyProcess) -> None:
         """Have a closing marker written, and wait until everything below it is on record. Also if started by hand."""
         try:
-            marker = int(proxy.ask("/v1/marker", post=True)["offset"])
+            marker = int(proxy.request("/v1/marker", post=True)["offset"])
             deadline = time.monotonic() + MARKED_S
-            while not _settled(proxy.ask("/v1/status"), marker):
+            while not _is_idle(proxy.request("/v1/status"), marker):
                 if time.monotonic() > deadline:
                     raise Unreachable(f"{proxy.name} did not put all on record within {MARKED_S:g} s")
                 time.sleep(0.05)
         except Unreachable as error:
-            self._say(f"the audit will miss something: {error}")
+            self._print(f"the audit will miss something: {error}")
         if not proxy.process.running and proxy.listening:
-            self._say(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
+            self._print(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
 
     def _delivered(self) -> int:
-        return sum(len({each.id for each in person.got}) for person in self._people)
+        return sum(len({delivered.id for delivered in person.got}) for person in self._people)
 
     async def _tick(self) -> None:
         while True:
@@ -258,7 +260,7 @@ class Demo:
             await asyncio.sleep(0.5)
 
 
-def _settled(status: dict[str, Any], marker: int) -> bool:
+def _is_idle(status: dict[str, Any], marker: int) -> bool:
     return bool(status["position"] > marker and status["unsettled"] == 0)
 
 

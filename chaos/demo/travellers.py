@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import waypost
-from chaos.checker import Given
+from chaos.checker import Delivered
 from waypost.client.events import Redirected
 from waypost.client.received_notification import Received
 from waypost.errors import WaypostError
@@ -69,11 +69,11 @@ class Traveller:
     subscriptions: tuple[str, ...]
     group: str = ""
     """Names the session where several share one; each of them is a receiver of its own."""
-    got: list[Given] = field(default_factory=list)
+    got: list[Delivered] = field(default_factory=list)
     moves_ms: list[float] = field(default_factory=list)
     """Of each attach at another proxy: until the session was served there."""
     absences: int = 0
-    place: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
+    receiver_state: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
     session: waypost.Receiver | None = None
     proxy: str = ""
     moving: bool = False
@@ -85,8 +85,8 @@ class Traveller:
     def session_id(self) -> str:
         return f"travellers/{self.group or self.name}"
 
-    def tally(self, received: Sequence[Received]) -> None:
-        self.got += [Given(each.id, each.coordinate.origin) for each in received]
+    def check(self, received: Sequence[Received]) -> None:
+        self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:
         """Come online at a proxy; where that one does not answer, at another."""
@@ -96,10 +96,10 @@ class Traveller:
             self.session_id,
             proxy=[url, *(other for other in others if other != url)],
             receiver=self.name if self.group else "main",
-            state=self.place,
+            state=self.receiver_state,
             name=self.session_id,
             timeout_s=60,
-            on_event=self._hear,
+            on_event=self._on_event,
         )
         self.moving = url != self._url
         await session.__aenter__()
@@ -111,14 +111,14 @@ class Traveller:
         self.proxy = attached.proxy
         self._reader = asyncio.create_task(self.read(session), name=f"reader {self.name}")
 
-    def _hear(self, event: object) -> None:
+    def _on_event(self, event: object) -> None:
         if isinstance(event, Redirected):
             self.proxy = event.proxy
 
     async def read(self, session: waypost.Receiver) -> None:
         """Take all there is, as long as the session is attached."""
         async for batch in session.batches():
-            self.tally(batch)
+            self.check(batch)
 
     async def subscribe_all(self, origins: Sequence[str]) -> None:
         """Subscribe, and wait until that is effective everywhere."""

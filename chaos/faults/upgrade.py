@@ -30,8 +30,8 @@ class Upgrade:
         await asyncio.to_thread(self._proxy.start)
 
     async def _drain(self, rate: float | None) -> None:
-        await asyncio.to_thread(self._witness.ask, "/v1/drains", {"proxy": self._proxy.name, "rate": rate})
+        await asyncio.to_thread(self._witness.request, "/v1/drains", {"proxy": self._proxy.name, "rate": rate})
 
     def _left(self) -> int:
-        rows = self._witness.ask("/v1/drains")["drains"]
+        rows = self._witness.request("/v1/drains")["drains"]
         return next((int(row["left"]) for row in rows if row["proxy"] == self._proxy.name), -1)

@@ -18,7 +18,7 @@ def main() -> int:
     rule = RULES.get(given.off)
     name = given.config or DEFAULT
     world = WORLDS[name] if given.config or rule is None else rule.world
-    print(f"{world}\nwithout: {rule.says if rule else 'nothing'}")
+    print(f"{world}\nwithout: {rule.statement if rule else 'nothing'}")
     without = frozenset((given.off,)) if rule else frozenset[str]()
     result = explore(cast(Model[Hashable], model(world, without)))
     _show(result)

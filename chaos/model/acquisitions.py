@@ -109,7 +109,7 @@ class Acquisitions:
     begins: str = "owned"
     without: frozenset[str] = frozenset()
     lost: str = field(default=NEVER, init=False)
-    settles: str = field(default=NEVER, init=False)
+    liveness: str = field(default=NEVER, init=False)
 
     def initial(self) -> World:
         if self.begins == "none":
@@ -132,7 +132,7 @@ class Acquisitions:
             return TWO_OWNERS
         return ""
 
-    def settled(self, world: World) -> bool:
+    def is_quiescent(self, world: World) -> bool:
         return any(
             _serves(proxy) and world.row == Ownership(NAMES[which], Epoch(proxy.copy.epoch))
             for which, proxy in enumerate(world.proxies)
@@ -184,11 +184,11 @@ class Acquisitions:
         if copy is None:
             yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
-            given = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False)
-            yield "sweeps", self._feed(world, which, begun, given), ""
+            input = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False)
+            yield "sweeps", self._feed(world, which, begun, input), ""
         elif copy.role == DORMANT:
-            given = self._sleeping(world, which, world.row, read=False)
-            yield "sweeps", self._feed(world, which, begun, given), ""
+            input = self._sleeping(world, which, world.row, read=False)
+            yield "sweeps", self._feed(world, which, begun, input), ""
         elif (
             copy.role == "FROZEN" and world.row is not None and world.row != Ownership(NAMES[which], Epoch(copy.epoch))
         ):
@@ -225,9 +225,9 @@ class Acquisitions:
 
     # ------------------------------------------------------------ the machine
 
-    def _feed(self, world: World, which: int, running: Running, given: object) -> World:
+    def _feed(self, world: World, which: int, running: Running, input: object) -> World:
         machine = _machine(which, running, world)
-        effects = machine.step(given, 0)
+        effects = machine.step(input, 0)
         proxy = world.proxies[which]
         kept = None if machine.over else _running_of(machine, running)
         world = _put(world, which, proxy._replace(running=kept))
@@ -328,8 +328,8 @@ class Acquisitions:
             is_stale = question.key.attempt == STALE
         if is_stale or running is None:
             return world
-        given = AWAY if lost else self._meaning(world, which, running, question)
-        return self._feed(world, which, running, given)
+        input = AWAY if lost else self._meaning(world, which, running, question)
+        return self._feed(world, which, running, input)
 
     def _meaning(self, world: World, which: int, running: Running, question: Question) -> object:
         me, state, row = NAMES[which], running.state, question.row

@@ -5,12 +5,12 @@ After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`."""
 from __future__ import annotations
 
 from chaos.model.copies import bits as bits_of
-from chaos.model.copies import detached, hold, is_far, level, save, serves, site, write
+from chaos.model.copies import detached, is_far, open_gate, register_interest, save, serves, site, write
 from chaos.model.copies import frontier as frontier_of
 from chaos.model.copies import seen as seen_by
 from chaos.model.site import covered_above
-from chaos.model.state import Interest, Setup, State, change, wrong
-from chaos.model.transfers import begin, cancel, seek
+from chaos.model.state import Interest, Setup, State, change, violated
+from chaos.model.transfers import acquire, begin, cancel
 
 LOSS = "P1 no loss"
 REPEAT = "P2 no repeat"
@@ -29,7 +29,7 @@ def owed(setup: Setup, state: State) -> frozenset[int]:
 
 def _passed_over(setup: Setup, state: State) -> bool:
     """Tell whether the client's frontier lies above something owed that it was not given."""
-    return any(each <= state.client.frontier for each in owed(setup, state) - state.given)
+    return any(each <= state.client.frontier for each in owed(setup, state) - state.delivered)
 
 
 # ---------------------------------------------------------------- going and coming
@@ -67,7 +67,7 @@ def attach(setup: Setup, state: State) -> State | None:
     if client.attached or proxy.status != "up":
         return None
     if not serves(state, client.at):
-        return seek(setup, state, client.at)
+        return acquire(setup, state, client.at)
     state = cancel(setup, state, client.at)
     proxy = state.proxies[client.at]
     assert proxy.copy is not None
@@ -98,19 +98,19 @@ def deliver(setup: Setup, state: State) -> State | None:
     return state._replace(client=client._replace(inbox=number))
 
 
-def give(setup: Setup, state: State) -> State | None:
+def hand_to_application(setup: Setup, state: State) -> State | None:
     """The application takes what is in the inbox."""
     client = state.client
     number = client.inbox
     if not number:
         return None
-    if number in state.given:
-        state = wrong(state, REPEAT)
-    elif any(each > number for each in state.given):
-        state = wrong(state, ORDER)
+    if number in state.delivered:
+        state = violated(state, REPEAT)
+    elif any(each > number for each in state.delivered):
+        state = violated(state, ORDER)
     client = client._replace(inbox=0, owes=True, frontier=max(number, client.frontier))
-    state = state._replace(client=client, given=state.given | {number})
-    return wrong(state, LOSS) if _passed_over(setup, state) else state
+    state = state._replace(client=client, delivered=state.delivered | {number})
+    return violated(state, LOSS) if _passed_over(setup, state) else state
 
 
 def acknowledge(state: State) -> State | None:
@@ -147,8 +147,8 @@ def subscribe(setup: Setup, state: State) -> State | None:
     front = frontier_of(setup, state, client.at)
     start = max(front, seen_by(copy, front), copy.known)
     copy = copy._replace(second=Interest(start, start))
-    state = hold(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
-    return level(setup, write(setup, state, client.at), client.at)
+    state = register_interest(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
+    return open_gate(setup, write(setup, state, client.at), client.at)
 
 
 def confirm(setup: Setup, state: State) -> State | None:
@@ -168,7 +168,7 @@ def confirm(setup: Setup, state: State) -> State | None:
 
 
 def _writing(state: State, epoch: int) -> bool:
-    return any(each.epoch == epoch and each.second is not None for each in state.writes)
+    return any(checkpoint.epoch == epoch and checkpoint.second is not None for checkpoint in state.writes)
 
 
 def promise(setup: Setup, state: State) -> State | None:
@@ -183,12 +183,12 @@ def promise(setup: Setup, state: State) -> State | None:
     above = covered_above(site(state, client.at), 2) if is_far(setup, client.at) else 0
     if above is None or (copy.gate is not None and copy.gate.seen is None):
         return None
-    start = max(above, copy.second.floor, copy.known)
+    start = max(above, copy.second.promise_floor, copy.known)
     copy = copy._replace(second=copy.second._replace(promised=start))
     return write(setup, change(state, client.at, proxy._replace(copy=copy)), client.at)
 
 
-def tell(setup: Setup, state: State) -> State | None:
+def announce_promise(setup: Setup, state: State) -> State | None:
     """Tell the client what was promised, once a failover and a restart would know of it."""
     client = state.client
     if not client.attached or not serves(state, client.at):
@@ -205,4 +205,4 @@ def tell(setup: Setup, state: State) -> State | None:
     if "PROMISE" not in setup.off:
         state = save(state, client.at) or state
     state = state._replace(promised=promised)
-    return wrong(state, LOSS) if _passed_over(setup, state) else state
+    return violated(state, LOSS) if _passed_over(setup, state) else state

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chaos.model.acquisitions import TWO_OWNERS, UNNAMED, Acquisitions
 from chaos.model.clients import LOSS, REPEAT
-from chaos.model.handover import KEPT, OWNER, PLACE, Handover
+from chaos.model.handover import KEPT, OWNER, PROPERTY_WHOLE, Handover
 from chaos.model.log_epochs import LOST, LogEpochs
 from chaos.model.owners import ASCENDS, STORED
 from chaos.model.protocol import FORGOTTEN
@@ -22,14 +22,14 @@ TWICE = Configuration("twice", kinds=(0,), faults=2, moves=0)
 THERE = Configuration("there", faults=0, moves=1)
 THERE_AND_BACK = Configuration("there-and-back", faults=0, moves=2)
 FAR = Configuration("far", faults=0, moves=1, far=True)
-FAR_CRASH = Configuration("far-crash", kinds=(0,), faults=1, moves=0, far=True, home=B, sorts=CRASH)
+FAR_CRASH = Configuration("far-crash", kinds=(0,), faults=1, moves=0, far=True, initial_owner=B, sorts=CRASH)
 SECOND = Configuration("second", kinds=(1,), faults=0, moves=1, subscribes=True)
 SECOND_CRASH = Configuration("second-crash", kinds=(1,), faults=1, moves=0, subscribes=True, sorts=CRASH)
 
 DEFAULT = SITE.name
 CONFIGURATIONS = {
-    each.name: each
-    for each in (SITE, QUICK, OWNERS, TWICE, THERE, THERE_AND_BACK, FAR, FAR_CRASH, SECOND, SECOND_CRASH)
+    configuration.name: configuration
+    for configuration in (SITE, QUICK, OWNERS, TWICE, THERE, THERE_AND_BACK, FAR, FAR_CRASH, SECOND, SECOND_CRASH)
 }
 
 
@@ -39,7 +39,7 @@ World = Configuration | LogEpochs | Acquisitions
 class Rule(NamedTuple):
     """A rule that can be taken out: what is lost with it, and the smallest world in which that shows."""
 
-    says: str
+    statement: str
     breaks: str
     world: World
 
@@ -66,8 +66,8 @@ RULES = {
     "COMMIT": Rule("the commit compares before it sets", ASCENDS, SITE),
     "STORE": Rule("the target stores before it commits", STORED, SITE),
     "ORPHAN": Rule("a staged copy waits for the registry, also when its transfer is gone (rule 5)", STORED, SITE),
-    "RELEASE": Rule("the source releases on the registry's word, not on the target's", PLACE, SITE),
-    "DELETE": Rule("the source keeps the session until it is released", PLACE, SITE),
+    "RELEASE": Rule("the source releases on the registry's word, not on the target's", PROPERTY_WHOLE, SITE),
+    "DELETE": Rule("the source keeps the session until it is released", PROPERTY_WHOLE, SITE),
     "REPLAY": Rule("a gate that opens gives what waited behind it", LOSS, SITE),
     "GATE": Rule("a shadow keeps what it matches, behind gates", LOSS, THERE),
     "GIVEN": Rule("the client's frontier moves when its application was given something", LOSS, SITE),

@@ -65,8 +65,8 @@ def bits(copy: Copy) -> int:
     return 1 if copy.second is None else 3
 
 
-def holds(site: Site, copy: Copy) -> bool:
-    return site.held is not None and not bits(copy) & ~site.held[1]
+def is_registered(site: Site, copy: Copy) -> bool:
+    return site.interest is not None and not bits(copy) & ~site.interest[1]
 
 
 # ---------------------------------------------------------------- gates
@@ -77,7 +77,7 @@ def covered_from(setup: Setup, state: State, which: int, gate: Gate, wanted: int
     return RealGate[int](gate.seen, gate.above).covered_from(above)
 
 
-def level(setup: Setup, state: State, which: int) -> State:
+def open_gate(setup: Setup, state: State, which: int) -> State:
     """Open the gate, if nothing is missing any more."""
     proxy = state.proxies[which]
     copy = proxy.copy
@@ -105,7 +105,7 @@ def fetch(setup: Setup, state: State, which: int) -> State | None:
     after, upto = missing
     found = tuple(each for each in range(after + 1, upto + 1) if matches(setup, copy, each))
     copy = copy._replace(gate=gate._replace(seen=upto), stored=copy.stored + found)
-    return level(setup, change(state, which, proxy._replace(copy=copy)), which)
+    return open_gate(setup, change(state, which, proxy._replace(copy=copy)), which)
 
 
 def broken(copy: Copy, front: int) -> Copy:
@@ -126,7 +126,7 @@ def read(setup: Setup, state: State, which: int) -> State | None:
         if position >= state.published:
             return None
         copy = arrive(setup, proxy.copy, position + 1)
-        return level(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+        return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
     if position >= len(state.far):
         return None
     kind, first, _, _ = state.far[position]
@@ -134,9 +134,9 @@ def read(setup: Setup, state: State, which: int) -> State | None:
     copy = proxy.copy
     if kind == "forwarded" and after.frontier > before.frontier:
         copy = arrive(setup, copy, first)
-    elif kind == "dropped" and copy is not None and not holds(after, copy) and "BROKEN" not in setup.off:
+    elif kind == "dropped" and copy is not None and not is_registered(after, copy) and "BROKEN" not in setup.off:
         copy = broken(copy, after.frontier)
-    return level(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+    return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
 
 
 def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
@@ -150,14 +150,14 @@ def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
     return copy._replace(gate=copy.gate._replace(kept=(*copy.gate.kept, number)))
 
 
-def hold(setup: Setup, state: State, which: int, wanted: int) -> State:
+def register_interest(setup: Setup, state: State, which: int, wanted: int) -> State:
     """Tell the site what this proxy needs, if the log does not say so already."""
     if not is_far(setup, which):
         return state
-    registered = (state.proxies[which].life, wanted) if wanted else None
-    if fold(state.far).held == registered:
+    registered = (state.proxies[which].incarnation, wanted) if wanted else None
+    if fold(state.far).interest == registered:
         return state
-    return state._replace(far=(*state.far, ("held", state.proxies[which].life, wanted, 0)))
+    return state._replace(far=(*state.far, ("held", state.proxies[which].incarnation, wanted, 0)))
 
 
 # ---------------------------------------------------------------- serving, keeping, dropping
@@ -168,13 +168,13 @@ def serve(setup: Setup, state: State, which: int, epoch: int) -> State:
     proxy = state.proxies[which]
     assert proxy.copy is not None
     copy = become(proxy.copy, "SERVING")._replace(epoch=epoch, serial=0)
-    state = hold(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
-    return level(setup, write(setup, state, which), which)
+    state = register_interest(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
+    return open_gate(setup, write(setup, state, which), which)
 
 
 def drop(setup: Setup, state: State, which: int) -> State:
     """Delete this copy, with what it holds at the site; the disk follows with the next save."""
-    return hold(setup, change(state, which, state.proxies[which]._replace(copy=None)), which, 0)
+    return register_interest(setup, change(state, which, state.proxies[which]._replace(copy=None)), which, 0)
 
 
 def release(setup: Setup, state: State, which: int) -> State:
@@ -217,4 +217,4 @@ def lift(second: Interest | None, cut: int) -> Interest | None:
     """What lies at or below the cut is not ours to promise any more; the start stays (rule 7, L_FIXED)."""
     if second is None or second.promised is not None:
         return second
-    return second._replace(floor=max(second.floor, cut))
+    return second._replace(promise_floor=max(second.promise_floor, cut))

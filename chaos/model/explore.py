@@ -23,7 +23,7 @@ class Model(Protocol[S]):
         ...
 
     @property
-    def settles(self) -> str:
+    def liveness(self) -> str:
         """The invariant that does not hold where no end is reached in which all is well, without another fault."""
         ...
 
@@ -37,7 +37,7 @@ class Model(Protocol[S]):
         """Return which invariant does not hold here; empty: all do."""
         ...
 
-    def settled(self, state: S) -> bool:
+    def is_quiescent(self, state: S) -> bool:
         """Tell whether all that was to happen has, and all is well."""
         ...
 
@@ -96,7 +96,7 @@ class Explorer(Generic[S]):
         numbers, result, model = self._numbers, self.result, self._model
         for state in border:
             number, ends = numbers[state], True
-            if model.settled(state):
+            if model.is_quiescent(state):
                 self._good.append(number)
             for label, after, fault in model.steps(state):
                 result.steps += 1
@@ -116,7 +116,7 @@ class Explorer(Generic[S]):
                     self._targets.append(known)
             if ends:
                 result.ends += 1
-                if not model.settled(state):
+                if not model.is_quiescent(state):
                     self._fail(model.lost, number)
                     return []
         if len(numbers) > self._most:
@@ -139,7 +139,7 @@ class Explorer(Generic[S]):
                     waiting.append(source)
         stuck = well.find(0)
         if stuck >= 0:
-            self._fail(self._model.settles, stuck)
+            self._fail(self._model.liveness, stuck)
 
     def _fail(self, name: str, number: int) -> None:
         self.result.violation = name

@@ -11,7 +11,7 @@ from chaos.model.state import A, B, Setup, State, Step
 
 OWNER = "P4 whoever serves is named by the registry, at that epoch"
 KEPT = "P1 a promise outlives the proxy that made it"
-PLACE = "P5 the session is whole somewhere"
+PROPERTY_WHOLE = "P5 the session is whole somewhere"
 SETTLES = "P5 the session comes to rest again"
 
 
@@ -19,7 +19,7 @@ class Handover:
     """As explore.Model."""
 
     lost = LOSS
-    settles = SETTLES
+    liveness = SETTLES
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -33,14 +33,14 @@ class Handover:
     def broken(self, state: State) -> str:
         return _broken(state)
 
-    def settled(self, state: State) -> bool:
-        return _settled(self._setup, state)
+    def is_quiescent(self, state: State) -> bool:
+        return _quiescent(self._setup, state)
 
 
 def _broken(state: State) -> str:
     """Return which invariant does not hold here; empty: all do."""
-    if state.wrong:
-        return state.wrong
+    if state.violation:
+        return state.violation
     for which in (A, B):
         copy = state.proxies[which].copy
         if copy is None or not serves(state, which):
@@ -50,7 +50,7 @@ def _broken(state: State) -> str:
         if state.promised is not None and (copy.second is None or copy.second.start > state.promised):
             return KEPT
     if not state.row.rebuilt and not any(_whole(state, which) for which in (A, B)):
-        return PLACE
+        return PROPERTY_WHOLE
     return ""
 
 
@@ -60,10 +60,10 @@ def _whole(state: State, which: int) -> bool:
     return any(copy is not None and copy.role != "SHADOW" for copy in (proxy.copy, proxy.disk.copy))
 
 
-def _settled(setup: Setup, state: State) -> bool:
+def _quiescent(setup: Setup, state: State) -> bool:
     """Tell whether all was published and all that is owed was given, by an owner that serves on."""
     client = state.client
-    if state.published < len(setup.world.kinds) or owed(setup, state) - state.given:
+    if state.published < len(setup.world.kinds) or owed(setup, state) - state.delivered:
         return False
     if setup.world.subscribes and state.promised is None:
         return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from federation.log_epochs import LogSeen, as_lost, judge, raised, record_of, row_as_read, says_so
+from federation.log_epochs import LogSeen, as_lost, judge, log_confirms, raised, record_of, row_as_read
 from federation.ports import SiteLogRow
 from federation.site_state import SiteState
 from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
@@ -26,7 +26,7 @@ SITE, FEDERATION, IDENTITY = SiteId("A"), "federation", "log"
 Ended = tuple[tuple[Origin, tuple[int, int]], ...]
 
 
-class Begun(NamedTuple):
+class EpochStart(NamedTuple):
     """In the log: a log epoch begins."""
 
     log_epoch: int
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     ended: Ended = ()
 
 
-Entry = int | Begun
+Entry = int | EpochStart
 """Of a log: a notification, by its number, or the beginning of a log epoch."""
 Log = tuple[Entry, ...]
 
@@ -62,7 +62,7 @@ class Proxy:
     began: bool = True
     end: int | None = None
     frontier: tuple[tuple[Origin, int], ...] = ()
-    given: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
     reported: frozenset[tuple[Origin, int]] = frozenset()
 
     @property
@@ -95,29 +95,29 @@ class LogEpochs:
     crashes: int = 0
     without: frozenset[str] = frozenset()
     lost: str = field(default=LOST, init=False)
-    settles: str = field(default=SETTLES, init=False)
+    liveness: str = field(default=SETTLES, init=False)
 
     def initial(self) -> State:
-        log: Log = (Begun(1, ()),)
+        log: Log = (EpochStart(1, ()),)
         proxy = Proxy(phase="running", read=log, below=1, row=Row())
         return State(log=log, row=Row(), proxies=(proxy, proxy))
 
     def broken(self, state: State) -> str:
         for proxy in state.proxies:
-            if len(set(proxy.given)) < len(proxy.given):
+            if len(set(proxy.delivered)) < len(proxy.delivered):
                 return TWICE
-            if list(proxy.given) != sorted(proxy.given):
+            if list(proxy.delivered) != sorted(proxy.delivered):
                 return ORDER
         return ""
 
-    def settled(self, state: State) -> bool:
+    def is_quiescent(self, state: State) -> bool:
         if state.published < self.publishes:
             return False
-        if any(each.phase != "running" or each.read != state.log for each in state.proxies):
+        if any(proxy.phase != "running" or proxy.read != state.log for proxy in state.proxies):
             return False
         return all(
-            number in each.given or (origin, offset) in each.reported
-            for each in state.proxies
+            number in proxy.delivered or (origin, offset) in proxy.reported
+            for proxy in state.proxies
             for number, origin, offset in state.acknowledged
         )
 
@@ -130,7 +130,7 @@ class LogEpochs:
                 yield f"the log loses all from {end} on", self._lose(state, end), "loss"
 
     def _lose(self, state: State, end: int) -> State:
-        a, b = (self._out_of_reach(each) for each in state.proxies)
+        a, b = (self._out_of_reach(proxy) for proxy in state.proxies)
         return replace(state, log=state.log[:end], proxies=(a, b), losses=state.losses + 1)
 
     def _out_of_reach(self, proxy: Proxy) -> Proxy:
@@ -150,11 +150,11 @@ class LogEpochs:
             elif proxy.phase == "beginning":
                 yield "has read all", self._begin(state, which), ""
         if proxy.phase == "held":
-            yield "says how far it has read", self._say(state, which), ""
+            yield "says how far it has read", self._announce(state, which), ""
         # It takes longer until the server is there again than until the other one has noticed.
         others_said = "WAIT" in self.without or state.proxies[1 - which].phase != "held"
         if proxy.phase == "said" and others_said:
-            yield "looks at the log", self._look(state, which), ""
+            yield "looks at the log", self._check(state, which), ""
         if proxy.phase == "lost":
             yield "says what is lost", self._raise(state, which), ""
         if proxy.phase == "down" and others_said:
@@ -187,36 +187,39 @@ class LogEpochs:
         proxy = replace(proxy, read=read, below=max(proxy.below, offset + 1))
         entry, known = read[offset], proxy.state
         if isinstance(entry, int):
-            proxy = self._give(proxy, known.origin, offset, entry)
+            proxy = self._deliver(proxy, known.origin, offset, entry)
         elif "TELL" not in self.without:
             for origin in sorted(known.ended, key=log_epoch_of):
                 proxy = self._catch_up(proxy, known, origin)
         return _put(state, which, proxy)
 
-    def _give(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
+    def _deliver(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
         if offset <= dict(proxy.frontier).get(origin, NOTHING):
             return proxy
-        return replace(proxy, frontier=_with(proxy.frontier, origin, offset), given=(*proxy.given, number))
+        return replace(proxy, frontier=_with(proxy.frontier, origin, offset), delivered=(*proxy.delivered, number))
 
     def _catch_up(self, proxy: Proxy, known: SiteState, origin: Origin) -> Proxy:
         """What of an origin that has ended the receiver has not, it is given, and told of what is lost."""
         ended, had = known.ended[origin], dict(proxy.frontier).get(origin, NOTHING)
-        begins = max((each.begins for each in known.ended.values() if each.following == origin), default=0)
+        begins = max(
+            (ended_origin.begins for ended_origin in known.ended.values() if ended_origin.following == origin),
+            default=0,
+        )
         for offset in range(max(had + 1, begins), ended.end + 1):
             if isinstance(entry := proxy.read[offset], int):
-                proxy = self._give(proxy, origin, offset, entry)
+                proxy = self._deliver(proxy, origin, offset, entry)
         lost = {(origin, offset) for offset in range(max(had, ended.end) + 1, ended.seen + 1)}
         frontier = _with(proxy.frontier, origin, max(had, ended.seen))
         return replace(proxy, reported=proxy.reported | lost, frontier=frontier)
 
-    def _say(self, state: State, which: int) -> State:
+    def _announce(self, state: State, which: int) -> State:
         proxy, row = state.proxies[which], state.row
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, which, phase="lost")
         seen = max(row.seen, max(proxy.below, len(proxy.read)) - 1 if proxy.began else NOTHING)
         return _changed(replace(state, row=row._replace(seen=seen)), which, phase="said")
 
-    def _look(self, state: State, which: int) -> State:
+    def _check(self, state: State, which: int) -> State:
         proxy, row, end = state.proxies[which], state.row, len(state.log)
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, which, phase="lost")
@@ -242,12 +245,12 @@ class LogEpochs:
         intact = None
         if 0 <= mark.offset < len(state.log):
             intact = checksum_of(_record(state.log[mark.offset], mark.offset)) == mark.checksum
-        begun = next((_record(each, 0) for each in state.log if isinstance(each, Begun)), None)
+        log_begun = next((_record(each, 0) for each in state.log if isinstance(each, EpochStart)), None)
         if intact:
-            begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
-        assert begun is None or isinstance(begun, LogBegun)
+            log_begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
+        assert log_begun is None or isinstance(log_begun, LogBegun)
         known = row_as_read(SITE, mark, proxy.state.ended)
-        seen = LogSeen(first=0, end=len(state.log), begun=begun, mark=mark, intact=intact, known=known)
+        seen = LogSeen(first=0, end=len(state.log), begun=log_begun, mark=mark, intact=intact, known=known)
         judgement = judge(SITE, FEDERATION, _site_log_row(state.row), seen, IDENTITY)
         row = _row(judgement.row)
         read = proxy.read if judgement.is_intact else ()
@@ -257,10 +260,10 @@ class LogEpochs:
     def _begin(self, state: State, which: int) -> State:
         proxy = state.proxies[which]
         row = _site_log_row(proxy.row)
-        if says_so(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
+        if log_confirms(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
             return _changed(state, which, phase="running", began=True)
         begun = record_of(FEDERATION, row)
-        entry = Begun(begun.log_epoch, _ended(begun.ended))
+        entry = EpochStart(begun.log_epoch, _ended(begun.ended))
         return _changed(
             replace(state, log=(*state.log, entry)), which, phase="running", began=True, below=len(state.log) + 1
         )

@@ -5,16 +5,16 @@ After `handover/acquisition.py`.
 
 from __future__ import annotations
 
-from chaos.model.copies import become, drop, hold, level, lift, release, save, serve
+from chaos.model.copies import become, drop, lift, open_gate, register_interest, release, save, serve
 from chaos.model.copies import bits as bits_of
 from chaos.model.copies import frontier as frontier_of
-from chaos.model.state import Checkpoint, Claim, Copy, Gate, Row, Setup, State, change, wrong
+from chaos.model.state import Checkpoint, Claim, Copy, Gate, Row, Setup, State, change, violated
 
 STORED = "a commit implies that the target has it stored"
 ASCENDS = "the epoch only ascends"
 
 
-def asked(state: State, which: int, claim: Claim) -> State:
+def row_read(state: State, which: int, claim: Claim) -> State:
     """Send the registry a question, unless one is under way."""
     proxy = state.proxies[which]
     return state if proxy.claim is not None else change(state, which, proxy._replace(claim=claim))
@@ -23,16 +23,16 @@ def asked(state: State, which: int, claim: Claim) -> State:
 def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
     """Compare and set; return whether it was done."""
     row = state.row
-    blind = claim.way == "handover" and "COMMIT" in setup.off
+    blind = claim.kind == "handover" and "COMMIT" in setup.off
     if (row.owner, row.epoch) != (claim.owner, claim.epoch) and not blind:
         return state, False
-    new = Row(claim.by, claim.epoch + 1, claim.way == "failover")
+    new = Row(claim.by, claim.epoch + 1, claim.kind == "failover")
     if new.epoch <= row.epoch:
-        state = wrong(state, ASCENDS)
-    if claim.way == "handover":
+        state = violated(state, ASCENDS)
+    if claim.kind == "handover":
         kept = state.proxies[claim.by].disk.copy
         if kept is None or kept.epoch != new.epoch:
-            state = wrong(state, STORED)
+            state = violated(state, STORED)
     return state._replace(row=new), True
 
 
@@ -60,7 +60,7 @@ def orphaned(state: State, which: int) -> State:
 # ---------------------------------------------------------------- waking
 
 
-def wake(setup: Setup, state: State, which: int) -> State:
+def activate(setup: Setup, state: State, which: int) -> State:
     """Take the next epoch for a copy that sleeps (handover rule 1), or give up what is another's."""
     copy, row = state.proxies[which].copy, state.row
     assert copy is not None
@@ -70,20 +70,20 @@ def wake(setup: Setup, state: State, which: int) -> State:
         return serve(setup, state, which, copy.epoch)
     epoch = max(copy.epoch, row.epoch)
     state = change(state, which, state.proxies[which]._replace(copy=copy._replace(epoch=epoch)))
-    return asked(state, which, Claim(which, epoch, which, "restart"))
+    return row_read(state, which, Claim(which, epoch, which, "restart"))
 
 
-def woken(setup: Setup, state: State, which: int, claim: Claim) -> State:
+def activated(setup: Setup, state: State, which: int, claim: Claim) -> State:
     """Take the answer of the registry to :func:`wake`."""
     copy = state.proxies[which].copy
     if copy is None or copy.role != "DORMANT" or claim.answer is None:
         return state
     if claim.won:
         return serve(setup, state, which, claim.epoch + 1)
-    return wake(setup, state, which)
+    return activate(setup, state, which)
 
 
-def settle_orphan(setup: Setup, state: State, which: int) -> State:
+def reconcile_orphan(setup: Setup, state: State, which: int) -> State:
     """A staged copy without its transfer: ours if the row has its very epoch.
 
     As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours may
@@ -95,7 +95,7 @@ def settle_orphan(setup: Setup, state: State, which: int) -> State:
     if (row.owner, row.epoch) == (which, copy.epoch):
         return change(state, which, proxy._replace(copy=become(copy, "DORMANT")))
     if row.epoch + 1 == copy.epoch and "ORPHAN" not in setup.off:
-        return asked(save(state, which) or state, which, Claim(row.owner, row.epoch, which, "handover"))
+        return row_read(save(state, which) or state, which, Claim(row.owner, row.epoch, which, "handover"))
     return drop(setup, state, which)
 
 
@@ -106,7 +106,7 @@ def rebuild(state: State, which: int) -> State:
     """Read the checkpoint and take the next epoch; the row names a dead owner, or us without data."""
     row = state.row
     claim = Claim(row.owner, row.epoch, which, "failover", checkpoint=state.checkpoint)
-    return asked(state, which, claim)
+    return row_read(state, which, claim)
 
 
 def rebuilt(setup: Setup, state: State, which: int, claim: Claim) -> State:
@@ -126,7 +126,7 @@ def _raised(setup: Setup, state: State, which: int, epoch: int, found: Checkpoin
     return Copy("DORMANT", epoch, gate, (), found.cursor, found.cursor, second)
 
 
-def hold_again(setup: Setup, state: State, which: int) -> State:
+def register_interests_again(setup: Setup, state: State, which: int) -> State:
     """Say again what the log does not have."""
     copy = state.proxies[which].copy
-    return state if copy is None else level(setup, hold(setup, state, which, bits_of(copy)), which)
+    return state if copy is None else open_gate(setup, register_interest(setup, state, which, bits_of(copy)), which)

@@ -20,7 +20,7 @@ from chaos.model.state import (
     State,
     Step,
     change,
-    wrong,
+    violated,
 )
 
 FORGOTTEN = "a failover never begins before a place that a newer owner had left"
@@ -32,7 +32,7 @@ def initial(setup: Setup) -> State:
     """The session is served at home, saved and checkpointed; nothing was published yet."""
     world = setup.world
     copy = Copy("SERVING", 1, None, (), 0)
-    far = (("held", 1, 1, 0), ("effective", 0, 1, 0)) if world.far and world.home else ()
+    far = (("held", 1, 1, 0), ("effective", 0, 1, 0)) if world.far and world.initial_owner else ()
     position = len(far)
     owner = Proxy("up", 1, position, copy, Disk(position, copy))
     other = Proxy("up", 1, 0, None, Disk(0, None))
@@ -40,9 +40,9 @@ def initial(setup: Setup) -> State:
         published=0,
         far=far,
         filter=fold(far).wants,
-        row=Row(world.home, 1),
-        proxies=(other, owner) if world.home else (owner, other),
-        client=Client(world.home, attached=True),
+        row=Row(world.initial_owner, 1),
+        proxies=(other, owner) if world.initial_owner else (owner, other),
+        client=Client(world.initial_owner, attached=True),
         messages=frozenset(),
         late=frozenset(),
         writes=frozenset(),
@@ -72,7 +72,7 @@ def _tidy(setup: Setup, state: State) -> State:
         state = _without_stale(state)
     if state.late:
         # A claim from an epoch that is past is never applied.
-        late = frozenset(each for each in state.late if each.epoch >= state.row.epoch or "COMMIT" in setup.off)
+        late = frozenset(claim for claim in state.late if claim.epoch >= state.row.epoch or "COMMIT" in setup.off)
         state = state._replace(late=late)
     for which, proxy in enumerate(state.proxies):
         tidied = _tidy_proxy(state, which, proxy)
@@ -121,7 +121,7 @@ def _nobody_rebuilds(setup: Setup, state: State) -> bool:
         and owner is not None
         and owner.role != "SHADOW"
         and all(
-            proxy.status == "up" and (proxy.claim is None or proxy.claim.way != "failover") for proxy in state.proxies
+            proxy.status == "up" and (proxy.claim is None or proxy.claim.kind != "failover") for proxy in state.proxies
         )
     )
 
@@ -142,19 +142,19 @@ def _world(setup: Setup, state: State) -> Iterator[Step]:
         yield Step(f"notification {state.published + 1} is published", state._replace(published=state.published + 1))
     if setup.world.far:
         yield from _link(setup, state)
-    for epoch in {each.epoch for each in state.writes}:
-        first = min(each for each in state.writes if each.epoch == epoch)
+    for epoch in {checkpoint.epoch for checkpoint in state.writes}:
+        first = min(checkpoint for checkpoint in state.writes if checkpoint.epoch == epoch)
         kept = max(state.checkpoint, first, key=lambda each: (each.epoch, each.serial))
         after = state._replace(writes=state.writes - {first}, checkpoint=kept)
         if "RANK" in setup.off and kept != first:
-            after = wrong(after._replace(checkpoint=first), FORGOTTEN)
+            after = violated(after._replace(checkpoint=first), FORGOTTEN)
         yield Step(f"the changelog has checkpoint {first.epoch}.{first.serial}", after)
     for claim in state.late:
         rest = state._replace(late=state.late - {claim})
-        yield Step(f"a late claim ({claim.way}) of {NAMES[claim.by]} is lost", rest)
+        yield Step(f"a late claim ({claim.kind}) of {NAMES[claim.by]} is lost", rest)
         after, won = owners.apply(setup, rest, claim)
         if won:
-            yield Step(f"a late claim ({claim.way}) of {NAMES[claim.by]} is applied", after)
+            yield Step(f"a late claim ({claim.kind}) of {NAMES[claim.by]} is applied", after)
 
 
 def _link(setup: Setup, state: State) -> Iterator[Step]:
@@ -184,7 +184,7 @@ def _client(setup: Setup, state: State) -> Iterator[Step]:
     for label, after in (
         ("client: goes to the other proxy", clients.move(state)),
         ("client: turns to the other proxy", clients.turn(state)),
-        ("client: is given what came", clients.give(setup, state)),
+        ("client: is given what came", clients.hand_to_application(setup, state)),
         ("client: acknowledges", clients.acknowledge(state)),
         ("client: wants the second kind", clients.want(setup, state)),
         (f"{at}: takes the client in, or seeks the session", clients.attach(setup, state)),
@@ -192,7 +192,7 @@ def _client(setup: Setup, state: State) -> Iterator[Step]:
         (f"{at}: takes up the subscription", clients.subscribe(setup, state)),
         (f"{at}: confirms the subscription", clients.confirm(setup, state)),
         (f"{at}: settles a promise", clients.promise(setup, state)),
-        (f"{at}: tells the promise", clients.tell(setup, state)),
+        (f"{at}: tells the promise", clients.announce_promise(setup, state)),
         ("operator: offers the session to the other proxy", clients.offer(setup, state)),
     ):
         if after is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.model import failing, owners, transfers
+from chaos.model import failures, owners, transfers
 from chaos.model.copies import acknowledged, alive, fetch, frontier, read, release, runs, save, serves, write
 from chaos.model.state import NAMES, Claim, Row, Setup, State, Step, change
 
@@ -20,8 +20,8 @@ def steps(setup: Setup, state: State, which: int) -> Iterator[Step]:
         yield from _receiving(setup, state, which)
     if state.faults:
         for sort, label, after in (
-            ("crash", "crashes", failing.crash(state, which)),
-            ("lease", "cannot keep its lease", failing.fence(setup, state, which)),
+            ("crash", "crashes", failures.crash(state, which)),
+            ("lease", "cannot keep its lease", failures.fence(setup, state, which)),
         ):
             if after is not None:
                 yield Step(f"{NAMES[which]}: {label}", after, sort)
@@ -31,7 +31,7 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
     proxy, me = state.proxies[which], NAMES[which]
     copy = proxy.copy
     if not runs(state, which):
-        after = failing.restart(setup, state, which)
+        after = failures.restart(setup, state, which)
         assert after is not None
         yield Step(f"{me}: starts again", after)
     else:
@@ -46,9 +46,9 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
         if proxy.claim is not None:
             yield from _registry(setup, state, which)
     for label, changed in (
-        ("its lease ends", failing.expire(state, which)),
-        ("has a lease again", failing.grant(setup, state, which)),
-        ("what it held ends with its lease", failing.forgotten(setup, state, which)),
+        ("its lease ends", failures.expire(state, which)),
+        ("has a lease again", failures.grant(setup, state, which)),
+        ("what it held ends with its lease", failures.forgotten(setup, state, which)),
     ):
         if changed is not None:
             yield Step(f"{me}: {label}", changed)
@@ -58,11 +58,11 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
         if state.row.owner == which and proxy.into is None and proxy.claim is None:
             yield Step(f"{me}: finds that it owns the session", owners.rebuild(state, which))
     elif copy.role == "DORMANT" and proxy.claim is None:
-        yield Step(f"{me}: wakes its copy", owners.wake(setup, state, which))
+        yield Step(f"{me}: wakes its copy", owners.activate(setup, state, which))
     elif copy.role == "ORPHAN" and proxy.claim is None:
-        yield Step(f"{me}: settles its staged copy", owners.settle_orphan(setup, state, which))
+        yield Step(f"{me}: settles its staged copy", owners.reconcile_orphan(setup, state, which))
     if setup.world.far and copy is not None:
-        yield Step(f"{me}: says again what it holds", owners.hold_again(setup, state, which))
+        yield Step(f"{me}: says again what it holds", owners.register_interests_again(setup, state, which))
 
 
 def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
@@ -71,7 +71,7 @@ def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
     after = save(state, which)
     if after is not None:
         yield Step(f"{me}: saves", after)
-    if copy is None or not serves(state, which) or any(each.epoch == copy.epoch for each in state.writes):
+    if copy is None or not serves(state, which) or any(checkpoint.epoch == copy.epoch for checkpoint in state.writes):
         return
     kept, known = state.checkpoint, acknowledged(copy, frontier(setup, state, which))
     if (kept.epoch, kept.acknowledged, kept.second) != (copy.epoch, known, copy.second):
@@ -81,12 +81,12 @@ def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
 def _registry(setup: Setup, state: State, which: int) -> Iterator[Step]:
     me, claim = NAMES[which], state.proxies[which].claim
     assert claim is not None
-    what = "a question" if claim.read else f"the claim ({claim.way})"
+    what = "a question" if claim.read else f"the claim ({claim.kind})"
     if claim.answer is None:
         yield Step(f"registry: takes {what} of {me}", owners.answer(setup, state, which))
         if state.faults and not claim.read:
             rest = owners.orphaned(state, which)
-            yield Step(f"{me}: {what} has no answer", _unknown(setup, rest, which, claim.way), "claim")
+            yield Step(f"{me}: {what} has no answer", _unknown(setup, rest, which, claim.kind), "claim")
         return
     rest = change(state, which, state.proxies[which]._replace(claim=None))
     yield Step(f"{me}: has the answer to {what}", _answered(setup, rest, which, claim))
@@ -102,13 +102,13 @@ def _unknown(setup: Setup, state: State, which: int, way: str) -> State:
 def _answered(setup: Setup, state: State, which: int, claim: Claim) -> State:
     """Take the registry's answer, or what it says of the row."""
     assert claim.answer is not None
-    if claim.way == "restart":
-        return owners.woken(setup, state, which, claim)
-    if claim.way == "failover":
+    if claim.kind == "restart":
+        return owners.activated(setup, state, which, claim)
+    if claim.kind == "failover":
         return owners.rebuilt(setup, state, which, claim)
-    owner = which if claim.way == "thaw" else 1 - which
+    owner = which if claim.kind == "thaw" else 1 - which
     given = _owner_input(claim.answer, owner, claim.epoch, which)
-    feed = transfers.feed_source if claim.way == "thaw" else transfers.feed_target
+    feed = transfers.feed_source if claim.kind == "thaw" else transfers.feed_target
     return feed(setup, state, which, given)
 
 

@@ -19,7 +19,7 @@ class Site(NamedTuple):
     """The log, folded. `held`: (life, kinds as bits), if anything is; `effective`: from above where, by kind."""
 
     frontier: int = 0
-    held: tuple[int, int] | None = None
+    interest: tuple[int, int] | None = None
     wants: Wants = ()
     effective: tuple[tuple[int, int], ...] = ()
 
@@ -34,9 +34,9 @@ def fold(log: tuple[Record, ...]) -> Site:
         case "forwarded" | "progress":
             return before._replace(frontier=max(before.frontier, first))
         case "held":
-            return _rewant(before._replace(held=(first, second) if second else None), len(log))
-        case "dropped" if before.held and before.held[0] == first:
-            return _rewant(before._replace(held=None), len(log))
+            return _rewant(before._replace(interest=(first, second) if second else None), len(log))
+        case "dropped" if before.interest and before.interest[0] == first:
+            return _rewant(before._replace(interest=None), len(log))
         case "effective" if (first, second) in before.wants and first not in dict(before.effective):
             known = (*before.effective, (first, max(third, before.frontier)))
             return before._replace(effective=tuple(sorted(known)))
@@ -45,7 +45,7 @@ def fold(log: tuple[Record, ...]) -> Site:
 
 def _rewant(site: Site, offset: int) -> Site:
     """An installation's number is the offset that turned it on: an off-and-on cannot pass for the earlier one."""
-    bits = site.held[1] if site.held else 0
+    bits = site.interest[1] if site.interest else 0
     kinds = [kind for kind in (0, 1) if bits & 1 << kind]
     before = dict(site.wants)
     wants = tuple((kind, before.get(kind, offset)) for kind in kinds)
@@ -54,8 +54,8 @@ def _rewant(site: Site, offset: int) -> Site:
 
 def covered_above(site: Site, bits: int) -> int | None:
     """Return above which the log has every match of these kinds; None: not known, or not held."""
-    if site.held is None or bits & ~site.held[1]:
+    if site.interest is None or bits & ~site.interest[1]:
         return None
     known = dict(site.effective)
     starts = [known.get(kind) for kind in (0, 1) if bits & 1 << kind]
-    return None if None in starts else max(each for each in starts if each is not None)
+    return None if None in starts else max(start for start in starts if start is not None)

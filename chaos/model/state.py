@@ -25,7 +25,7 @@ class Configuration(NamedTuple):
     moves: int = 1
     """Handovers that are begun: by a client that goes to the other proxy, or by an operator."""
     far: bool = False
-    home: int = A
+    initial_owner: int = A
     subscribes: bool = False
     """The client asks for the second kind midway."""
     sorts: frozenset[str] = SORTS
@@ -51,7 +51,7 @@ class Interest(NamedTuple):
     """The subscription to the second kind."""
 
     start: int
-    floor: int
+    promise_floor: int
     promised: int | None = None
 
 
@@ -121,7 +121,7 @@ class Claim(NamedTuple):
     owner: int
     epoch: int
     by: int
-    way: str
+    kind: str
     transfer: int = 0
     checkpoint: Checkpoint | None = None
     read: bool = False
@@ -134,7 +134,7 @@ class Proxy(NamedTuple):
     same without a process; rogue (its lease has ended, and it did not stop)."""
 
     status: str
-    life: int
+    incarnation: int
     read: int
     copy: Copy | None
     disk: Disk
@@ -195,9 +195,9 @@ class State(NamedTuple):
     """What a reader of the changelog finds."""
     faults: int
     moves: int
-    given: frozenset[int] = frozenset()
+    delivered: frozenset[int] = frozenset()
     promised: int | None = None
-    wrong: str = ""
+    violation: str = ""
 
 
 class Step(NamedTuple):
@@ -214,6 +214,6 @@ def change(state: State, which: int, proxy: Proxy) -> State:
     return state._replace(proxies=(proxy, b) if which == A else (a, proxy))
 
 
-def wrong(state: State, name: str) -> State:
+def violated(state: State, name: str) -> State:
     """Note that a step broke an invariant; the first one counts."""
-    return state if state.wrong else state._replace(wrong=name)
+    return state if state.violation else state._replace(violation=name)

@@ -16,15 +16,15 @@ from chaos.model.copies import (
     covered_from,
     drop,
     frontier,
-    hold,
-    level,
     lift,
+    open_gate,
+    register_interest,
     release,
     seen,
     serve,
     serves,
 )
-from chaos.model.owners import asked, orphaned, rebuild
+from chaos.model.owners import orphaned, rebuild, row_read
 from chaos.model.state import Claim, Copy, Disk, Gate, In, Message, Out, Setup, State, change
 from chaos.model.tables import SOURCE, TARGET, Named
 
@@ -77,7 +77,7 @@ def end_out(state: State, which: int) -> State:
     over = proxy.over | {_out(state, which).transfer}
     state = change(state, which, proxy._replace(out=None, over=over))
     claim = proxy.claim
-    return orphaned(state, which) if claim and claim.way == "thaw" else state
+    return orphaned(state, which) if claim and claim.kind == "thaw" else state
 
 
 def _nothing(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -124,7 +124,7 @@ def _reclaim(setup: Setup, state: State, which: int, message: Message | None) ->
     out = _out(state, which)
     if "THAW" in setup.off:
         return serve(setup, end_out(state, which), which, out.epoch)
-    return asked(state, which, Claim(which, out.epoch, which, "thaw", out.transfer))
+    return row_read(state, which, Claim(which, out.epoch, which, "thaw", out.transfer))
 
 
 def _thaw(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -145,7 +145,7 @@ def _read_owner(setup: Setup, state: State, which: int, message: Message | None)
     running = proxy.out or proxy.into
     assert running is not None
     way = "thaw" if proxy.out else "handover"
-    return asked(state, which, Claim(which, running.epoch, which, way, running.transfer, read=True))
+    return row_read(state, which, Claim(which, running.epoch, which, way, running.transfer, read=True))
 
 
 SOURCE_EFFECTS: dict[str, Effect] = {
@@ -176,16 +176,16 @@ def end_in(state: State, which: int) -> State:
     proxy = state.proxies[which]
     state = change(state, which, proxy._replace(into=None))
     claim = proxy.claim
-    return orphaned(state, which) if claim and claim.way == "handover" else state
+    return orphaned(state, which) if claim and claim.kind == "handover" else state
 
 
-def _say(state: State, which: int, kind: str) -> State:
+def _send(state: State, which: int, kind: str) -> State:
     into = _in(state, which)
     return send(state, Message(1 - which, kind, into.transfer, into.epoch, into.attach))
 
 
 def _send_prepare(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return _say(state, which, "Prepare")
+    return _send(state, which, "Prepare")
 
 
 def _install(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -193,7 +193,7 @@ def _install(setup: Setup, state: State, which: int, message: Message | None) ->
     front = frontier(setup, state, which)
     shadow = Copy("SHADOW", message.epoch, Gate(None, front), (), 0, 0, message.second)
     state = change(state, which, state.proxies[which]._replace(copy=shadow))
-    return hold(setup, state, which, bits(shadow))
+    return register_interest(setup, state, which, bits(shadow))
 
 
 def _send_ready(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -219,14 +219,14 @@ def _merge(setup: Setup, state: State, which: int, message: Message | None) -> S
         second=lift(message.second, message.cut),
     )
     state = change(state, which, state.proxies[which]._replace(copy=staged))
-    return level(setup, hold(setup, state, which, bits(staged)), which)
+    return open_gate(setup, register_interest(setup, state, which, bits(staged)), which)
 
 
 def _claim(setup: Setup, state: State, which: int, message: Message | None) -> State:
     into = _in(state, which)
     if "RELEASE" in setup.off:
-        state = _say(state, which, "Took")
-    return asked(state, which, Claim(1 - which, into.epoch, which, "handover", into.transfer))
+        state = _send(state, which, "Took")
+    return row_read(state, which, Claim(1 - which, into.epoch, which, "handover", into.transfer))
 
 
 def _adopt(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -239,11 +239,11 @@ def _discard(setup: Setup, state: State, which: int, message: Message | None) ->
 
 
 def _send_aborted(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return _say(state, which, "Aborted")
+    return _send(state, which, "Aborted")
 
 
 def _fail_over(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return seek(setup, state, which)
+    return acquire(setup, state, which)
 
 
 TARGET_EFFECTS: dict[str, Effect] = {
@@ -264,7 +264,7 @@ TARGET_EFFECTS: dict[str, Effect] = {
 feed_target = Side("into", TARGET, TARGET_EFFECTS).feed
 
 
-def seek(setup: Setup, state: State, which: int) -> State:
+def acquire(setup: Setup, state: State, which: int) -> State:
     """Come to serve the session, by whatever way the registry leaves."""
     proxy = state.proxies[which]
     if proxy.status != "up" or proxy.copy or proxy.into or proxy.claim:

@@ -40,7 +40,7 @@ HOW_TO_GET = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Download:
     """`build(scratch)` makes the part below the empty folder `scratch` and returns where."""
 
     name: str
@@ -80,7 +80,7 @@ def tool(name: str) -> str:
     return found
 
 
-def install(names: Iterable[str] | None = None, say: Callable[[str], None] = lambda line: None) -> None:
+def install(names: Iterable[str] | None = None, progress: Callable[[str], None] = lambda line: None) -> None:
     """Install what is missing of `names` (all by default), and `say` one line for each.
 
     All are tried; then the first failure is raised.
@@ -91,15 +91,15 @@ def install(names: Iterable[str] | None = None, say: Callable[[str], None] = lam
         running = {pool.submit(_install, part): part for part in wanted}
         for done in as_completed(running):
             try:
-                say(f"{running[done].name}: {done.result()}")
+                progress(f"{running[done].name}: {done.result()}")
             except WaypostError as error:
-                say(f"{running[done].name}: failed: {error.message}")
+                progress(f"{running[done].name}: failed: {error.message}")
                 failures.append(error)
     if failures:
         raise failures[0]
 
 
-def _install(part: Part) -> str:
+def _install(part: Download) -> str:
     place = cache() / part.name
     stamp = cache() / f".{part.name}.recipe"
     recipe = hashlib.sha256(part.recipe.encode()).hexdigest()
@@ -125,11 +125,11 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir():
-        shutil.rmtree(place)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _run(*command: str, cwd: Path = HERE, env: Mapping[str, str] | None = None) -> None:
@@ -183,10 +183,10 @@ def _text(*names: str | Path) -> str:
 PARTS = {
     part.name: part
     for part in (
-        Part("etcd", _text("etcd_main/main.go", "etcd_main/go.mod", "etcd_main/go.sum"), _build_etcd),
-        Part("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
-        Part(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
-        Part("toxiproxy", TOXIPROXY, _build_toxiproxy),
+        Download("etcd", _text("etcd_main/main.go", "etcd_main/go.mod", "etcd_main/go.sum"), _build_etcd),
+        Download("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
+        Download(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
+        Download("toxiproxy", TOXIPROXY, _build_toxiproxy),
     )
 }
 
@@ -197,7 +197,7 @@ def main(names: list[str]) -> int:
         print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     try:
-        install(names or None, say=lambda line: print(line, flush=True))
+        install(names or None, progress=lambda line: print(line, flush=True))
     except WaypostError as error:
         print(f"{error}\n{error.hint or ''}", file=sys.stderr)
         return error.exit_status

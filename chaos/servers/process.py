@@ -28,7 +28,7 @@ COMPLAINT = re.compile(r"^\S.*(error|fatal|exception)", re.IGNORECASE)
 # passing thread started would die with it, so one thread that lives as long as this process starts them all.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
-_ports_given: set[int] = set()
+_reserved_ports: set[int] = set()
 
 
 class Process:
@@ -180,8 +180,8 @@ def free_port() -> int:
     top = _first_ephemeral_port()
     while True:
         port = random.SystemRandom().randrange(top // 2, top)
-        if port not in _ports_given and _can_bind(port):
-            _ports_given.add(port)
+        if port not in _reserved_ports and _can_bind(port):
+            _reserved_ports.add(port)
             return port
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
 from chaos.simulator.phases import PHASES, phases
-from chaos.simulator.recording import log_lane
-from chaos.simulator.secrets import SAID, Secrets
+from chaos.simulator.recorder import log_lane
+from chaos.simulator.secrets import ANNOUNCED_SECRETS, Secrets
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance
 from handover.messages import MoveRequest
@@ -51,36 +51,36 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3])
+    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3])
 
 
 def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
+    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
 
 
 def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended)
+    here = sorted(set(client.requests) - client.ended)
     if here:
         client.unsubscribe(here[pick % len(here)])
 
 
 def _change_policy(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended)
+    here = sorted(set(client.requests) - client.ended)
     if here:
         name = here[pick % len(here)]
-        client.subscribe(name, client.asked[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
+        client.subscribe(name, client.requests[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
 
 
 def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended - client.open)
+    here = sorted(set(client.requests) - client.ended - client.open)
     if here:
         name = here[pick % len(here)]
-        client.subscribe(name, *client.policies[name], SAID[pick // 7 % len(SAID)])
+        client.subscribe(name, *client.policies[name], ANNOUNCED_SECRETS[pick // 7 % len(ANNOUNCED_SECRETS)])
 
 
 def _name_again(world: World, client: Client, pick: int, number: int) -> None:
     """With one receiver: another one may still hear of the first when the second is there."""
-    used = sorted(each for each in client.asked.keys() - client.open if "'" not in each)
+    used = sorted(each for each in client.requests.keys() - client.open if "'" not in each)
     if not used or "d" in world.clients:
         return
     name = used[pick % len(used)]
@@ -132,7 +132,7 @@ def _delete(world: World, client: Client, pick: int, number: int) -> None:
 
 def _leave(world: World, client: Client, pick: int, number: int) -> None:
     client.leave()
-    world.later(pick % 2_000, lambda: client.go(client.home))
+    world.later(pick % 2_000, lambda: client.go(client.proxy))
 
 
 def _pause(world: World, client: Client, pick: int, number: int) -> None:
@@ -209,7 +209,9 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     """As much of a log as all its proxies that run have read and stored, and as its changelog has the meaning of,
     or half of that: a log keeps its records for longer than a snapshot is away, but not for one that is down."""
     site = list(world.logs)[pick % len(world.logs)]
-    stored = [node.store.place for node in world.nodes.values() if node.site == site and node.engine is not None]
+    stored = [
+        node.store.site_checkpoint for node in world.nodes.values() if node.site == site and node.engine is not None
+    ]
     known = world.changelogs[site].site
     present = log_epoch_of(world.logs[site].origin)
     epochs = [known.log_epoch if known else 1]
@@ -230,14 +232,14 @@ def _damage(world: World, client: Client, pick: int, number: int) -> None:
     site = list(world.logs)[pick % len(world.logs)]
     log = world.logs[site]
     if len(log) and log.damage(pick // 7 % len(log)):
-        world.note(f"record {pick // 7 % len(log)} of the log of {site} is damaged", tell=True, by=log_lane(site))
+        world.note(f"record {pick // 7 % len(log)} of the log of {site} is damaged", narrate=True, by=log_lane(site))
 
 
 def _damage_store(world: World, client: Client, pick: int, number: int) -> None:
     """Damage an entry that a proxy has on its disk; it comes upon it when it wants to deliver it."""
     node = _node(world, pick)
     if node.store.damage(pick // 7):
-        world.note(f"an entry in the store of {node.proxy} is damaged", tell=True, by=node.proxy)
+        world.note(f"an entry in the store of {node.proxy} is damaged", narrate=True, by=node.proxy)
 
 
 WAIT = "wait for a phase"

@@ -11,7 +11,7 @@ from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
@@ -68,32 +68,32 @@ class Wire:
         sent = decode_client_message(encode_message(message))
         self._carry("up", _named(sent), lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
 
-    def _carry(self, way: str, kind: str, arrive: Callable[[], None]) -> None:
+    def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
-        self._due[way] = max(self._due[way], now + self.world.delay())
+        self._due[direction] = max(self._due[direction], now + self.world.delay())
         client, proxy = self.client.name, self.node.proxy
-        sender, to = (client, proxy) if way == "up" else (proxy, client)
-        self.world.carries(sender, to, kind, self._due[way] - now)
-        self.world.later(self._due[way] - now, lambda: arrive() if self.open else None)
+        sender, to = (client, proxy) if direction == "up" else (proxy, client)
+        self.world.carries(sender, to, kind, self._due[direction] - now)
+        self.world.later(self._due[direction] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
         lost, self.open = self.open, False
-        self._proxy_hears()
+        self._deliver_to_proxy()
         if lost:
             self.client.cut_off(self)
 
     def tear(self, after_ms: int) -> None:
         """The client has lost it; the proxy hears of that so much later, and until then speaks into the void."""
         self.open = False
-        self.world.later(after_ms, self._proxy_hears)
+        self.world.later(after_ms, self._deliver_to_proxy)
         self.client.cut_off(self)
 
     def hang_up(self) -> None:
         """The proxy ends it; the client hears first what was said before."""
-        self._proxy_hears()
+        self._deliver_to_proxy()
         self._carry("down", "hangs up", self.close)
 
-    def _proxy_hears(self) -> None:
+    def _deliver_to_proxy(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
             self.node._in(lambda engine: engine.client_disconnected(self.number))
 
@@ -121,10 +121,10 @@ class Client:
         self.world = world
         self.name = name
         self.session = SessionId(session) if session else None
-        self.place = (session or name, receiver or name)
+        self.identity = (session or name, receiver or name)
         """Session and receiver: another client may be another life of it."""
         self.version = version
-        self.home = ""
+        self.proxy = ""
         self.away = False
         """It does not want to be connected."""
         self.paused = False
@@ -146,16 +146,16 @@ class Client:
         )
         self.by_priority = goes_by_attributes(order)
         is_held = reliability is None or reliability.connection == "persistent"
-        self.loses_its_place = receiver_expiry_s is not None or not is_held
+        self.may_expire = receiver_expiry_s is not None or not is_held
         if session and queue is not None:
             world.queues[session] = queue
         self._sipping = False
         self.wire: Wire | None = None
-        self.given: list[tuple[NotificationId, Coordinate, int]] = []
+        self.delivered: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
         """What was acknowledged to this producer: coordinate -> the notification's number."""
         self.numbers: dict[int, int] = {}
-        self.asked = world.asked.setdefault(session or name, {})
+        self.requests = world.asked.setdefault(session or name, {})
         """Subscription -> expression, of all that were ever asked for in this session."""
         self.policies: dict[str, Policy] = {}
         self.ended = world.ended.setdefault(session or name, set())
@@ -163,7 +163,7 @@ class Client:
         """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
         self.open: set[str] = set()
         """Subscriptions whose change has not been answered."""
-        self.renewed: set[str] = set()
+        self.reused_names: set[str] = set()
         """Those of them whose name was used before."""
         self.promised: dict[str, dict[Origin, int]] = {}
         self.gaps: set[tuple[str, int, int]] = set()
@@ -191,7 +191,7 @@ class Client:
         """Be at this proxy from now on."""
         if self.gone:
             return
-        self.home, self.away, self.stopped, self._tries = name, False, False, 0
+        self.proxy, self.away, self.stopped, self._tries = name, False, False, 0
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self.leave()
@@ -201,7 +201,7 @@ class Client:
     def leave_for_good(self) -> None:
         """Give up its place, and go when that was answered."""
         if not self.forgotten:
-            self._tell("leaves for good")
+            self._trace("leaves for good")
             self.forgotten = True
             self.machine.forget()
             self._speak()
@@ -226,8 +226,8 @@ class Client:
             return
         self._tries += 1
         if self._tries > 8 and (others := self.world.live_nodes()):
-            self.home = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
-        self.wire = self.world.connect(self, self.home)
+            self.proxy = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
+        self.wire = self.world.connect(self, self.proxy)
         if self.wire is None:
             self._again()
             return
@@ -235,9 +235,9 @@ class Client:
         self.machine.connected()
         self._speak()
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         """Say what this client does, in the trace and in the scenario."""
-        self.world.note(f"{self.name} {what}", tell=True, by=self.name)
+        self.world.note(f"{self.name} {what}", narrate=True, by=self.name)
 
     def _speak(self) -> None:
         for message in self.machine.take_messages():
@@ -261,28 +261,30 @@ class Client:
                 case Attached():
                     self.refused = False
                     self.unaware = self.unaware and self._is_of_the_past(event)
-                    if event.joined and self.joined is not None and self.loses_its_place:
-                        self._tell("has lost its place, and has another")
+                    if event.joined and self.joined is not None and self.may_expire:
+                        self._trace("has lost its place, and has another")
                         self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(event):
-                        earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
+                        earlier = [
+                            client.joined for client in self.world.clients.values() if client.identity == self.identity
+                        ]
                         here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)
-                case NotTaken():
+                case PublishFailed():
                     self.world.later(50 * event.attempts, lambda: self._publish_again(wire))
                 case Retry():
                     quarrel = "in use in two places" in event.reason
                     self.world.note(
-                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", tell=quarrel, by=self.name
+                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=quarrel, by=self.name
                     )
                     self.world.later(event.after_ms, lambda: self._attach(wire))
                 case Redirected():
-                    self.home = event.url
+                    self.proxy = event.url
                     wire.close()
                 case Published():
                     if event.coordinate is not None:
                         self.safe[event.coordinate] = self.numbers[event.sequence]
-                case BecameEffective() if event.subscription in self.renewed:
+                case BecameEffective() if event.subscription in self.reused_names:
                     # Said of the one before it, which whoever raised the session may not know to have ended.
                     pass
                 case BecameEffective():
@@ -291,7 +293,7 @@ class Client:
                         promised[origin] = min(above, promised.get(origin, above))
                 case Gap():
                     gap = f"gap {[event.first, event.last]} of {event.origin}"
-                    self._tell(f"is told of a {gap}")
+                    self._trace(f"is told of a {gap}")
                     self.gaps.add((event.origin, event.first, event.last))
                 case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
                     self._ask_again(event.subscription)
@@ -300,11 +302,11 @@ class Client:
                     self.ended.add(event.subscription)
                 case Outcome():
                     self.open.discard(event.subscription)
-                    self.renewed.discard(event.subscription)
+                    self.reused_names.discard(event.subscription)
                     if event.subscription not in self.ended:
                         # Else it is told that it ended, and by which keys it went until then was not answered.
                         lengths = self.world.lengths()
-                        self.world.secrets[self.place[0], event.subscription].settle(lengths)
+                        self.world.secrets[self.identity[0], event.subscription].applied(lengths)
                     if event.error is not None:
                         self.problems.append(str(event.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
@@ -314,17 +316,17 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case RequestResult(what=RequestKind.PLACE):
+                case RequestResult(kind=RequestKind.REGISTRATION):
                     self.gone = True
                     self.leave()
-                case RequestResult(what=RequestKind.ACCESS):
+                case RequestResult(kind=RequestKind.ACCESS):
                     self._access_answered(event)
                 case Refusal(error=Forbidden()):
-                    self._tell("is refused")
+                    self._trace("is refused")
                     self.refused = True
                     self.leave()
                 case Refusal(error=WrongVersion() | ReceiverTaken()):
-                    self._tell(f"stops: {event.error}")
+                    self._trace(f"stops: {event.error}")
                     self.stopped = True
                     self.leave()
                 case Refusal() if self.stopped:
@@ -352,13 +354,13 @@ class Client:
         self._sipping = False
         if self.paused:
             return
-        while taken := self.machine.take(1 if self.poll_interval_ms else None):
+        while taken := self.machine.next_items(1 if self.poll_interval_ms else None):
             for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
-                self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
-                self._tell(f"is given {number}")
+                self.delivered.append((identity, Coordinate(entry.origin, entry.offset), number))
+                self._trace(f"is given {number}")
             if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
@@ -373,14 +375,14 @@ class Client:
         """Return up to where a promise holds."""
         if subscription not in self.ended:
             return dict.fromkeys([*self.world.logs_by_origin, *(at.origin for at in self.world.published)], 1 << 60)
-        return self.world.ends.get((self.session or self.name, subscription)) or self._ends(subscription)
+        return self.world.subscription_ends.get((self.session or self.name, subscription)) or self._ends(subscription)
 
     def _ends(self, subscription: str) -> dict[Origin, int]:
         """Return where a subscription ended; of several tries to end it the lowest, by origin."""
         name = (self.session or self.name, subscription)
         found = [
             fact.frontier
-            for fact in self.world.facts[self.world.begun.get(name, 0) :]
+            for fact in self.world.facts[self.world.reused_names.get(name, 0) :]
             if fact.kind == FactKind.UNSUBSCRIBED and (fact.session, fact.subscription) == name
         ]
         floor = self.world.matched_before.get(name, {})
@@ -404,36 +406,36 @@ class Client:
         """Ask for a subscription; `secrets` None: by the secrets that it has."""
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
-        self.asked[subscription] = expression
+        self.requests[subscription] = expression
         self.open.add(subscription)
-        history = self.world.secrets[self.place[0], subscription]
+        history = self.world.secrets[self.identity[0], subscription]
         # What another receiver has, nobody may know who raised the session after a crash.
-        had = frozenset(coordinate for _, coordinate, _ in self.given)
-        history.ask(history.last if secrets is None else secrets, had)
+        had = frozenset(coordinate for _, coordinate, _ in self.delivered)
+        history.requested(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
         self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
         self._speak()
 
     def subscribe_again(self, subscription: str, expression: str) -> None:
         """Use the name of a subscription that has ended for another one; what was owed of the first is owed still."""
-        first = f"{subscription}'{len(self.asked)}"
+        first = f"{subscription}'{len(self.requests)}"
         session = self.session or self.name
-        self.asked[first] = self.asked[subscription]
+        self.requests[first] = self.requests[subscription]
         self.ended.add(first)
         self.ended.discard(subscription)
         if subscription in self.promised:
             self.promised[first] = self.promised.pop(subscription)
-        self.world.ends[session, first] = self._ends(subscription)
+        self.world.subscription_ends[session, first] = self._ends(subscription)
         self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
-        self.world.begun[session, subscription] = len(self.world.facts)
-        self.renewed.add(subscription)
+        self.world.reused_names[session, subscription] = len(self.world.facts)
+        self.reused_names.add(subscription)
         self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:
         """Ask that only these principals may do that."""
         assert self.session is not None
         self.changing = self.wanted = grants
-        self.world.rights.asked(self.session, grants)
+        self.world.rights.access_requested(self.session, grants)
         self.machine.set_access(dict(grants))
         self._speak()
 
@@ -441,7 +443,7 @@ class Client:
         grants, self.changing = self.changing, None
         assert grants is not None and self.session is not None
         if event.error is None:
-            self._tell("has changed who may do what")
+            self._trace("has changed who may do what")
             if not self.unaware:
                 # Else it was in force in a session that has been deleted since.
                 self.world.rights.confirmed(self.session, grants)
@@ -456,10 +458,10 @@ class Client:
         self.machine.delete()
         self._speak()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The session was deleted: what was asked for, nobody is owed any more."""
         self.unaware = True
-        self.ended.update(self.asked)
+        self.ended.update(self.requests)
         self.promised.clear()
         self.open.clear()
         self.joined = None

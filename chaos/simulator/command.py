@@ -15,13 +15,13 @@ import typer
 from waypost.errors import BadMessage, NotFound
 
 if TYPE_CHECKING:
-    from chaos.simulator.runs import Tally
+    from chaos.simulator.runs import RunSummary
 
 # The simulator is imported when it is needed: `waypost --help` lists this command, and must not wait for that.
 
-WRONG = 1
+VIOLATED = 1
 SHOWN = 5
-FRESH = 1_000
+NEW_SEEDS = 1_000
 
 
 def sim(
@@ -60,7 +60,7 @@ def sim(
         raise BadMessage("a scenario is no seed; leave --seeds or --scenario out", field="seeds")
     if scenario is not None:
         raise typer.Exit(_scenario(scenario, trace=trace))
-    wanted = _range(seeds) if seeds else fresh(count or FRESH)
+    wanted = _range(seeds) if seeds else new_seeds(count or NEW_SEEDS)
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
     if html is not None and (len(wanted) != 1 or scenario is not None or trace):
@@ -72,7 +72,7 @@ def sim(
     raise typer.Exit(_many(wanted, workers, as_json=as_json, never=never))
 
 
-def fresh(count: int) -> range:
+def new_seeds(count: int) -> range:
     """Return seeds that nobody has played before: a seed proves most the first time."""
     first = time.time_ns() // 1_000_000
     return range(first, first + count)
@@ -100,7 +100,7 @@ def _scenario(name: str, *, trace: bool) -> int:
     scenario = Scenario()
     lines = scenario.run(path.read_text(encoding="utf-8"))
     print("\n".join(scenario.world.trace) if trace else lines)
-    return 0 if lines == path.read_text(encoding="utf-8") and "all is well" in lines else WRONG
+    return 0 if lines == path.read_text(encoding="utf-8") and "all is well" in lines else VIOLATED
 
 
 def _trace(seed: int) -> int:
@@ -108,17 +108,17 @@ def _trace(seed: int) -> int:
 
     world, wrong = draw(seed).play()
     print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
-    return WRONG if wrong else 0
+    return VIOLATED if wrong else 0
 
 
 def _picture(seed: int, path: Path) -> int:
     """Draw a seed; of one that goes wrong, what is left when it was shrunk."""
     from chaos.simulator.generator import draw
     from chaos.simulator.picture import drawn
-    from chaos.simulator.schedule import shrink, wrong_of
+    from chaos.simulator.schedule import shrink, violations_of
 
     run = draw(seed)
-    if wrong := wrong_of(run):
+    if wrong := violations_of(run):
         run = shrink(run, wrong[0].split()[0])
     text, wrong = drawn(run, f"seed {seed}")
     try:
@@ -126,20 +126,20 @@ def _picture(seed: int, path: Path) -> int:
     except OSError as error:
         raise BadMessage(f"{path} cannot be written: {error.strerror}", field="html") from None
     print("\n".join([*(wrong or ["all is well"]), f"picture: {path}"]))
-    return WRONG if wrong else 0
+    return VIOLATED if wrong else 0
 
 
 def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:
     from chaos.simulator.actions import AIMED
     from chaos.simulator.coverage import KINDS
     from chaos.simulator.phases import never as never_met
-    from chaos.simulator.runs import Tally, play_all
+    from chaos.simulator.runs import RunSummary, play_all
     from chaos.simulator.schedule import FEATURES
 
-    tally = Tally()
+    tally = RunSummary()
     for tally in play_all(seeds, workers):
         if not as_json and sys.stderr.isatty():
-            print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.wrong)} wrong", end="", file=sys.stderr)
+            print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.violations)} wrong", end="", file=sys.stderr)
     rate = tally.schedules / tally.cpu_s
     if as_json:
         counts = {
@@ -148,29 +148,29 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
             "per_core_s": round(rate),
             "coverage": tally.coverage,
         }
-        print(json.dumps({"v": 1, **counts, "wrong": tally.wrong}))
-        return WRONG if tally.wrong else 0
+        print(json.dumps({"v": 1, **counts, "wrong": tally.violations}))
+        return VIOLATED if tally.violations else 0
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    for seed in list(tally.wrong)[:SHOWN]:
+    for seed in list(tally.violations)[:SHOWN]:
         _explain(seed, tally)
     missing = never_met(tally.met, tuple(FEATURES), tuple(sorted(AIMED)))
     print(f"seeds {seeds.start}..{seeds.stop}")
     print(f"{tally.schedules:,} schedules, {rate:.0f} a second and core: ", end="")
-    print(f"{len(tally.wrong)} went wrong" if tally.wrong else "all is well")
+    print(f"{len(tally.violations)} went wrong" if tally.violations else "all is well")
     print("coverage: " + ", ".join(f"{tally.coverage[kind]:,} {kind}" for kind in KINDS))
     print(f"met: {len(tally.met):,} triples of feature, action and phase; {len(missing):,} never did")
     for feature, action, phase in missing if never else ():
         print(f"  never: {feature} / {action} / {phase}")
-    return WRONG if tally.wrong else 0
+    return VIOLATED if tally.violations else 0
 
 
-def _explain(seed: int, tally: Tally) -> None:
+def _explain(seed: int, tally: RunSummary) -> None:
     """Print what was wrong with a seed, its shortest script, and how to see it again."""
     from chaos.simulator.generator import draw
     from chaos.simulator.schedule import shrink
 
-    wrong = tally.wrong[seed]
+    wrong = tally.violations[seed]
     print(f"seed {seed}: {wrong[0]}")
     print(f"  shrunk to {shrink(draw(seed), wrong[0].split()[0])}")
     print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

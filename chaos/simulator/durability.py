@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PROMISES = (FactKind.EFFECTIVE, FactKind.RESTATED)
 
 
-class Told:
+class Statement:
     """One message to a client, or one claim, of a session that the proxy serves.
 
     Args:
@@ -128,8 +128,8 @@ def _subscribed(_: Session, descriptor: Descriptor, message: Subscribed, __: str
 def _unsubscribed(session: Session, descriptor: Descriptor, message: Unsubscribed, _: str) -> bool:
     """No row of it is active; but one that was made since, of which another answer tells."""
     now = session.subscriptions.get(message.subscription)
-    active = [row.life for row in _rows(descriptor, message.subscription) if row.end is None]
-    return not active or (now is not None and active == [now.life])
+    active = [row.generation for row in _rows(descriptor, message.subscription) if row.end is None]
+    return not active or (now is not None and active == [now.generation])
 
 
 def _promised(_: Session, descriptor: Descriptor, message: BecameEffective, __: str) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chaos.simulator.clients import Client
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
-    from federation.link_ends import LinkEnds
+    from federation.link_endpoints import LinkEndpoints
     from proxy.engine import Engine
     from waypost.checkpoint import SubscriptionRow
 
@@ -47,7 +47,7 @@ class Invariants:
             return
         epoch = event.ownership.epoch
         if epoch <= self._epochs.get(event.session, Epoch(0)):
-            self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
+            self._world.add_violation(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
         if event.ownership.deleted:
             self._world.deleted(event.session)
@@ -58,13 +58,13 @@ class Invariants:
         session = client.session
         assert engine is not None and session is not None
         if not world.rights.may_read(session, client.machine.credential):
-            world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
-        life = engine.context.lease.incarnation
+            world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
+        incarnation = engine.context.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
-            world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
-        lease = world.registry.lives.get((node.proxy, life))
+            world.add_violation(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
+        lease = world.registry.incarnations.get((node.proxy, incarnation))
         if lease is None or lease[1] <= world.clock.time_ms:
-            world.wrong(f"LEASE {life} delivers {session} without a lease")
+            world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
         if held is not None:
             self._within(node.proxy, of_windows(held))
@@ -73,63 +73,65 @@ class Invariants:
         """What a client is told is durable by then: the law of the order (proxy/core/order.py)."""
         engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
-            self._world.wrong(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
+            self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
         session = engine.context.sessions.serving(client.session) if engine is not None and client.session else None
         if session is None or isinstance(message, Acknowledged):
             # It only passes on what the owner tells.
             return
-        missing = durability.Told(node, session, client.place[1], message).missing()
+        missing = durability.Statement(node, session, client.identity[1], message).missing()
         if missing:
             what = f"{type(message).__name__} to {client.name}"
-            self._world.wrong(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
+            self._world.add_violation(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
 
-    def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
+    def sends(self, proxy: ProxyId, endpoints: LinkEndpoints) -> None:
         """What is sent over a link stays within its window."""
-        self._within(proxy, ends.queues())
+        self._within(proxy, endpoints.queues())
 
     def rests(self, node: Node) -> None:
         """Every queue of a process is within its bound."""
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))
-            self._within(node.proxy, node.ends.machine.queues())
+            self._within(node.proxy, node.link_shell.machine.queues())
 
     def _within(self, proxy: ProxyId, queues: Iterable[Waiting]) -> None:
         for what, waiting, bound in queues:
             if waiting > bound:
-                self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
+                self._world.add_violation(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
-                self._world.wrong(each)
+                self._world.add_violation(each)
         if fact.kind == FactKind.OWNED and fact.cause == Acquisition.HANDOVER:
             self._begins(proxy, fact)
         if fact.kind != FactKind.RELEASED:
             return
         row = self._world.registry.owner(SessionId(fact.session))
         if row is None or row == Ownership(proxy, Epoch(fact.epoch)):
-            self._world.wrong(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
+            self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
     def saves(self, node: Node, save: Save) -> None:
         """A stored copy is not deleted while the registry names it."""
-        for session in save.batch.dropped:
+        for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
             if kept is not None and row == Ownership(node.proxy, kept.epoch):
-                self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
+                self._world.add_violation(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
     def ownership(self, node: Node, claim: CreateRow | ClaimRow) -> None:
         """Who commits a handover has on its disk what it will own; who makes a session, its first checkpoint."""
         assert node.engine is not None
         if not durability.claim_is_durable(node, claim):
-            self._world.wrong(f"BEFORE {node.proxy} makes {claim.session}, and no changelog has a checkpoint of it")
+            self._world.add_violation(
+                f"BEFORE {node.proxy} makes {claim.session}, and no changelog has a checkpoint of it"
+            )
         if isinstance(claim, CreateRow):
             return
         into = node.engine.transfers.targets.running.get(claim.session)
         if into is not None and into.machine.state is TargetState.COMMITTING:
             kept = node.store.sessions.get(claim.session)
             if kept is None or kept.epoch != claim.new.epoch:
-                self._world.wrong(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
+                self._world.add_violation(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
 
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """What policy has decided at one owner is decided at the next one (handover rule 20)."""
@@ -137,10 +139,10 @@ class Invariants:
         session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None
         before = self._decided.get((fact.session, fact.epoch - 1), {})
         for row in session.descriptor().subscriptions if session is not None else ():
-            if _dropped_below(row) < before.get(row.life, 0):
-                self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
+            if _dropped_below(row) < before.get(row.generation, 0):
+                self._world.add_violation(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
-    def says(self, proxy: ProxyId, message: object) -> None:
+    def on_message(self, proxy: ProxyId, message: object) -> None:
         """What is frozen stands still: of one transfer the cut is always the same; of one copy every number is."""
         match message:
             case Prepared():
@@ -150,19 +152,19 @@ class Invariants:
             case Frozen():
                 cut = (message.cut, message.oldest, message.next_number, message.descriptor.subscriptions)
                 if self._cuts.setdefault(message.transfer, cut) != cut:
-                    self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
+                    self._world.add_violation(f"CUT {proxy} says another cut of {message.session} in one transfer")
                 rows = message.descriptor.subscriptions
-                self._decided[message.session, message.epoch] = {row.life: _dropped_below(row) for row in rows}
+                self._decided[message.session, message.epoch] = {row.generation: _dropped_below(row) for row in rows}
 
     def _numbers(self, proxy: ProxyId, chunk: Chunk) -> None:
         """In one copy a number means one entry for ever (handover rule 23)."""
         copy = self._copies[chunk.transfer]
         for entry in chunk.entries:
-            place = Coordinate(entry.origin, entry.offset)
-            meant = self._numbered.setdefault((chunk.session, copy, entry.number), place)
-            if meant != place:
+            coordinate = Coordinate(entry.origin, entry.offset)
+            meant = self._numbered.setdefault((chunk.session, copy, entry.number), coordinate)
+            if meant != coordinate:
                 what = f"{entry.number} of copy {copy} of {chunk.session}"
-                self._world.wrong(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
+                self._world.add_violation(f"COPY {proxy} says that {what} is {coordinate}, and it was {meant}")
 
 
 def _dropped_below(row: SubscriptionRow) -> int:

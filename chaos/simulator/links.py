@@ -1,4 +1,4 @@
-"""Links in the world: the machines that a node runs (federation/link_ends.py), over its wires, logs and leases.
+"""Links in the world: the machines that a node runs (federation/link_endpoints.py), over its wires, logs and leases.
 
 What one proxy says to another comes in order as long as their connection lasts; another connection may overtake it.
 """
@@ -15,7 +15,7 @@ import msgspec
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
-from federation.link_ends import LinkEnds
+from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
@@ -36,7 +36,7 @@ BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 
 
-class Ends:
+class LinkShell:
     """The shell of one process's ends: it performs the effects as node/links.py does."""
 
     def __init__(self, node: Node) -> None:
@@ -44,9 +44,9 @@ class Ends:
         self._node = node
         self._world = node.world
         self._engine = node.engine
-        self._life = node.engine.context.lease.incarnation
-        rng = random.Random(f"links of {self._life} in {node.world.seed}")
-        self.machine = LinkEnds(node.engine.state, self._rows, rng, BOUNDS)
+        self._incarnation = node.engine.context.lease.incarnation
+        rng = random.Random(f"links of {self._incarnation} in {node.world.seed}")
+        self.machine = LinkEndpoints(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
     def _rows(self, site: SiteId) -> list[ProxyRow]:
@@ -55,9 +55,9 @@ class Ends:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, life: Any) -> None:
-        self._life = life
-        self.step(lambda now: self.machine.lease_begun(now))
+    def lease_granted(self, incarnation: Any) -> None:
+        self._incarnation = incarnation
+        self.step(lambda now: self.machine.lease_granted(now))
 
     def lease_ended(self) -> None:
         self.step(lambda now: self.machine.lease_ended())
@@ -128,7 +128,7 @@ class Ends:
             end = lost_above(state, offset, len(log))
             if end is not None and log_epoch_of(origin) == row.log_epoch:
                 rows[node.site] = raised(node.site, row, offset, end)
-                world.later(1, lambda: node.begin_log_anew("a neighbour has seen more of it"))
+                world.later(1, lambda: node.restart_on_new_log("a neighbour has seen more of it"))
             elif state.position <= offset:
                 # Not before it was read that far.
                 world.later(20, lambda: None if node.engine is not self._engine else self._seen_beyond(origin, offset))
@@ -136,7 +136,7 @@ class Ends:
             rows[node.site] = new
             world.appended(node.site, [record_of(FEDERATION, new)])
 
-    def _then(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
+    def _completion(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
         self._world.later(wait_ms, lambda: self.step(partial(on_done, answer)))
 
     def _answer(self, on_done: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
@@ -149,7 +149,7 @@ class Ends:
                 answer = LogUnavailable("no answer") if failed else ask()
             except HistoryTruncated as error:
                 answer = error
-            self._then(world.delay(), on_done, answer)
+            self._completion(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -160,7 +160,7 @@ class Ends:
             if world.chances(0.5):
                 losses = world.logs[self._node.site].losses
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))
-            self._then(world.delay(), effect.on_done, LogUnavailable("no answer"))
+            self._completion(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
         self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
 
@@ -170,7 +170,7 @@ class Ends:
             self._world.appended(self._node.site, list(effect.records))
 
     def _elect(self, effect: link_effects.Elect) -> None:
-        world, life = self._world, self._life
+        world, incarnation = self._world, self._incarnation
 
         def on_done(answer: Any, now: int) -> None:
             led = self.machine.leading
@@ -184,11 +184,11 @@ class Ends:
             now = world.clock.now_ms()
             if now >= self._node.deaf_until:
                 world.registry.expire(now)
-                answer = world.registry.elect(effect.link, (self._node.proxy, life))
+                answer = world.registry.elect(effect.link, (self._node.proxy, incarnation))
                 world.registry_changed()
                 if world.chances(world.faults.answers):
                     answer = RegistryUnavailable("no answer")
-            self._then(world.delay(), on_done, answer)
+            self._completion(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -243,7 +243,7 @@ class Connection:
         self._due = 0
 
     def carry(self, message: LinkMessage) -> None:
-        world, ends = self._world, self._to.ends
+        world, ends = self._world, self._to.link_shell
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
         wait = world.delay() + (world.rng.randint(0, slow_ms) if slow_ms else 0)
         self._due = max(self._due, now + wait)
@@ -261,10 +261,10 @@ class Connection:
 
 def history(world: World, state: SiteState, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
-    answering = HistoryAnswer(state, effect.wanted, most=3)
+    answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:
         try:
-            answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
+            answering.add(world.logs[effect.site].read(offset, offset + LOG_BATCH))
         except HistoryTruncated as error:
             answering.truncated(error.first)
     if answering.mark is not None:

@@ -7,7 +7,7 @@ from functools import cache
 from waypost.facts import Fact, FactKind
 from waypost.records import Record
 
-TOLD_FACTS = {
+NARRATED_FACTS = {
     FactKind.OWNED,
     FactKind.RELEASED,
     FactKind.HANDOVER,

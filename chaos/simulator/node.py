@@ -1,7 +1,7 @@
 """One proxy in a world: its process, its disk, its lease, and its shell.
 
-The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/parts.py; the world says
-when each of them happens, and what comes of it.
+The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/fake_backends.py; the world
+says when each of them happens, and what comes of it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from chaos.simulator.links import FEDERATION, Ends, history
-from chaos.simulator.narration import TOLD_FACTS, line_of
-from chaos.simulator.parts import PlainStore
+from chaos.simulator.fake_backends import PlainStore
+from chaos.simulator.links import FEDERATION, LinkShell, history
+from chaos.simulator.narration import NARRATED_FACTS, line_of
 from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import (
     Judgement,
@@ -25,10 +25,10 @@ from federation.log_epochs import (
     first_epoch,
     is_lost,
     judge,
+    log_confirms,
     raised,
     record_of,
     row_as_read,
-    says_so,
 )
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
@@ -90,7 +90,7 @@ class SkewedClock:
 class Node:
     """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
 
-    ends: Ends
+    link_shell: LinkShell
     """Of its site's links, in this process."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Node:
         """It says of everything what no other proxy has heard of."""
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
-        self._lives = 0
+        self._starts = 0
         self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
@@ -167,16 +167,16 @@ class Node:
     def start(self) -> None:
         world = self.world
         restored = self.store.load()
-        self._lives += 1
-        rng = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
-        life = Incarnation(f"{self.proxy}#{self._lives}")
+        self._starts += 1
+        rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
+        incarnation = Incarnation(f"{self.proxy}#{self._starts}")
         log, judgement = world.logs[self.site], self._judge(restored)
         known = self._known(judgement.row)
         self.engine = Engine(
             self.settings,
             self.clock,
             rng,
-            life,
+            incarnation,
             restored,
             log.first,
             known,
@@ -185,15 +185,15 @@ class Node:
         )
         self._read_below, self._looked = 0, log.losses
         self._named, self._waiting = False, []
-        self.ends = Ends(self)
+        self.link_shell = LinkShell(self)
         self._received_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
         self._watched = world.revision
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
-        self._live(len(world.logs[self.site]), life)
-        self._tell("starts")
+        self._live(len(world.logs[self.site]), incarnation)
+        self._trace("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:
         """Return what the changelog has of the site's state, if that is of this log."""
@@ -222,7 +222,7 @@ class Node:
         rows[self.site] = judgement.row
         self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
         if judgement.why:
-            self._tell(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
+            self._trace(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
         return judgement
 
     @property
@@ -241,7 +241,7 @@ class Node:
         self._read_below, log.seen_below = max(self._read_below, below), max(log.seen_below, below)
 
     @property
-    def can_say(self) -> bool:
+    def can_report_log_loss(self) -> bool:
         """Tell whether the process notices that the log is out of reach, and can tell the registry what it has seen."""
         now = self.world.clock.time_ms
         here = self.engine is not None and not self.leaving and not self.still
@@ -266,13 +266,13 @@ class Node:
         self._looked = log.losses
         return ""
 
-    def begin_log_anew(self, why: str, end: int | None = None) -> None:
+    def restart_on_new_log(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
         engine = self.engine
         if engine is None or self._replaced is engine:
             return
         self._replaced = engine
-        self._tell(f"begins anew: {why}")
+        self._trace(f"begins anew: {why}")
         rows, state = self.world.registry.site_logs, engine.state
         end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
         row, highest = rows[self.site], max(state.position, self._read_below) - 1
@@ -291,15 +291,15 @@ class Node:
         self._in(leave)
         self.world.later(LEAVE_MS, again)
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         """Say what this proxy does, in the trace and in the scenario."""
-        self.world.note(f"{self.proxy} {what}", tell=True, by=self.proxy)
+        self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
         self.engine, self.ready = None, False
         if disk_lost:
             self.store = PlainStore()
-        self._tell(f"crashes{' and loses its disk' if disk_lost else ''}")
+        self._trace(f"crashes{' and loses its disk' if disk_lost else ''}")
         for wire in list(self.wires.values()):
             wire.close()
 
@@ -308,15 +308,15 @@ class Node:
         engine = self.engine
         if engine is None:
             return
-        if self.still and self.stalls(partial(self._in_life, engine, action)):
+        if self.still and self.stalls(partial(self._for_incarnation, engine, action)):
             return
         action(engine)
         for effect in engine.take_effects():
-            self._ways[type(effect)](self, effect)
+            self._performers[type(effect)](self, effect)
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
-        self._tell(f"stalls for {for_ms} ms")
+        self._trace(f"stalls for {for_ms} ms")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
 
@@ -327,14 +327,14 @@ class Node:
         if self._activation_queue or not self.still:
             return False
         if not self._stalled:
-            self.world.later(wait, self._wake)
+            self.world.later(wait, self._start_due)
         self._stalled.append(action)
         return True
 
-    def _wake(self) -> None:
+    def _start_due(self) -> None:
         wait = self.stalled_until - self.world.clock.time_ms
         if wait > 0:
-            self.world.later(wait, self._wake)
+            self.world.later(wait, self._start_due)
             return
         self._activation_queue = True
         while self._stalled:
@@ -356,9 +356,9 @@ class Node:
 
     def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Step the engine later, if it is still the same one."""
-        self.world.later(wait_ms, partial(self._in_life, self.engine, action))
+        self.world.later(wait_ms, partial(self._for_incarnation, self.engine, action))
 
-    def _in_life(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
+    def _for_incarnation(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
         if self.engine is engine:
             self._in(action)
 
@@ -372,7 +372,7 @@ class Node:
 
         self.world.later(wait_ms, act)
 
-    def _answer(self, wait_ms: int, on_done: effects.Then, answer: object) -> None:
+    def _answer(self, wait_ms: int, on_done: effects.OnDone, answer: object) -> None:
         """Answer an effect, if somebody waits for it."""
         if on_done is not effects.ignore_result:
             self._afterwards(wait_ms, lambda engine: on_done(answer))
@@ -389,49 +389,49 @@ class Node:
             return
         log = self.world.logs[self.site]
         if why := self.why_replaced():
-            self.begin_log_anew(why)
+            self.restart_on_new_log(why)
             return
         start = self.engine.state.position
         if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
-            self.begin_log_anew(f"the log ends at {len(log)}, and was read up to {start}")
+            self.restart_on_new_log(f"the log ends at {len(log)}, and was read up to {start}")
             return
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
         except HistoryTruncated as error:
-            self._tell(f"cannot go on: {error}")
+            self._trace(f"cannot go on: {error}")
             self.crash()
             return
         if batch:
             self._in(lambda engine: _take(engine, batch))
             self._saw(batch[-1][0] + 1)
-            self.ends.folded(batch)
+            self.link_shell.folded(batch)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
     # ------------------------------------------------------------ leases
 
-    def _live(self, end: int, life: Incarnation) -> None:
+    def _live(self, end: int, incarnation: Incarnation) -> None:
         """Announce a new life, once the log is read up to where it ended when we started."""
         engine, world = self.engine, self.world
         assert engine is not None
         if engine.state.position < end or world.clock.time_ms < self.deaf_until:
-            self._go_on(10, lambda: self._live(end, life))
+            self._go_on(10, lambda: self._live(end, incarnation))
             return
         self._name_log()
         until = world.clock.time_ms + LEASE_MS
-        row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
+        row = ProxyRow(proxy=self.proxy, incarnation=incarnation, site=self.site, url=self.proxy, changelog=self.site)
         world.registry.announce(row, until)
         world.registry_changed()
         self.ready = True
-        self._afterwards(0, lambda engine: engine.lease_granted(life, until))
-        self.ends.lease_begun(life)
-        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+        self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until))
+        self.link_shell.lease_granted(incarnation)
+        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def _name_log(self) -> None:
         """Have the log say of itself what the registry says, as node/log_guard.py does."""
         assert self.engine is not None
         row = self.world.registry.site_logs[self.site]
-        if not says_so(self.engine.state, FEDERATION, row):
+        if not log_confirms(self.engine.state, FEDERATION, row):
             (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
             self._saw(offset + 1)
         self._await_name(self._log_epoch)
@@ -456,24 +456,24 @@ class Node:
         if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
             rows[self.site] = row.model_copy(update={"seen": seen})
 
-    def _renew(self, life: Incarnation) -> None:
+    def _renew(self, incarnation: Incarnation) -> None:
         now = self.world.clock.time_ms
         if self.leaving:
             return
         if now >= self.deaf_until and self.world.registry_answers():
             self._report_log()
             self.world.registry.expire(now)
-            held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
+            held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()
             if not held:
                 self.ready = False
                 self._in(lambda engine: engine.lease_lost())
-                self.ends.lease_ended()
-                self._lives += 1
-                self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
+                self.link_shell.lease_ended()
+                self._starts += 1
+                self._live(0, Incarnation(f"{self.proxy}#{self._starts}"))
                 return
             self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
-        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while."""
@@ -490,7 +490,7 @@ class Node:
             delivered = self.world.registry.reloaded() if behind else event
             self._watched = self.world.revision if behind else revision
             engine.registry_event(delivered)
-            self.ends.registry_event(delivered)
+            self.link_shell.registry_event(delivered)
 
         self._afterwards(self._received_at - now, deliver)
 
@@ -509,7 +509,7 @@ class Node:
     def _hang_up(self, effect: effects.Hangup) -> None:
         if effect.connection in self.wires:
             wire = self.wires[effect.connection]
-            self._tell(f"hangs up on {wire.client.name}: {effect.reason}")
+            self._trace(f"hangs up on {wire.client.name}: {effect.reason}")
             wire.hang_up()
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
@@ -518,17 +518,17 @@ class Node:
         if self.newer:
             data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
         world.count(effect.message)
-        world.invariants.says(self.proxy, effect.message)
+        world.invariants.on_message(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
-        world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
-        way = world.ways.get((self.proxy, effect.proxy))
+        world.note(f"{self.proxy} -> {effect.proxy} {kind}", narrate=True)
+        way = world.channels.get((self.proxy, effect.proxy))
         if way is not None:
             way.carry(data)
             return
         faults = world.faults
         parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
         if parted or world.loses(kind) or world.chances(faults.loss):
-            world.note(f"  lost {kind}", tell=True)
+            world.note(f"  lost {kind}", narrate=True)
             world.carries(self.proxy, effect.proxy, kind, None)
             return
         for _ in range(1 + world.chances(faults.double)):
@@ -543,7 +543,7 @@ class Node:
         """Count what another proxy said wrong, as node/http/server.py does."""
         if self.engine is not None:
             self.engine.context.refused.note(name_of(error), peer, str(error))
-            self._tell(f"refuses {what}: {error}")
+            self._trace(f"refuses {what}: {error}")
 
     def _attest(self, effect: effects.Attest) -> None:
         """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
@@ -551,8 +551,8 @@ class Node:
         for fact in effect.facts:
             world.facts.append(fact)
             world.invariants.attests(self.proxy, fact)
-            if fact.kind in TOLD_FACTS:
-                world.note(line_of(fact), tell=True, by=self.proxy)
+            if fact.kind in NARRATED_FACTS:
+                world.note(line_of(fact), narrate=True, by=self.proxy)
         self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
         engine = self.engine
 
@@ -584,7 +584,7 @@ class Node:
                 answer = self._act(effect)
                 world.registry_changed()
             if lost:
-                self._tell("has no answer from the registry")
+                self._trace("has no answer from the registry")
                 answer = RegistryUnavailable("no answer")
             if self.engine is engine:
                 self._answer(world.delay(), effect.on_done, answer)
@@ -595,14 +595,14 @@ class Node:
         registry = self.world.registry
         if isinstance(effect, effects.ForgetRows):
             registry.forget(effect.rows)
-            self._tell(f"removes the row of {', '.join(sorted(effect.rows))}")
+            self._trace(f"removes the row of {', '.join(sorted(effect.rows))}")
             return None
         if isinstance(effect, effects.ReadRow):
             return registry.owner(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
         word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
-        self._tell(f"{word} {effect.session} at epoch {new.epoch}")
+        self._trace(f"{word} {effect.session} at epoch {new.epoch}")
         return answer
 
     def _append(self, effect: effects.Append) -> None:
@@ -621,7 +621,7 @@ class Node:
 
         def replaced(why: str, end: int | None = None) -> LogReplaced:
             # Answered first: what is not known is published again.
-            world.later(1, lambda: self.begin_log_anew(why, end) if self.engine is engine else None)
+            world.later(1, lambda: self.restart_on_new_log(why, end) if self.engine is engine else None)
             return LogReplaced(why)
 
         def act() -> None:
@@ -661,7 +661,7 @@ class Node:
             try:
                 effect.on_done(self._stored(effect))
             except StoreDamaged as error:
-                self._tell(f"begins anew: {error}")
+                self._trace(f"begins anew: {error}")
                 effect.on_done(error)
                 self.world.later(1, partial(self._begin_without_disk, engine))
 
@@ -725,18 +725,18 @@ class Node:
 
         def act(engine: Engine) -> None:
             self.world.changelogs[self.site].forget(effect.deleted)
-            self._tell(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
+            self._trace(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
             effect.on_done(None)
 
         self._afterwards(PUT_SITE_MS, act)
 
-    def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
+    def _find(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
         world = self.world
         world.catch_ups += isinstance(effect, effects.FetchHistory)
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.FetchHistory):
-                there = [each for each in world.live_nodes(effect.site) if each.version == self.version]
+                there = [node for node in world.live_nodes(effect.site) if node.version == self.version]
                 serving = engine if effect.site == self.site else there[0].engine if there else None
                 answer: Any = RegistryUnavailable("nobody there")
                 if serving is not None:
@@ -752,18 +752,18 @@ class Node:
 
         self._afterwards(world.delay(), act)
 
-    def _look_at_password(self, effect: effects.Verify | effects.Hash) -> None:
+    def _check_password(self, effect: effects.Verify | effects.Hash) -> None:
         """Plain comparison, and a salt that is a number, in place of a hash."""
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.Verify):
                 effect.on_done(effect.hash.partition("/")[2] == effect.password)
             else:
-                effect.on_done([f"{self.world.salt()}/{each}" for each in effect.passwords])
+                effect.on_done([f"{self.world.salt()}/{password}" for password in effect.passwords])
 
         self._afterwards(self.world.delay(HASH_MS), act)
 
-    _ways: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+    _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         effects.Send: _send,
         effects.Hangup: _hang_up,
         effects.SendPeer: _send_peer,
@@ -780,10 +780,10 @@ class Node:
         effects.PutSite: _put_site,
         effects.NoteCheckpoints: _note,
         effects.ForgetCheckpoints: _forget_checkpoints,
-        effects.FindCheckpoint: _look_up,
-        effects.FetchHistory: _look_up,
-        effects.Verify: _look_at_password,
-        effects.Hash: _look_at_password,
+        effects.FindCheckpoint: _find,
+        effects.FetchHistory: _find,
+        effects.Verify: _check_password,
+        effects.Hash: _check_password,
     }
     """Who performs what."""
 

@@ -25,7 +25,7 @@ GREETINGS = 3
 """So often an introduction crosses the way before the first frame does."""
 
 
-class Way:
+class PeerChannel:
     """From one proxy to another.
 
     `ms`: so long everything is under way. Of the frames every so many, `damages`, has a byte changed on its way, and in
@@ -59,13 +59,13 @@ class Way:
             return None
         self._introductions += 1
         challenge, nonce = (number.to_bytes(NONCE_BYTES) for number in (self._introductions, 1 << 64))
-        life, callee = near.context.lease.incarnation, self.far.proxy
+        incarnation, callee = near.context.lease.incarnation, self.far.proxy
         caller = Introduction(
             challenge=challenge,
             nonce=nonce,
             version=self.near.version,
             caller=self.near.proxy,
-            incarnation=life,
+            incarnation=incarnation,
             callee=callee,
         )
         try:
@@ -81,22 +81,22 @@ class Way:
 class Connection:
     """One connection of a way: from one life of a process to one of the other."""
 
-    def __init__(self, way: Way, far: Engine, sealer: Sealer, opener: Opener) -> None:
-        self._way = way
-        self._lives = (way.near.engine, far)
+    def __init__(self, channel: PeerChannel, far: Engine, sealer: Sealer, opener: Opener) -> None:
+        self._channel = channel
+        self._engines = (channel.near.engine, far)
         self._sealer = sealer
         self._opener = opener
-        self._due = way.world.clock.time_ms + (GREETINGS + 1) * way.ms
+        self._due = channel.world.clock.time_ms + (GREETINGS + 1) * channel.ms
         self._ended: int | None = None
         """When it ended; its caller hears of that as late as of everything else."""
 
     def is_over(self) -> bool:
-        way = self._way
+        way = self._channel
         is_noticed = self._ended is not None and way.world.clock.time_ms >= self._ended + way.ms
-        return is_noticed or self._lives != (way.near.engine, way.far.engine)
+        return is_noticed or self._engines != (way.near.engine, way.far.engine)
 
     def carry(self, data: bytes) -> None:
-        way, clock = self._way, self._way.world.clock
+        way, clock = self._channel, self._channel.world.clock
         way.frames += 1
         breaks = bool(way.breaks) and way.frames % way.breaks == 0
         frame = self._sealer.seal(data)
@@ -106,12 +106,12 @@ class Connection:
         way.world.later(self._due - clock.time_ms, lambda: self._arrive(frame, breaks=breaks))
 
     def _arrive(self, frame: bytes, *, breaks: bool) -> None:
-        way = self._way
-        if self._ended is not None or way.far.engine is not self._lives[1]:
+        way = self._channel
+        if self._ended is not None or way.far.engine is not self._engines[1]:
             return
         if breaks:
             way.world.note(
-                f"  the connection {way.near.proxy} -> {way.far.proxy} breaks in the middle of it", tell=True
+                f"  the connection {way.near.proxy} -> {way.far.proxy} breaks in the middle of it", narrate=True
             )
             self._end()
             return
@@ -124,7 +124,7 @@ class Connection:
         way.far._in(lambda engine: engine.peer_message(way.near.proxy, message))  # type: ignore[arg-type]
 
     def _end(self) -> None:
-        self._ended = self._way.world.clock.time_ms
+        self._ended = self._channel.world.clock.time_ms
 
 
 def _changed(frame: bytes, number: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from chaos.simulator.recording import REGISTRY, STEPS, WRONG, Message, Note, Recording, Span
+from chaos.simulator.recorder import REGISTRY, STEPS, VIOLATED, Message, Note, Recording, Span
 from chaos.simulator.schedule import Schedule
 
 ROW, LEFT, HEAD, LANE, NARROW = 15, 70, 40, 250, 90
@@ -57,22 +57,22 @@ class Scale:
     """Where on the page a time is: below the notes of that time and above those of the next."""
 
     times: list[int] = field(default_factory=list)
-    places: list[float] = field(default_factory=list)
+    columns: list[float] = field(default_factory=list)
 
     def add(self, at_ms: int) -> float:
         """Return the place of the next note or message, at this time."""
-        place = (self.places[-1] if self.places else HEAD) + ROW
+        place = (self.columns[-1] if self.columns else HEAD) + ROW
         self.times.append(at_ms)
-        self.places.append(place)
+        self.columns.append(place)
         return place
 
     def of(self, at_ms: int) -> float:
         at = bisect_right(self.times, at_ms)
-        return self.places[at - 1] if at else HEAD
+        return self.columns[at - 1] if at else HEAD
 
     @property
     def end(self) -> float:
-        return (self.places[-1] if self.places else HEAD) + 2 * ROW
+        return (self.columns[-1] if self.columns else HEAD) + 2 * ROW
 
 
 def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
@@ -82,7 +82,7 @@ def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
         wrong = run.play(world=world)[1]
     except Exception as fault:
         wrong = [f"FAULT {type(fault).__name__}: {fault}"]
-        world.wrong(wrong[0])
+        world.add_violation(wrong[0])
     assert world.recording is not None
     script = [f"{wait} ms later: {name} {pick}" for wait, name, pick in run.script]
     return page(title, world.recording, wrong, script, about(run)), wrong
@@ -95,7 +95,7 @@ def about(run: Schedule) -> str:
     return "; ".join(f"{name} {value}" for name, value in settings.items() if value != getattr(plain, name))
 
 
-def page(title: str, recording: Recording, wrong: Sequence[str], script: Iterable[str], about: str = "") -> str:
+def page(title: str, recording: Recording, violations: Sequence[str], script: Iterable[str], about: str = "") -> str:
     """Return the page as HTML.
 
     Args:
@@ -105,7 +105,7 @@ def page(title: str, recording: Recording, wrong: Sequence[str], script: Iterabl
         about: what else is to be known of the run, as its faults.
     """
     drawing = _Drawing(recording)
-    verdict = "".join(f'<p class="bad">{escape(line)}</p>' for line in wrong) or '<p class="good">all is well</p>'
+    verdict = "".join(f'<p class="bad">{escape(line)}</p>' for line in violations) or '<p class="good">all is well</p>'
     steps = "".join(f"<li>{escape(step)}</li>" for step in script)
     key = "".join(f'<span style="background:{colour};color:#111">{name}</span>' for name, colour in COLOURS.items())
     return f"""<!doctype html>
@@ -172,7 +172,7 @@ class _Drawing:
         )
 
     def _note(self, place: float, note: Note) -> None:
-        kind = {STEPS: "step", WRONG: "wrong"}.get(note.lane)
+        kind = {STEPS: "step", VIOLATED: "wrong"}.get(note.lane)
         band = f'<rect x="0" y="{place - 11}" width="{self._width}" height="{ROW}"/>' if kind else ""
         x = LEFT + 4 if kind else self._lanes[note.lane] + 16
         text = note.text.removeprefix("--- ").removeprefix(f"{note.lane} ").removeprefix(f"{note.lane}@")
@@ -202,8 +202,8 @@ class _Drawing:
 def _lanes(recording: Recording) -> list[str]:
     """Return the lanes in their order: clients, proxies, logs, the registry."""
     proxies = dict.fromkeys(span.lane for span in recording.spans)
-    ends = dict.fromkeys(end for each in recording.messages for end in (each.sender, each.to))
-    noted = dict.fromkeys(note.lane for note in recording.notes if note.lane not in (STEPS, WRONG))
+    ends = dict.fromkeys(end for message in recording.messages for end in (message.sender, message.to))
+    noted = dict.fromkeys(note.lane for note in recording.notes if note.lane not in (STEPS, VIOLATED))
     clients = [end for end in (*ends, *noted) if end not in proxies and end != REGISTRY and not end.startswith("log ")]
     logs = sorted(lane for lane in noted if lane.startswith("log "))
     return [*dict.fromkeys(clients), *sorted(proxies), *logs, REGISTRY]

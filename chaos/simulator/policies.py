@@ -24,10 +24,12 @@ class Policy(NamedTuple):
 
 def removed(world: World, fact: Fact) -> list[str]:
     """Return what is wrong with a removal at the moment in which it is put on record."""
-    return [each for offset in fact.offsets for each in _wrong(world, fact, Coordinate(Origin(fact.origin), offset))]
+    return [
+        each for offset in fact.offsets for each in _violations(world, fact, Coordinate(Origin(fact.origin), offset))
+    ]
 
 
-def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
+def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
     queue = world.queues.get(fact.session)
     if (
         fact.policies == [RemovalPolicy.MAX_QUEUE]
@@ -35,20 +37,20 @@ def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
         and len(world.published_at) > (queue.max_count or 0)
     ):
         return []
-    record = _published(world, place)
-    policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
+    record = _published(world, coordinate)
+    policies = [policy for policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
     if not policies:
-        return [f"REMOVED {fact.session} {place}, and nobody had asked for it"]
+        return [f"REMOVED {fact.session} {coordinate}, and nobody had asked for it"]
     # Across a restart ages are kept by the clock that people read: a step forward makes all that is stored older.
-    age = world.clock.now_ms() - world.published_at[place] + world.stepped_ms
+    age = world.clock.now_ms() - world.published_at[coordinate] + world.stepped_ms
     if fact.policies == [RemovalPolicy.TIME_TO_LIVE] and not any(
-        each.ttl_s and age >= each.ttl_s * 1_000 for each in policies
+        policy.ttl_s and age >= policy.ttl_s * 1_000 for policy in policies
     ):
-        return [f"REMOVED {fact.session} {place} after {age} ms, too early"]
+        return [f"REMOVED {fact.session} {coordinate} after {age} ms, too early"]
     if fact.policies == [RemovalPolicy.MAX_COUNT] and not any(
-        each.max_count and _number(world, each.expression) > each.max_count for each in policies
+        policy.max_count and _number(world, policy.expression) > policy.max_count for policy in policies
     ):
-        return [f"REMOVED {fact.session} {place}, and there are not so many"]
+        return [f"REMOVED {fact.session} {coordinate}, and there are not so many"]
     return []
 
 
@@ -71,8 +73,8 @@ def matches(expression: str, record: Published) -> bool:
     return bool(parse(expression).matches(Notification.from_body(record.body)))
 
 
-def _published(world: World, place: Coordinate) -> Published:
-    return world.published[place]
+def _published(world: World, coordinate: Coordinate) -> Published:
+    return world.published[coordinate]
 
 
 def _number(world: World, expression: str) -> int:

@@ -17,8 +17,10 @@ class Rights:
     def __init__(self) -> None:
         self._may_be: dict[str, list[Grants]] = {}
 
-    def asked(self, session: str, grants: Grants) -> None:
-        assert all(each.password is not None for each in grants.values()), "name every password: it is compared here"
+    def access_requested(self, session: str, grants: Grants) -> None:
+        assert all(granted.password is not None for granted in grants.values()), (
+            "name every password: it is compared here"
+        )
         self._may_be.setdefault(session, [{}]).append(grants)
 
     def confirmed(self, session: str, grants: Grants) -> None:

@@ -18,28 +18,28 @@ CHUNK = 25
 
 
 @dataclass(slots=True)
-class Tally:
+class RunSummary:
     """What came of a range of seeds. `wrong`: what was wrong, by seed."""
 
     schedules: int = 0
-    wrong: dict[int, list[str]] = field(default_factory=dict)
+    violations: dict[int, list[str]] = field(default_factory=dict)
     coverage: Counter[str] = field(default_factory=Counter)
     met: Counter[Met] = field(default_factory=Counter)
     """Which features, actions and phases met, and how often."""
     cpu_s: float = 0.0
     """Processor time of all schedules together."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunSummary) -> None:
         self.schedules += other.schedules
-        self.wrong |= other.wrong
+        self.violations |= other.violations
         self.coverage.update(other.coverage)
         self.met.update(other.met)
         self.cpu_s += other.cpu_s
 
 
-def play(seeds: range) -> Tally:
+def play(seeds: range) -> RunSummary:
     """Play these seeds, one after the other. A fault of the engine itself counts as wrong too."""
-    tally, began = Tally(), time.process_time()
+    tally, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()
     for seed in seeds:
@@ -47,21 +47,21 @@ def play(seeds: range) -> Tally:
         try:
             world, wrong = draw(seed).play()
         except Exception as fault:
-            tally.wrong[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
+            tally.violations[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue
         tally.coverage.update(coverage(world))
         tally.met.update(world.met)
         if wrong:
-            tally.wrong[seed] = wrong
+            tally.violations[seed] = wrong
     gc.enable()
     tally.cpu_s = time.process_time() - began
     return tally
 
 
-def play_all(seeds: range, workers: int | None = None) -> Iterator[Tally]:
+def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
     """Play the seeds on several processes; yield the tally so far after each part."""
     parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    total = Tally()
+    total = RunSummary()
     with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, max(1, len(parts)))) as pool:
         for tally in pool.map(play, parts):
             total.add(tally)

@@ -71,7 +71,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.simulator.clients import SIP_MS
-from chaos.simulator.recording import log_lane
+from chaos.simulator.recorder import log_lane
 from chaos.simulator.secrets import Secrets
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
@@ -97,7 +97,7 @@ class Scenario:
     def __init__(self) -> None:
         self._world: World | None = None
         self._quiet = False
-        self._told = 0
+        self._narrated = 0
         self._directives: dict[str, Callable[[str, list[str]], list[str] | None]] = {
             name.removeprefix("do_").replace("_", "-"): getattr(self, name)
             for name in dir(self)
@@ -126,8 +126,8 @@ class Scenario:
         return "\n".join([given, "----", *lines])
 
     def _new_lines(self) -> list[str]:
-        new = self.world.narrative[self._told :]
-        self._told = len(self.world.narrative)
+        new = self.world.narrative[self._narrated :]
+        self._narrated = len(self.world.narrative)
         return [] if self._quiet else new
 
     # ------------------------------------------------------------ the world
@@ -141,7 +141,7 @@ class Scenario:
             sites[name.strip()] = proxies.split()
         self._world = World(sites, line=line, small=small)
         self.world.run(400)
-        self._told = len(self.world.narrative)
+        self._narrated = len(self.world.narrative)
         for proxy in self.world.nodes:
             self.world.client(f"producer-{proxy}", None, proxy)
 
@@ -167,7 +167,7 @@ class Scenario:
         lines = self._new_lines()
         for client in self.world.clients.values():
             if client.session is not None:
-                lines.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
+                lines.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.delivered)}".rstrip())
         return lines + (wrong or ["all is well"])
 
     # ------------------------------------------------------------ clients
@@ -338,7 +338,7 @@ class Scenario:
     def do_truncate(self, rest: str, words: list[str]) -> None:
         log = self.world.logs[SiteId(rest)]
         log.truncate(len(log))
-        self.world.note(f"the log of {rest} begins at {len(log)} from now on", tell=True, by=log_lane(rest))
+        self.world.note(f"the log of {rest} begins at {len(log)} from now on", narrate=True, by=log_lane(rest))
 
     def do_fill(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].full = True

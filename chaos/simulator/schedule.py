@@ -16,8 +16,8 @@ import msgspec
 
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.phases import meetings
-from chaos.simulator.recording import STEPS
-from chaos.simulator.secrets import OPEN, SAID
+from chaos.simulator.recorder import STEPS
+from chaos.simulator.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
 from waypost.messages import Credential
@@ -96,7 +96,7 @@ class Schedule:
             world.note(f"--- {name} {pick}", by=STEPS)
             world.met.update(meetings(world, features, name))
             if name == "publish":
-                publish(world, pick, number, SAID[number % len(SAID)] if self.keyed else OPEN)
+                publish(world, pick, number, ANNOUNCED_SECRETS[number % len(ANNOUNCED_SECRETS)] if self.keyed else OPEN)
             else:
                 ACTIONS[name](world, client, pick, number)
         world.run(1_000)
@@ -118,7 +118,7 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
 """What a schedule may have, by name."""
 
 
-def wrong_of(run: Schedule) -> list[str]:
+def violations_of(run: Schedule) -> list[str]:
     """Play it; return what is wrong. A fault of the engine itself is wrong too."""
     try:
         return run.play()[1]
@@ -152,11 +152,11 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
 
 def _simpler(run: Schedule, other: Schedule, kind: str) -> Schedule:
     """Return the simpler one, if that still goes wrong."""
-    return other if other != run and _goes_wrong(other, kind) else run
+    return other if other != run and _violates(other, kind) else run
 
 
-def _goes_wrong(run: Schedule, kind: str) -> bool:
-    return any(each.startswith(kind) for each in wrong_of(run))
+def _violates(run: Schedule, kind: str) -> bool:
+    return any(each.startswith(kind) for each in violations_of(run))
 
 
 def _shrink_script(run: Schedule, kind: str) -> Schedule:
@@ -165,7 +165,7 @@ def _shrink_script(run: Schedule, kind: str) -> Schedule:
         place = 0
         while place < len(run.script):
             shorter = replace(run, script=run.script[:place] + run.script[place + size :])
-            if _goes_wrong(shorter, kind):
+            if _violates(shorter, kind):
                 run = shorter
             else:
                 place += size

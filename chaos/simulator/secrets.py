@@ -38,7 +38,14 @@ class Secrets(NamedTuple):
 
 
 OPEN = Secrets()
-SAID = (OPEN, Secrets(("k",)), Secrets(("k",), False), Secrets(("l",), False), Secrets(("k", "l")), Secrets((), False))
+ANNOUNCED_SECRETS = (
+    OPEN,
+    Secrets(("k",)),
+    Secrets(("k",), False),
+    Secrets(("l",), False),
+    Secrets(("k", "l")),
+    Secrets((), False),
+)
 
 
 @dataclass(slots=True)
@@ -60,15 +67,15 @@ class History:
     def last(self) -> Secrets:
         return self._changes[-1].keys if self._changes else OPEN
 
-    def ask(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
+    def requested(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
         if not self._changes or keys != self.last:
             self._changes.append(_Change(keys, before))
 
-    def settle(self, lengths: dict[Origin, int]) -> None:
+    def applied(self, lengths: dict[Origin, int]) -> None:
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 
-    def may_hold(self, origin: Origin, offset: int) -> Iterator[Secrets]:
+    def candidates(self, origin: Origin, offset: int) -> Iterator[Secrets]:
         """Yield all that may hold for what is there."""
         for change in reversed(self._changes):
             if Coordinate(origin, offset) in change.before:

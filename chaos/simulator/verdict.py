@@ -24,7 +24,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.faults = type(world.faults)()
     world.lose_next.clear()
     world.parted.clear()
-    for way in world.ways.values():
+    for way in world.channels.values():
         way.heal()
     world.registry_away_until = 0
     for link in world.links:
@@ -40,9 +40,9 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         client.paused = False
         client.take()
         if not client.stopped:
-            client.go(client.home)
+            client.go(client.proxy)
     world.run(GRACE_MS)
-    world.run(for_ms, lambda: settled(world))
+    world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)
     if any(client.refused for client in world.clients.values()):
         # A session that was deleted may be served on, by an owner that has not looked for its row since.
@@ -50,8 +50,8 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     for client in world.clients.values():
         if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
             # It was given the right since then, or the session is another one.
-            client.go(client.home)
-            world.run(for_ms, lambda: settled(world))
+            client.go(client.proxy)
+            world.run(for_ms, lambda: is_idle(world))
             world.run(GRACE_MS)
     wrong = verdict(world)
     if wrong:
@@ -61,7 +61,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     return wrong
 
 
-def settled(world: World) -> bool:
+def is_idle(world: World) -> bool:
     """Tell whether there is nothing left to do: everybody is served, and has what there is."""
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
@@ -74,7 +74,7 @@ def settled(world: World) -> bool:
             return False
         if client.open or client.machine.waiting or not client.machine.attached:
             return False
-        if client.asked.keys() - client.ended - client.promised.keys():
+        if client.requests.keys() - client.ended - client.promised.keys():
             return False
     frontiers = []
     for node in world.nodes.values():
@@ -90,7 +90,7 @@ def settled(world: World) -> bool:
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
         for session in engine.context.sessions.values():
-            behind = any(each.acknowledged < session.entries.last_number for each in session.receivers.values())
+            behind = any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
     return True
@@ -105,19 +105,21 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 
 def verdict(world: World) -> list[str]:
     """Return what is wrong; nothing: all is well."""
-    wrong = list(dict.fromkeys(world.wrongs))
+    wrong = list(dict.fromkeys(world.violations))
     published = _published(world)
-    wrong += _owned_once(world) + _level(world, list(published))
+    wrong += _owned_once(world) + _check_caught_up(world, list(published))
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
-        wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
+        wrong += [
+            f"PROBLEM of {client.name}: {problem}" for problem in client.problems if not problem.startswith(HONEST)
+        ]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
-        if client.machine.quench_view.level:
+        if client.machine.quench_view.caught_up:
             wrong += _quenched(world, client)
         if client.session is not None:
-            wrong += _one_side(world, client) + _given(world, client, retried)
+            wrong += _one_side(world, client) + _check_delivered(world, client, retried)
             if client.forgotten:
                 wrong += _forgotten(world, client)
                 continue
@@ -143,7 +145,7 @@ def _owned_once(world: World) -> list[str]:
     return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
 
 
-def _level(world: World, published: list[Coordinate]) -> list[str]:
+def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
     """Every proxy knows how far every origin has come, and no session waits for one of them still."""
     ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(at for at in published if at not in world.lost)
     wrong = []
@@ -167,7 +169,7 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
     log = world.logs_by_origin.get(origin)
     if log is None:
         return True
-    if upto > end and any(each.was_damaged for each in world.logs.values()):
+    if upto > end and any(plain_log.was_damaged for plain_log in world.logs.values()):
         # Past what could not be read, and what is said again for it, an origin moves without a notification.
         return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
@@ -210,9 +212,9 @@ def _live(world: World, client: Client) -> list[str]:
     if client.changing is not None:
         wrong.append(f"STUCK {client.name} has no answer about who may do what")
     wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
-    silent = set(client.asked) - client.ended - set(client.promised)
+    silent = set(client.requests) - client.ended - set(client.promised)
     wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
-    for each in sorted(set(client.asked) - client.ended - silent):
+    for each in sorted(set(client.requests) - client.ended - silent):
         missing = world.logs_by_origin.keys() - client.promised[each].keys()
         wrong += [f"STUCK {client.name} was promised nothing of {each} from {origin}" for origin in sorted(missing)]
     return wrong
@@ -228,12 +230,12 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
         for coordinate in acknowledged.keys() - published.keys():
             number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
-    lives = [each for each in world.clients.values() if each.place == client.place]
-    given = {identity for each in lives for identity, _, _ in each.given}
-    gone = excused(world, client.session or "") | _told_gaps(world, client)
+    lives = [each for each in world.clients.values() if each.identity == client.identity]
+    given = {identity for client in lives for identity, _, _ in client.delivered}
+    gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
-        expression = parse(client.asked[subscription])
+        expression = parse(client.requests[subscription])
         ends = client.ends(subscription)
         for origin, offset in missing:
             number = safe[Coordinate(origin, offset)]
@@ -260,12 +262,12 @@ def _located(producer: Client, at: Coordinate, published: Mapping[Coordinate, No
     return min(later, key=lambda there: log_epoch_of(there.origin), default=at)
 
 
-def _told_gaps(world: World, client: Client) -> set[Coordinate]:
+def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
     """Return what could not be had any more, by the journal, and of which the client was told so."""
     gaps = {
         (fact.origin, fact.offsets[0], fact.offsets[1])
         for fact in world.journal
-        if fact.kind == FactKind.GAP and fact.session == client.session and fact.receiver in ("", client.place[1])
+        if fact.kind == FactKind.GAP and fact.session == client.session and fact.receiver in ("", client.identity[1])
     }
     return {
         Coordinate(Origin(origin), offset)
@@ -294,22 +296,22 @@ def _quenched(world: World, producer: Client) -> list[str]:
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
     """Tell whether the subscription may have it, by each of the secrets that may hold there."""
-    history = world.secrets[client.place[0], subscription]
-    return [secrets.lets(world.keys_of[number]) for secrets in history.may_hold(*at)]
+    history = world.secrets[client.identity[0], subscription]
+    return [secrets.lets(world.keys_of[number]) for secrets in history.candidates(*at)]
 
 
-def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
+def _check_delivered(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
     """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3).
 
     Who is given by priority has that order among notifications of one priority.
     """
     wrong = []
-    asked = {name: parse(text) for name, text in client.asked.items()}
-    ids = Counter(identity for identity, _, _ in client.given)
+    asked = {name: parse(text) for name, text in client.requests.items()}
+    ids = Counter(identity for identity, _, _ in client.delivered)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}
     sequences: dict[tuple[str, str, str, int], int] = {}
-    for identity, (origin, offset), number in client.given:
+    for identity, (origin, offset), number in client.delivered:
         rank = number % PRIORITIES if client.by_priority else 0
         if offset <= last.get((origin, rank), NOTHING):
             wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")

@@ -16,15 +16,15 @@ from heapq import heappop, heappush
 from typing import Any
 
 from chaos.simulator.clients import Client, Wire
+from chaos.simulator.fake_backends import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Link
 from chaos.simulator.narration import brief
 from chaos.simulator.node import LEASE_MS, Node
-from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
-from chaos.simulator.peer_channels import Way
+from chaos.simulator.peer_channels import PeerChannel
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
-from chaos.simulator.recording import REGISTRY, WRONG, Conditions, Recording, log_lane
+from chaos.simulator.recorder import REGISTRY, VIOLATED, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
 from federation.messages import LinkMessage, LinkRecords
@@ -46,8 +46,8 @@ SMALL = Bounds(
     copy_at_attach=6,
     copy_unsaved=4,
     sweep_batch=2,
-    wakes_at_once=1,
-    state_ms_a_hold=700,
+    activations_at_once=1,
+    site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""
 SKEW_MS = 3_600_000
@@ -102,15 +102,15 @@ class World:
         """What of it was written: the rest is on its way, or went with a process."""
         self.trace: list[str] = []
         self.narrative: list[str] = []
-        self.wrongs: list[str] = []
+        self.violations: list[str] = []
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
-        self.ends: dict[tuple[str, str], dict[Origin, int]] = {}
+        self.subscription_ends: dict[tuple[str, str], dict[Origin, int]] = {}
         """Where those ended whose name was used again."""
         self.matched_before: dict[tuple[str, str], dict[Origin, int]] = {}
         """(session, subscription) -> how far its site had read when it was asked to end."""
-        self.begun: dict[tuple[str, str], int] = {}
+        self.reused_names: dict[tuple[str, str], int] = {}
         """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
@@ -140,7 +140,7 @@ class World:
         """(from, to) -> until when no handover message gets through that way."""
         self.registry_away_until = 0
         """Until then the registry has no quorum: it answers nobody, and no lease ends."""
-        self.ways: dict[tuple[str, str], Way] = {}
+        self.channels: dict[tuple[str, str], PeerChannel] = {}
         """(from, to) -> how proxies speak of sessions there, where it is over connections."""
         self.stalled: dict[str, int] = {}
         """Proxy -> until when its claims are under way."""
@@ -191,20 +191,20 @@ class World:
                 # May add to what happens now.
                 action()
             if self.recording is not None:
-                self.recording.look(at)
+                self.recording.observe(at)
             del self._actions[heappop(times)]
         clock.time_ms = end
         return until is not None and until()
 
     # ------------------------------------------------------------ what is told
 
-    def note(self, line: str, *, tell: bool = False, by: str | None = None) -> None:
+    def note(self, line: str, *, narrate: bool = False, by: str | None = None) -> None:
         """Put a line into the trace, and into the scenario with `tell`; a picture shows it in the lane of `by`."""
         self.trace.append(f"{self.clock.time_ms:6} {line}")
-        if tell:
+        if narrate:
             self.narrative.append(line)
         if self.recording is not None:
-            self.recording.look(self.clock.time_ms)
+            self.recording.observe(self.clock.time_ms)
             if by is not None:
                 self.recording.note(self.clock.time_ms, by, line)
 
@@ -226,9 +226,9 @@ class World:
         if self.recording is not None:
             self.recording.carries(self.clock.time_ms, sender, to, kind, wait_ms)
 
-    def wrong(self, what: str) -> None:
-        self.wrongs.append(what)
-        self.note(f"WRONG {what}", tell=True, by=WRONG)
+    def add_violation(self, what: str) -> None:
+        self.violations.append(what)
+        self.note(f"WRONG {what}", narrate=True, by=VIOLATED)
 
     def hash(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
@@ -252,7 +252,7 @@ class World:
         return 0 if self.seed is None else self.rng.randint(-SKEW_MS, SKEW_MS)
 
     def step_clock(self, node: Node, step_ms: int) -> None:
-        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True, by=node.proxy)
+        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", narrate=True, by=node.proxy)
         node.clock.skew_ms += step_ms
         self.stepped_ms += max(0, step_ms)
 
@@ -292,7 +292,7 @@ class World:
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
-        known = max((node.seen_below for node in here if node.can_say), default=0)
+        known = max((node.seen_below for node in here if node.can_report_log_loss), default=0)
         if seen_below > max(known, row.seen + 1 if is_in_row else 0):
             # What only those had seen who died at that very time, nobody knows.
             return
@@ -309,7 +309,7 @@ class World:
                     # Nobody was told of it, and another may stand there.
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
-        self.note(f"the log of {site} loses its end from {len(log)} on", tell=True, by=log_lane(site))
+        self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
         for node in here:
             node.log_grew()
 
@@ -333,33 +333,33 @@ class World:
     def lose_quorum(self, for_ms: int) -> None:
         """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
         until = self.registry_away_until = self.clock.time_ms + for_ms
-        self.note("the registry has no quorum", tell=True, by=REGISTRY)
+        self.note("the registry has no quorum", narrate=True, by=REGISTRY)
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
         """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
-        self.note("the registry is compacted", tell=True, by=REGISTRY)
+        self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
             node.behind = True
 
     def part(self, one: str, other: str, for_ms: int) -> None:
-        self.note(f"{one} does not reach {other}", tell=True, by=one)
+        self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
-    def connect_proxies(self, one: str, other: str) -> list[Way]:
+    def connect_proxies(self, one: str, other: str) -> list[PeerChannel]:
         """Let these two speak over connections from now on; return both ways."""
         for near, far in ((one, other), (other, one)):
-            if (near, far) not in self.ways:
-                self.ways[near, far] = Way(self, self.nodes[near], self.nodes[far])
-        return [self.ways[one, other], self.ways[other, one]]
+            if (near, far) not in self.channels:
+                self.channels[near, far] = PeerChannel(self, self.nodes[near], self.nodes[far])
+        return [self.channels[one, other], self.channels[other, one]]
 
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""
-        self.note(f"{session} is deleted", tell=True, by=REGISTRY)
+        self.note(f"{session} is deleted", narrate=True, by=REGISTRY)
         self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
             if client.session == session:
-                client.begin_anew()
+                client.reset()
 
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []

@@ -11,27 +11,27 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import waypost
-from chaos.checker import Tally, check
+from chaos.checker import CheckResult, check
 from chaos.demo.travellers import Traveller
 from waypost.client.received_notification import Received
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 
 KINDS = 5
-PATIENCE_S = 60
+TIMEOUT_S = 60
 POLL_S = 0.1
 
-MoveRequest = Callable[[Sequence[Received]], Sequence[Received]]
+BatchFilter = Callable[[Sequence[Received]], Sequence[Received]]
 """What stands between library and tally; the tests of the checker swallow and repeat here."""
 
 
 class Guest(Traveller):
     """A traveller whose notifications pass through `give`."""
 
-    give: MoveRequest = staticmethod(lambda batch: batch)
+    filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
-    def tally(self, received: Sequence[Received]) -> None:
-        Traveller.tally(self, self.give(received))
+    def check(self, received: Sequence[Received]) -> None:
+        Traveller.check(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
         """Vanish here without a word, and attach there; return when the session is served there."""
@@ -76,21 +76,21 @@ class Audience:
         """Do something beside, which is to end when `check` stops the run; what it fails by, fails `check`."""
         self._tasks.append(asyncio.create_task(work))
 
-    async def check(self) -> Tally:
+    async def check(self) -> CheckResult:
         """Stop publishing, wait until all that is owed has come or patience ends, and judge."""
         self._stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*self._tasks)
-        deadline = time.monotonic() + PATIENCE_S / 2
+        deadline = time.monotonic() + TIMEOUT_S / 2
         while (tally := self._judge()).lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
         await asyncio.gather(*(client.vanish(politely=True) for client in self.clients))
         return tally
 
-    async def until_given(self, more: int = 30) -> None:
+    async def wait_delivered(self, more: int = 30) -> None:
         """Return when every client was given so many more. Raises what ended a producer; TimeoutError."""
         before = [len(client.got) for client in self.clients]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while any(len(client.got) < had + more for client, had in zip(self.clients, before, strict=True)):
                 self.fail()
                 await asyncio.sleep(POLL_S)
@@ -102,17 +102,17 @@ class Audience:
                 task.result()
 
     @property
-    def given(self) -> int:
+    def delivered_count(self) -> int:
         """What all clients were given so far."""
         return sum(len(client.got) for client in self.clients)
 
-    def _judge(self) -> Tally:
+    def _judge(self) -> CheckResult:
         subscriptions = {client.name: client.subscriptions for client in self.clients}
         return check(self.published, subscriptions, {client.name: client.got for client in self.clients})
 
     async def _produce(self, site: str) -> None:
         rng = random.Random(f"{self._seed}/{site}")
-        async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=PATIENCE_S) as producer:
+        async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=TIMEOUT_S) as producer:
             number = 0
             while not self._stop.is_set():
                 number += 1

@@ -5,8 +5,8 @@ any process, and with `durable=True` a power cut. Not for network file systems: 
 """
 
 from federation.embedded.changelog import EmbeddedChangelog
-from federation.embedded.journal import EmbeddedJournal, part_paths, read_facts
+from federation.embedded.journal import EmbeddedJournal, read_facts, segment_paths
 from federation.embedded.registry import EmbeddedRegistry
 from federation.embedded.site_log import EmbeddedSiteLog
 
-__all__ = ["EmbeddedChangelog", "EmbeddedJournal", "EmbeddedRegistry", "EmbeddedSiteLog", "part_paths", "read_facts"]
+__all__ = ["EmbeddedChangelog", "EmbeddedJournal", "EmbeddedRegistry", "EmbeddedSiteLog", "read_facts", "segment_paths"]

@@ -31,7 +31,7 @@ Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 Job = Callable[[sqlite3.Connection], T]
 
-LOCK_PATIENCE_S = 5.0
+LOCK_TIMEOUT_S = 5.0
 """How long a write waits for the writers of other processes before it says that the file does not answer."""
 POLL_BUSY_S = 0.002
 POLL_IDLE_S = 0.010
@@ -99,7 +99,7 @@ class DatabaseThread:
             job()
             # Also under a steady stream of jobs: another task of this handle may be waiting for news.
             if time.monotonic() >= self._poll.due_s:
-                self._look()
+                self._poll_changes()
         if self._connection is not None:
             self._connection.close()
 
@@ -108,7 +108,7 @@ class DatabaseThread:
             try:
                 return self._jobs.get(timeout=self._poll.wait_s() if self._on_change else None)
             except queue.Empty:
-                self._look()
+                self._poll_changes()
 
     def _perform(self, job: Job[T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
         result: Any = None
@@ -118,14 +118,14 @@ class DatabaseThread:
         except Exception as caught:
             error = caught
         with suppress(RuntimeError):  # the loop has ended before this thread
-            loop.call_soon_threadsafe(_settle, answer, result, error)
+            loop.call_soon_threadsafe(_resolve, answer, result, error)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = _connect(self.path, self._schema, self._durable)
         return self._connection
 
-    def _look(self) -> None:
+    def _poll_changes(self) -> None:
         if self._on_change is None:
             return
         try:
@@ -155,7 +155,7 @@ class _Poll:
         return changed
 
 
-def _settle(answer: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+def _resolve(answer: asyncio.Future[T], result: T, error: BaseException | None) -> None:
     if answer.done():
         return
     if error is None:
@@ -167,7 +167,7 @@ def _settle(answer: asyncio.Future[T], result: T, error: BaseException | None) -
 def _connect(path: Path, schema: Sequence[str], durable: bool) -> sqlite3.Connection:
     # Before SQLite makes it: it gives the files beside it the same mode.
     make_file(path)
-    connection = sqlite3.connect(path, timeout=LOCK_PATIENCE_S, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
     try:
         # Two processes that turn WAL on at once can get BUSY in spite of the time-out: a deadlock avoided.
         _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
@@ -175,7 +175,7 @@ def _connect(path: Path, schema: Sequence[str], durable: bool) -> sqlite3.Connec
         connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         if schema:
             write(connection, lambda: [connection.execute(statement) for statement in schema])
-        connection.execute(f"PRAGMA busy_timeout = {int(LOCK_PATIENCE_S * 1000)}")
+        connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_S * 1000)}")
     except BaseException:
         connection.close()
         raise
@@ -184,7 +184,7 @@ def _connect(path: Path, schema: Sequence[str], durable: bool) -> sqlite3.Connec
 
 def _patiently(action: Callable[[], object]) -> None:
     """Repeat `action` while another process is in the way. SQLite's own waiting sleeps up to 100 ms."""
-    deadline = time.monotonic() + LOCK_PATIENCE_S
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             action()
@@ -294,4 +294,4 @@ class GroupCommit(Generic[Entry, Result]):
             failure = error
         finally:
             for (_, answer), result in zip(group, results, strict=True):
-                _settle(answer, result, failure)
+                _resolve(answer, result, failure)

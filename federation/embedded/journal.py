@@ -1,7 +1,7 @@
 """The embedded journal: JSON lines, which the audit reads as they are, in a file for each writer.
 
-Of a journal in parts (federation/journal_parts.py) that file is the part that is being written; the ones before it lie
-beside it, numbered: ``WRITER.000001.jsonl``.
+Of a journal in parts (federation/journal_segments.py) that file is the part that is being written; the ones before it
+lie beside it, numbered: ``WRITER.000001.jsonl``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from federation.embedded.private_files import open_file
-from federation.journal_parts import Parts, Rotation, part_name, part_number
+from federation.journal_segments import JournalSegments, Rotation, segment_name, segment_number
 from waypost.errors import LogUnavailable
 from waypost.facts import Fact, decode_fact, encode_fact
 
@@ -24,7 +24,7 @@ def journal_path(folder: Path | str, writer: str) -> Path:
     return Path(folder) / f"{quote(writer, safe='')}.jsonl"
 
 
-def part_paths(folder: Path | str, writer: str) -> list[Path]:
+def segment_paths(folder: Path | str, writer: str) -> list[Path]:
     """Return the parts of the journal that are there, in order; the last one is being written."""
     current = journal_path(folder, writer)
     earlier = _put_aside(current)
@@ -34,12 +34,12 @@ def part_paths(folder: Path | str, writer: str) -> list[Path]:
 def _put_aside(current: Path) -> dict[int, Path]:
     """Return the parts that are written no more, by number."""
     paths = current.parent.glob("*.jsonl")
-    return {number: path for path in paths if (number := part_number(current.stem, path.stem))}
+    return {number: path for path in paths if (number := segment_number(current.stem, path.stem))}
 
 
 def read_facts(folder: Path | str, writer: str) -> list[Fact]:
     """Return the facts of `writer` in their order, without a last line that is still being written."""
-    return [fact for path in part_paths(folder, writer) for fact in _facts_of(path)]
+    return [fact for path in segment_paths(folder, writer) for fact in _facts_of(path)]
 
 
 def _facts_of(path: Path) -> list[Fact]:
@@ -63,7 +63,7 @@ class EmbeddedJournal:
     ) -> None:
         self.path = journal_path(folder, writer)
         self._durable = durable
-        self._parts = Parts(writer, rotation or Rotation())
+        self._segments = JournalSegments(writer, rotation or Rotation())
         self._file: int | None = None
         # One thread, so that facts land in the order of the calls.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
@@ -94,32 +94,32 @@ class EmbeddedJournal:
         lines = b"".join(_lines(facts))
         if not lines:
             return
-        beginning = self._parts.beginning(len(lines), int(time.time() * 1_000), time.monotonic())
+        beginning = self._segments.beginning(len(lines), int(time.time() * 1_000), time.monotonic())
         if beginning is not None:
             try:
-                self._begin_part(beginning)
+                self._begin_segment(beginning)
             except OSError:
-                self._parts.failed(beginning)
+                self._segments.failed(beginning)
                 raise
         self._append(lines)
-        self._parts.wrote(facts, len(lines))
+        self._segments.wrote(facts, len(lines))
 
     def _open(self) -> None:
         """Open the file; go on with the parts that an earlier life left, if there are to be any."""
-        if self._parts.rotation.is_on and not self._parts.number:
+        if self._segments.rotation.is_on and not self._segments.number:
             earlier = _put_aside(self.path)
             number = max(earlier, default=0)
             # What stood in the parts before, the last of them says at its beginning.
             last = self.path if self.path.exists() else earlier.get(number)
             if last is not None:
-                self._parts.found(number, _facts_of(last), time.monotonic())
+                self._segments.found(number, _facts_of(last), time.monotonic())
         self._file = _open(self.path)
-        self._parts.wrote((), os.fstat(self._file).st_size)
+        self._segments.wrote((), os.fstat(self._file).st_size)
 
-    def _begin_part(self, beginning: Fact) -> None:
+    def _begin_segment(self, beginning: Fact) -> None:
         """Put the present part aside, if there is one; the next begins with what says so, before anything else."""
         if self._file is not None and beginning.number > 1 and os.fstat(self._file).st_size:
-            aside = self.path.with_name(f"{part_name(self.path.stem, beginning.number - 1)}.jsonl")
+            aside = self.path.with_name(f"{segment_name(self.path.stem, beginning.number - 1)}.jsonl")
             if aside.exists():
                 raise FileExistsError(f"there is a {aside} already")
             os.rename(self.path, aside)
@@ -129,7 +129,7 @@ class EmbeddedJournal:
             self._file = _open(self.path)
         line = b"".join(_lines([beginning]))
         self._append(line)
-        self._parts.wrote((), len(line))
+        self._segments.wrote((), len(line))
 
     def _append(self, lines: bytes) -> None:
         file = self._file

@@ -42,7 +42,7 @@ from waypost.limits import REGISTRY_CHANGES
 
 T = TypeVar("T")
 
-LONGEST_LOOK_MS = 1000
+MAX_POLL_MS = 1000
 """A watch looks for ended leases at least so often, whatever the deadlines said."""
 
 
@@ -75,7 +75,7 @@ class EmbeddedLease:
         now = self._registry.now()
         return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
 
@@ -160,7 +160,7 @@ class EmbeddedRegistry:
         if stored is not None or not make:
             return bytes.fromhex(stored or "")
         proposed = before or secrets.token_bytes(SECRET_BYTES)
-        return await self.change(lambda c: rows.settle_secret(c, proposed))
+        return await self.change(lambda c: rows.get_or_put_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
         return await self._see(lambda c: rows.site_log(c, site))
@@ -215,18 +215,18 @@ class EmbeddedRegistry:
         with self._translated():
             return await self._reader.call(lambda c: snapshot(c, lambda: query(c)))
 
-    async def _news(self, place: int | None) -> list[tuple[RegistryEvent, int]]:
+    async def _news(self, position: int | None) -> list[tuple[RegistryEvent, int]]:
         """Return the events behind `place`, each with its own place; a Reloaded if they are not all there."""
-        return await self._see(lambda c: _news(c, place))
+        return await self._see(lambda c: _news(c, position))
 
     async def _end_leases_due(self) -> int:
         """End the leases whose time is over. Return how many milliseconds until the next look."""
         now = self.now()
         wait_ms = await self._see(lambda c: rows.until_next_end_ms(c, now()))
         if wait_ms is not None and wait_ms <= 0:
-            await self.change(lambda c: rows.settle(c, now()))
+            await self.change(lambda c: rows.expire_leases(c, now()))
             return 0
-        return min(wait_ms or LONGEST_LOOK_MS, LONGEST_LOOK_MS)
+        return min(wait_ms or MAX_POLL_MS, MAX_POLL_MS)
 
     def _poll(self) -> None:
         if not self._polling:
@@ -239,11 +239,15 @@ class EmbeddedRegistry:
 
 def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | None:
     value = rows.get(connection, rows.owner_key(session))
-    return OwnerRow.model_validate_json(value).ownership if value is not None else without_row(rows.floor(connection))
+    return (
+        OwnerRow.model_validate_json(value).ownership
+        if value is not None
+        else without_row(rows.generation_floor(connection))
+    )
 
 
 def _forget(connection: sqlite3.Connection, deleted: Mapping[SessionId, Ownership]) -> None:
-    rows.raise_floor(connection, max((each.generation for each in deleted.values()), default=0))
+    rows.raise_floor(connection, max((ownership.generation for ownership in deleted.values()), default=0))
     for session, expected in deleted.items():
         key = rows.owner_key(session)
         if expected.deleted and rows.get(connection, key) is not None and _owner(connection, session) == expected:
@@ -265,16 +269,16 @@ def _compare_and_set(connection: sqlite3.Connection, claim: _Claim) -> Claimed:
     return Claimed(True, claim.new)
 
 
-def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[RegistryEvent, int]]:
+def _news(connection: sqlite3.Connection, position: int | None) -> list[tuple[RegistryEvent, int]]:
     oldest, newest = rows.changes_kept(connection)
-    if place is None or place + 1 < oldest:
+    if position is None or position + 1 < oldest:
         return [(_load(connection), newest)]
-    changes = rows.changes_after(connection, place, REGISTRY_CHANGES)
+    changes = rows.changes_after(connection, position, REGISTRY_CHANGES)
     return [(rows.event_of(change), change.revision) for change in changes]
 
 
 def _load(connection: sqlite3.Connection) -> Reloaded:
-    proxies = (ProxyRow.model_validate_json(value) for value in rows.values(connection, rows.LIFE))
+    proxies = (ProxyRow.model_validate_json(value) for value in rows.values(connection, rows.INCARNATION))
     leaders = {leader.link: leader for leader in rows.leaders(connection)}
     return Reloaded(
         owners={

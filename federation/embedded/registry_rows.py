@@ -52,7 +52,7 @@ SCHEMA = (
     # Outlives the leaders, so that epochs go on ascending.
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
-OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
+OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
 CHECKPOINT = "checkpoint/"
 SECRET, FLOOR = "secret", "floor"
 
@@ -90,22 +90,22 @@ def session_of(key: str) -> SessionId:
     return SessionId(key.removeprefix(OWNER))
 
 
-def lives_prefix(proxy: ProxyId) -> str:
-    return f"{LIFE}{quote(proxy, safe='')}/"
+def incarnations_prefix(proxy: ProxyId) -> str:
+    return f"{INCARNATION}{quote(proxy, safe='')}/"
 
 
-def life_key(proxy: ProxyId, incarnation: Incarnation) -> str:
-    return f"{lives_prefix(proxy)}{incarnation}"
+def incarnation_key(proxy: ProxyId, incarnation: Incarnation) -> str:
+    return f"{incarnations_prefix(proxy)}{incarnation}"
 
 
 def event_of(change: Change) -> RegistryEvent:
     if change.key.startswith(OWNER):
         ownership = OwnerRow.model_validate_json(change.value).ownership if change.value is not None else None
         return OwnerChanged(session_of(change.key), ownership)
-    if change.key.startswith(LIFE):
+    if change.key.startswith(INCARNATION):
         if change.value is not None:
             return ProxyUp(ProxyRow.model_validate_json(change.value))
-        proxy, _, incarnation = change.key.removeprefix(LIFE).partition("/")
+        proxy, _, incarnation = change.key.removeprefix(INCARNATION).partition("/")
         return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
     if change.key.startswith(DRAIN):
         row = DrainRow.model_validate_json(change.value) if change.value is not None else None
@@ -202,18 +202,18 @@ def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, R
             connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", row)
 
 
-def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
+def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
     """Return the secret; it is the proposed one if there was none yet."""
     connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
     return bytes.fromhex(get(connection, SECRET) or "")
 
 
-def floor(connection: sqlite3.Connection) -> int:
+def generation_floor(connection: sqlite3.Connection) -> int:
     return int(get(connection, FLOOR) or 0)
 
 
 def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
-    if generation > floor(connection):
+    if generation > generation_floor(connection):
         connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
 
@@ -222,7 +222,7 @@ def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
 
 def holder(connection: sqlite3.Connection, proxy: ProxyId) -> ProxyRow | None:
     """Return the incarnation that has the name: the one that nobody has replaced."""
-    prefix = lives_prefix(proxy)
+    prefix = incarnations_prefix(proxy)
     query = (
         "SELECT value FROM rows JOIN leases ON leases.id = rows.lease"
         " WHERE key >= ? AND key < ? AND superseded = 0 ORDER BY revision DESC LIMIT 1"
@@ -244,9 +244,9 @@ def announce(
 
     Raises NameInUse.
     """
-    settle(connection, now)
+    expire_leases(connection, now)
     check_name(row, holder(connection, row.proxy), earlier=earlier, replace=replace)
-    prefix = lives_prefix(row.proxy)
+    prefix = incarnations_prefix(row.proxy)
     connection.execute(
         "UPDATE leases SET superseded = 1 WHERE id IN (SELECT lease FROM rows WHERE key >= ? AND key < ?)",
         (prefix, _end_of(prefix)),
@@ -255,7 +255,7 @@ def announce(
         "INSERT INTO leases (boot, deadline_ms) VALUES (?, ?)", (now.boot, now.ms + ttl_ms)
     ).lastrowid
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (SITE + row.site, row.changelog))
-    put(connection, life_key(row.proxy, row.incarnation), row.model_dump_json(), lease)
+    put(connection, incarnation_key(row.proxy, row.incarnation), row.model_dump_json(), lease)
     return int(lease or 0)
 
 
@@ -269,7 +269,7 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
     """Take the link if nobody else leads it, under the next epoch."""
-    settle(connection, now)
+    expire_leases(connection, now)
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
     if current is not None and current[0] != lease:
@@ -288,7 +288,7 @@ def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None
     return int(answer) if answer is not None else None
 
 
-def settle(connection: sqlite3.Connection, now: Moment) -> None:
+def expire_leases(connection: sqlite3.Connection, now: Moment) -> None:
     """End the leases whose time is over, and those of earlier boots."""
     query = "SELECT id FROM leases WHERE boot <> ? OR deadline_ms <= ? ORDER BY deadline_ms, id"
     for (lease,) in connection.execute(query, (now.boot, now.ms)).fetchall():

@@ -19,7 +19,7 @@ from federation.ports import Batch
 from federation.versioned_condition import VersionedCondition
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.limits import LOG_BATCH, LOG_READ_BYTES
-from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, place_of
+from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, position_tag
 
 SCHEMA = (
     SITE_LOG_DDL,
@@ -50,7 +50,7 @@ class EmbeddedSiteLog:
 
     async def start(self) -> None:
         """Open the file now and not at the first use. Raises LogUnavailable."""
-        await self.end()
+        await self.end_offset()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         if not records:
@@ -71,7 +71,7 @@ class EmbeddedSiteLog:
                 yield batch
                 offset = batch[-1][0] + 1
                 continue
-            end = await self.end()
+            end = await self.end_offset()
             if end < offset:
                 raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
             if end == offset:
@@ -81,11 +81,11 @@ class EmbeddedSiteLog:
         with self._translated():
             return await self._reader.call(lambda connection: _read(connection, offset, limit))
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         with self._translated():
             return await self._reader.call(_first)
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         with self._translated():
             return await self._reader.call(_end)
 
@@ -98,7 +98,7 @@ class EmbeddedSiteLog:
         """For ever: a file is there, or nothing can be done with it."""
         await asyncio.get_running_loop().create_future()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """It always does."""
 
     async def truncate(self, before: int) -> None:
@@ -130,7 +130,7 @@ def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[
     connection.execute("DELETE FROM log WHERE offset >= ?", (start,))
     connection.executemany(
         "INSERT INTO log (offset, record, place) VALUES (?, ?, ?)",
-        ((offset, blob, place_of(blob, offset)) for offset, blob in rows),
+        ((offset, blob, position_tag(blob, offset)) for offset, blob in rows),
     )
     return offsets
 
@@ -168,7 +168,7 @@ def _whole(rows: Iterable[tuple[int, bytes, int]], offset: int) -> Batch:
     """Return the records of these rows, from `offset` on, up to the first that is not as it should be."""
     batch: Batch = []
     for expected, (at, blob, place) in enumerate(rows, offset):
-        if at != expected or type(blob) is not bytes or place != place_of(blob, at):
+        if at != expected or type(blob) is not bytes or place != position_tag(blob, at):
             break
         record = decode_record(blob)
         if type(record) is Damaged:

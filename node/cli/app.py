@@ -321,7 +321,7 @@ def report(error: WaypostError, *, as_json: bool) -> int:
 def _load_commands(arguments: list[str]) -> None:
     """Add the commands of the rooms above, which we must not import: the one that is called, or all for the help."""
     own = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    called = next((each for each in arguments if not each.startswith("-")), None)
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for entry in entry_points(group="waypost.commands"):
         if called == entry.name or (called is None and entry.name not in own):
             app.command(entry.name)(entry.load())

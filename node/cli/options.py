@@ -40,9 +40,9 @@ Proxy = Annotated[
 ]
 
 
-def group(says: str) -> typer.Typer:
+def group(help_text: str) -> typer.Typer:
     """Return a command with others below it."""
-    return typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,18 +50,20 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     kinds = get_type_hints(NodeConfig)
     options = [
         inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                _word(each, kinds) | None,
-                typer.Option(help=each.metadata["help"], show_default=_told(each.default), **_range(each)),
+                _word(field, kinds) | None,
+                typer.Option(help=field.metadata["help"], show_default=_default_text(field.default), **_range(field)),
             ],
         )
-        for each in fields(NodeConfig)
+        for field in fields(NodeConfig)
     ]
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    own = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
 
@@ -79,7 +81,7 @@ def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:
     return str if setting.metadata["check"] else kinds[setting.name]
 
 
-def _told(default: object) -> str | bool:
+def _default_text(default: object) -> str | bool:
     """Return a setting's default for the help; the command itself must not have it, to know what was given."""
     if isinstance(default, bool):
         return "yes" if default else "no"

@@ -95,9 +95,9 @@ def set_(
 
     Example: waypost sessions set team/red --max-count 10000 --discard priority
     """
-    from node.cli.commands.session_admin import set_terms
+    from node.cli.commands.session_admin import set_policy
 
-    set_terms(
+    set_policy(
         session,
         expiry_s=expiry,
         queue={"max_count": max_count, "max_bytes": max_bytes, "discard": discard, "deadlines": deadlines},

@@ -18,8 +18,8 @@ from node.http.schemas import (
     SubscriptionRequest,
 )
 from node.node import Node
-from proxy.clients.admin import Administration, Then
-from proxy.clients.session_policy import Terms, terms_of
+from proxy.clients.admin import Administration, OnDone
+from proxy.clients.session_policy import SessionPolicy, policy_of
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.errors import BadMessage, NoAnswer
@@ -37,11 +37,11 @@ async def set_access(node: Node, wish: AccessRequest) -> SessionId:
     return await _changed(node, wish.session, lambda here, session, on_done: here.set_access(session, grants, on_done))
 
 
-async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
+async def set_policy(node: Node, wish: PolicyRequest) -> SessionId:
     _check_named(wish, "expiry_s", "queue", "reliability")
 
-    def wanted(session: Session) -> Terms:
-        terms, named = terms_of(session), wish.model_fields_set
+    def wanted(session: Session) -> SessionPolicy:
+        terms, named = policy_of(session), wish.model_fields_set
         if "expiry_s" in named:
             terms = terms._replace(expiry_s=wish.expiry_s)
         if "queue" in named:
@@ -52,7 +52,7 @@ async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
             terms = terms._replace(reliability=reliability_of(**levels))
         return terms
 
-    return await _changed(node, wish.session, lambda here, session, on_done: here.settle(session, wanted, on_done))
+    return await _changed(node, wish.session, lambda here, session, on_done: here.set_policy(session, wanted, on_done))
 
 
 async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:
@@ -77,7 +77,7 @@ async def unsubscribe(node: Node, wish: SubscriptionRequest) -> SessionId:
 
 async def forget(node: Node, wish: ReceiverRequest) -> SessionId:
     name = ReceiverId(wish.receiver)
-    return await _changed(node, wish.session, lambda here, session, on_done: here.forget(session, name, on_done))
+    return await _changed(node, wish.session, lambda here, session, on_done: here.unregister(session, name, on_done))
 
 
 def _check_named(wish: SessionRequest, *fields: str) -> None:
@@ -86,7 +86,7 @@ def _check_named(wish: SessionRequest, *fields: str) -> None:
         raise BadMessage(f"nothing is to be changed; name one of {', '.join(fields)}", field=fields[0])
 
 
-async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> SessionId:
+async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, OnDone], None]) -> SessionId:
     """Have it changed; return which session that was. Raises WaypostError."""
     here, identity = node.serving_engine.dispatcher.administration, SessionId(session)
     try:

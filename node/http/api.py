@@ -95,7 +95,9 @@ def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[st
         "expiry_s": here.expiry_s if here else None,
         "queue": _queue(here) if here else None,
         "reliability": str(here.reliability) if here else None,
-        "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
+        "registrations": {receiver.id: _registration(receiver, here) for receiver in here.receivers.values()}
+        if here
+        else None,
         "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
     }
 
@@ -113,7 +115,7 @@ def _queue(session: Session) -> dict[str, Any] | None:
     return {field: getattr(queue, field) for field in queue.__struct_fields__}
 
 
-def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
+def _registration(receiver: Receiver, session: Session) -> dict[str, Any]:
     """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
     return {
         "attached": receiver.connection is not None,
@@ -149,8 +151,8 @@ def _status(node: Node) -> dict[str, Any]:
         "sessions": len(engine.context.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.dispatcher.relays.near) + len(engine.dispatcher.relays.far) if engine else 0,
-        "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
-        "stored": sum(each.entries.count for each in engine.context.sessions.values()) if engine else 0,
+        "gates": sum(len(session.gates) for session in engine.context.sessions.values()) if engine else 0,
+        "stored": sum(session.entries.count for session in engine.context.sessions.values()) if engine else 0,
         "refused": dict(engine.context.refused.counts) if engine else {},
     }
 
@@ -170,14 +172,14 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     # A pause leaves the rate as it is.
     rate = running.rate if running is not None and wish.paused else wish.rate
     row = None if rate is None else DrainRow(rate=rate, paused=wish.paused)
-    await node.parts.registry.drain(proxy, row)
+    await node.backends.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 
 
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
     wish = await _wish(DeleteRequest, request)
-    engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
+    engine, session, registry = node.serving_engine, SessionId(wish.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
@@ -235,7 +237,10 @@ async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
-    return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
+    return {
+        "proxy": node.proxy,
+        "handovers": [transfer_view._asdict() for transfer_view in node.serving_engine.transfers.shown()],
+    }
 
 
 async def _marker(node: Node, request: Request) -> dict[str, Any]:
@@ -272,7 +277,7 @@ ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/v1/sessions"): _shown_sessions,
     ("POST", "/v1/sessions/delete"): _delete_session,
     ("POST", "/v1/sessions/access"): _changing(AccessRequest, admin.set_access),
-    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_terms),
+    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_policy),
     ("POST", "/v1/sessions/retention"): _changing(RetentionRequest, admin.set_retention),
     ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionRequest, admin.unsubscribe),
     ("POST", "/v1/sessions/forget"): _changing(ReceiverRequest, admin.forget),

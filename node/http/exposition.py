@@ -26,10 +26,10 @@ class NodeCollector(Collector):
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        look = NodeSnapshot(self._node)
-        for each in METRICS:
+        node_snapshot = NodeSnapshot(self._node)
+        for described in METRICS:
             with suppress(Unreachable):
-                yield _family(each, each.read(look))
+                yield _family(described, described.read(node_snapshot))
 
     def describe(self) -> list[Metric]:
         """Return nothing: what there is, is seen by looking, and there is no node to look at yet."""

@@ -23,12 +23,12 @@ from node.peers import LOSSES
 from node.self_check import ADVERTISED, NEIGHBOUR
 from proxy.clients.authorization import REASONS
 from proxy.core.counters import Handover, Histogram
-from proxy.core.transfer_record import AHEAD, COMMITTED, REST
+from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY
 from waypost.facts import Acquisition
 
 ANOTHER_SITE = "another site"
 A_NEIGHBOUR, PROGRESS = "neighbour", "progress"
-PARTS = (
+DEPENDENCIES = (
     Dependency.REGISTRY,
     Dependency.LOG,
     Dependency.APPENDS,
@@ -66,51 +66,51 @@ counter, gauge, histogram = (partial(Described, kind) for kind in ("counter", "g
 # ---------------------------------------------------------------- looking
 
 
-def _part(name: str) -> str:
+def _copied_part(name: str) -> str:
     if name.startswith((SITE, CHANGELOG_OF)):
         return ANOTHER_SITE
     if name.startswith(NEIGHBOUR):
         return A_NEIGHBOUR
     if name.startswith(STALLED):
         return PROGRESS
-    return name if name in PARTS else "other"
+    return name if name in DEPENDENCIES else "other"
 
 
-def _missing(look: NodeSnapshot) -> Read:
-    return dict.fromkeys((*PARTS, "other"), 0) | {_part(each): 1 for each in look.node.troubles.now}
+def _missing(snapshot: NodeSnapshot) -> Read:
+    return dict.fromkeys((*DEPENDENCIES, "other"), 0) | {_copied_part(each): 1 for each in snapshot.node.troubles.now}
 
 
-def _outages(look: NodeSnapshot) -> Read:
-    outages = Counter(dict.fromkeys((*PARTS, "other"), 0))
-    for part, count in look.node.troubles.outages.items():
-        outages[_part(part)] += count
+def _outages(snapshot: NodeSnapshot) -> Read:
+    outages = Counter(dict.fromkeys((*DEPENDENCIES, "other"), 0))
+    for part, count in snapshot.node.troubles.outages.items():
+        outages[_copied_part(part)] += count
     return outages
 
 
-def _lease_left_ms(look: NodeSnapshot) -> Read:
-    context = look.engine.context
+def _lease_left_ms(snapshot: NodeSnapshot) -> Read:
+    context = snapshot.engine.context
     if context.lease.fence_at_ms is None:
         return 0
     return max(0, context.lease.fence_at_ms + context.settings.lease_margin_ms - context.clock.now_ms())
 
 
-def _silences(look: NodeSnapshot) -> Read:
-    return {each.neighbour: each.silent_ms for each in look.pulling if each.silent_ms is not None}
+def _silences(snapshot: NodeSnapshot) -> Read:
+    return {pulling.neighbour: pulling.silent_ms for pulling in snapshot.pulling if pulling.silent_ms is not None}
 
 
-def _lags(look: NodeSnapshot) -> Read:
-    return {(each.neighbour, origin): lag for each in look.sending for origin, lag in each.lags.items()}
+def _lags(snapshot: NodeSnapshot) -> Read:
+    return {(sending.neighbour, origin): lag for sending in snapshot.sending for origin, lag in sending.lags.items()}
 
 
-def _handovers(look: NodeSnapshot) -> Read:
+def _handovers(snapshot: NodeSnapshot) -> Read:
     usual = [Handover(role, trigger, COMMITTED, "") for role in ("source", "target") for trigger in TRIGGERS]
-    return dict.fromkeys(usual, 0) | look.counters.handovers
+    return dict.fromkeys(usual, 0) | snapshot.counters.handovers
 
 
-def _running(look: NodeSnapshot) -> Read:
-    transfers = look.engine.transfers
-    found = dict.fromkeys([("source", each.name.lower()) for each in SourceState], 0)
-    found |= dict.fromkeys([("target", each.name.lower()) for each in TargetState], 0)
+def _running(snapshot: NodeSnapshot) -> Read:
+    transfers = snapshot.engine.transfers
+    found = dict.fromkeys([("source", source_state.name.lower()) for source_state in SourceState], 0)
+    found |= dict.fromkeys([("target", target_state.name.lower()) for target_state in TargetState], 0)
     for side in (transfers.sources, transfers.targets):
         for one in side.running.values():
             found[side.role, one.machine.state.name.lower()] += 1
@@ -118,11 +118,11 @@ def _running(look: NodeSnapshot) -> Read:
 
 
 def _copied(counts: Counter[tuple[str, str]]) -> Read:
-    return {(role, part): counts[role, part] for role in ("source", "target") for part in (AHEAD, REST)}
+    return {(role, part): counts[role, part] for role in ("source", "target") for part in (PRE_COPY, FINAL_COPY)}
 
 
-def _rate(look: NodeSnapshot) -> Read:
-    row = look.engine.moving.row
+def _rate(snapshot: NodeSnapshot) -> Read:
+    row = snapshot.engine.moving.row
     return 0 if row is None or row.paused else row.rate
 
 
@@ -134,7 +134,7 @@ METRICS = (
     gauge(
         "waypost_proxy",
         "Always 1; the labels say which proxy this is.",
-        lambda look: {(look.node.proxy, look.node.site, version("waypost")): 1},
+        lambda snapshot: {(snapshot.node.proxy, snapshot.node.site, version("waypost")): 1},
         labels=("proxy", "site", "version"),
     ),
     gauge(
@@ -146,26 +146,26 @@ METRICS = (
     gauge(
         "waypost_certificate_end_seconds",
         "Unix time at which the certificate on the port ends; 0: there is none, or it was not looked at yet.",
-        lambda look: (look.node.certificate.ends_ms or 0) / 1_000 if look.node.certificate else 0,
+        lambda snapshot: (snapshot.node.certificate.expires_ms or 0) / 1_000 if snapshot.node.certificate else 0,
     ),
     gauge("waypost_part_missing", "1: the part does not answer at the moment.", _missing, labels=("part",)),
     counter("waypost_part_outages_total", "How often the part began not to answer.", _outages, labels=("part",)),
     histogram(
         "waypost_store_write_seconds",
         "Time of one write of the proxy's own store: everything since the write before, in one transaction.",
-        lambda look: look.node.asking.store_writes,
+        lambda snapshot: snapshot.node.effect_runner.store_writes,
         scale=SECONDS,
     ),
     counter(
         "waypost_store_failures_total",
         "Writes that the disk did not take; what they held is written again with the next one.",
-        lambda look: look.node.asking.store_failures,
+        lambda snapshot: snapshot.node.effect_runner.store_failures,
     ),
     counter(
         "waypost_peer_messages_lost_total",
         "Messages that did not go out to another proxy: its queue was full; no proxy of that name has a lease; "
         "the connection could not be made, or broke. What matters is said again.",
-        lambda look: dict.fromkeys(LOSSES, 0) | look.node.peers.lost,
+        lambda snapshot: dict.fromkeys(LOSSES, 0) | snapshot.node.peers.lost,
         labels=("why",),
     ),
     gauge(
@@ -177,160 +177,164 @@ METRICS = (
     gauge(
         "waypost_proxies_alive",
         "Proxies of the federation whose leases hold, as this one knows.",
-        lambda look: len(look.engine.context.cluster.proxies),
+        lambda snapshot: len(snapshot.engine.context.cluster.proxies),
     ),
     # serving
     gauge(
         "waypost_sessions",
         "Sessions held here: serving, frozen (handed over just now), dormant (waits for an epoch), shadow and "
         "staged (coming here), orphan (to be settled by the registry).",
-        lambda look: look.sessions.roles,
+        lambda snapshot: snapshot.sessions.roles,
         labels=("role",),
     ),
     gauge(
         "waypost_receivers",
         "Receivers of these sessions: attached, or away.",
-        lambda look: {"attached": look.sessions.attached, "away": look.sessions.away},
+        lambda snapshot: {"attached": snapshot.sessions.attached, "away": snapshot.sessions.away},
         labels=("state",),
     ),
     gauge(
         "waypost_expressions",
         "What these sessions subscribe to: distinct expressions, and alternatives of them that no key finds "
         "(unindexed), so that each is evaluated for every notification.",
-        lambda look: {
-            "distinct": len(look.engine.context.sessions.matcher),
-            "unindexed": look.engine.context.sessions.matcher.unindexed,
+        lambda snapshot: {
+            "distinct": len(snapshot.engine.context.sessions.matcher),
+            "unindexed": snapshot.engine.context.sessions.matcher.unindexed,
         },
         labels=("what",),
     ),
     gauge(
         "waypost_clients",
         "Connections of clients to this proxy, producers too.",
-        lambda look: len(look.engine.dispatcher.connections) - len(look.relays.far),
+        lambda snapshot: len(snapshot.engine.dispatcher.connections) - len(snapshot.relays.far),
     ),
     gauge(
         "waypost_relays",
         "Relayed receivers: near, attached here to a session at another proxy; far, the other way round.",
-        lambda look: {"near": len(look.relays.near), "far": len(look.relays.far)},
+        lambda snapshot: {"near": len(snapshot.relays.near), "far": len(snapshot.relays.far)},
         labels=("end",),
     ),
     gauge(
         "waypost_stored_notifications",
         "Notifications stored for sessions held here, once for each session: from the oldest that somebody needs to "
         "the newest. What policy has passed is counted as long as it lies between others, or until the next sweep.",
-        lambda look: look.sessions.stored,
+        lambda snapshot: snapshot.sessions.stored,
     ),
     gauge(
         "waypost_gates_closed",
         "Origins of sessions held here that are being caught up; live notifications of them wait.",
-        lambda look: look.sessions.gates,
+        lambda snapshot: snapshot.sessions.gates,
     ),
-    counter("waypost_published_total", "Notifications taken from producers.", lambda look: look.counters.published),
+    counter(
+        "waypost_published_total", "Notifications taken from producers.", lambda snapshot: snapshot.counters.published
+    ),
     counter(
         "waypost_appended_total",
         "Of these, in the site log, and acknowledged to the producer.",
-        lambda look: look.counters.appended,
+        lambda snapshot: snapshot.counters.appended,
     ),
     counter(
         "waypost_append_failures_total",
         "Of these, refused because the log did not answer; the producer sends them again.",
-        lambda look: look.counters.failed,
+        lambda snapshot: snapshot.counters.failed,
     ),
     counter(
         "waypost_damaged_total",
         "What was not as it was written when it was read: records of the site's log; the store as a whole; a session "
         "that was wanted, and of which no checkpoint can be read.",
-        lambda look: dict.fromkeys(("log", "session", "store"), 0) | look.counters.damaged,
+        lambda snapshot: dict.fromkeys(("log", "session", "store"), 0) | snapshot.counters.damaged,
         labels=("part",),
     ),
     counter(
         "waypost_altered_total",
         "Frames of producers that were altered on their way, and are sent again.",
-        lambda look: look.counters.altered,
+        lambda snapshot: snapshot.counters.altered,
     ),
     counter(
         "waypost_delivered_total",
         "Notifications sent to receivers, once for each receiver, repeats after a reconnect included.",
-        lambda look: look.counters.delivery_sizes.total,
+        lambda snapshot: snapshot.counters.delivery_sizes.total,
     ),
     counter(
         "waypost_acknowledged_total",
         "Notifications that receivers acknowledged.",
-        lambda look: look.counters.acknowledged,
+        lambda snapshot: snapshot.counters.acknowledged,
     ),
     histogram(
-        "waypost_append_size", "Notifications appended to the log together.", lambda look: look.counters.publish_sizes
+        "waypost_append_size",
+        "Notifications appended to the log together.",
+        lambda snapshot: snapshot.counters.publish_sizes,
     ),
     histogram(
         "waypost_delivery_size",
         "Notifications in one delivery to one receiver.",
-        lambda look: look.counters.delivery_sizes,
+        lambda snapshot: snapshot.counters.delivery_sizes,
     ),
     gauge(
         "waypost_queue_length",
         "How much waits in each queue; of many of a name, in the fullest; one that nobody has now is not there. "
         "`client bytes` are bytes, `log`, `journal` and `copy` are batches, `moves` are sessions, the others are "
         "single messages or notifications.",
-        lambda look: {queue: length for queue, (length, _) in look.queues.items()},
+        lambda snapshot: {queue: length for queue, (length, _) in snapshot.queues.items()},
         labels=("queue",),
     ),
     gauge(
         "waypost_queue_bound",
         "The bound of the same queue, in the same unit; waypost/limits.py says what happens there.",
-        lambda look: {queue: bound for queue, (_, bound) in look.queues.items()},
+        lambda snapshot: {queue: bound for queue, (_, bound) in snapshot.queues.items()},
         labels=("queue",),
     ),
     counter(
         "waypost_starts_total",
         "Sessions that began to be served here: create, handover, thaw, restart, failover.",
-        lambda look: dict.fromkeys(STARTS, 0) | look.counters.served,
+        lambda snapshot: dict.fromkeys(STARTS, 0) | snapshot.counters.served,
         labels=("how",),
     ),
     counter(
         "waypost_quarrels_damped_total",
         "How often a receiver's name was in use in two places, and one of them had to wait.",
-        lambda look: look.engine.context.takeover_backoff.damped,
+        lambda snapshot: snapshot.engine.context.takeover_backoff.damped,
     ),
     counter(
         "waypost_refusals_total",
         "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
-        lambda look: look.engine.context.refused.counts,
+        lambda snapshot: snapshot.engine.context.refused.counts,
         labels=("what",),
     ),
     counter(
         "waypost_client_refusals_total",
         "What clients said and was refused, by the name of what is wrong with it; it was answered, and they go on.",
-        lambda look: look.counters.refused,
+        lambda snapshot: snapshot.counters.refused,
         labels=("what",),
     ),
     counter(
         "waypost_forbidden_total",
         "What clients asked of sessions and were not allowed: unproven, the password is not right; right missing; "
         "too often, told to try again later.",
-        lambda look: dict.fromkeys(REASONS, 0) | look.counters.forbidden,
+        lambda snapshot: dict.fromkeys(REASONS, 0) | snapshot.counters.forbidden,
         labels=("why",),
     ),
     # the site log and the links
     gauge(
         "waypost_log_position",
         "Offset of the next record of the site log that this proxy reads.",
-        lambda look: look.engine.state.position,
+        lambda snapshot: snapshot.engine.state.position,
     ),
     gauge(
         "waypost_log_lag_records",
         "Records of the site log that this proxy has not read, when it looked last; it looks every 2 s.",
-        lambda look: max(0, look.node.log_end - look.engine.state.position),
+        lambda snapshot: max(0, snapshot.node.log_end - snapshot.engine.state.position),
     ),
     gauge(
         "waypost_frontier_offset",
         "Up to which offset of the origin everything that is wanted here has come.",
-        lambda look: look.engine.state.frontier,
+        lambda snapshot: snapshot.engine.state.frontier,
         labels=("origin",),
     ),
     gauge(
         "waypost_link_leading",
         "1: this proxy leads the link from that site to ours. Of a site's proxies one does.",
-        lambda look: {each.neighbour: each.leads for each in look.pulling},
+        lambda snapshot: {pulling.neighbour: pulling.leads for pulling in snapshot.pulling},
         labels=("neighbour",),
     ),
     gauge(
@@ -343,13 +347,13 @@ METRICS = (
     gauge(
         "waypost_link_behind_records",
         "At the sending proxy: records of our log that were not read for the neighbour yet.",
-        lambda look: {each.neighbour: each.behind for each in look.sending},
+        lambda snapshot: {sending.neighbour: sending.behind for sending in snapshot.sending},
         labels=("neighbour",),
     ),
     gauge(
         "waypost_link_unacknowledged_records",
         "At the sending proxy: records sent that the neighbour's log does not have yet.",
-        lambda look: {each.neighbour: each.under_way for each in look.sending},
+        lambda snapshot: {sending.neighbour: sending.under_way for sending in snapshot.sending},
         labels=("neighbour",),
     ),
     gauge(
@@ -371,34 +375,34 @@ METRICS = (
     histogram(
         "waypost_handover_phase_seconds",
         "Time that handovers which have ended spent in the phase.",
-        lambda look: look.counters.phases,
+        lambda snapshot: snapshot.counters.phases,
         labels=("role", "phase"),
         scale=SECONDS,
     ),
     histogram(
         "waypost_handover_pause_seconds",
         "Time that a session stood still at its source: from the freeze until the source knew who serves it.",
-        lambda look: look.counters.pauses,
+        lambda snapshot: snapshot.counters.pauses,
         labels=("outcome",),
         scale=SECONDS,
     ),
     counter(
         "waypost_handover_copied_notifications_total",
         "Notifications copied, repeats included: ahead, while the session is served; the rest, after the freeze.",
-        lambda look: _copied(look.counters.copied),
+        lambda snapshot: _copied(snapshot.counters.copied),
         labels=("role", "part"),
     ),
     counter(
         "waypost_handover_copied_bytes_total",
         "Bytes of the same.",
-        lambda look: _copied(look.counters.copied_bytes),
+        lambda snapshot: _copied(snapshot.counters.copied_bytes),
         labels=("role", "part"),
     ),
     # drains
     gauge(
         "waypost_drain_left_sessions",
         "Sessions that are still to leave this proxy; 0 also if it is not being drained.",
-        lambda look: look.engine.moving.left,
+        lambda snapshot: snapshot.engine.moving.left,
     ),
     gauge(
         "waypost_drain_rate",
@@ -408,12 +412,12 @@ METRICS = (
     counter(
         "waypost_drain_moved_total",
         "Sessions that have left this proxy for a drain.",
-        lambda look: look.counters.drained,
+        lambda snapshot: snapshot.counters.drained,
     ),
     counter(
         "waypost_offers_total",
         "Sessions offered to another proxy, again if an offer led to nothing.",
-        lambda look: {"follow": 0, "drain": 0, "rebalance": 0} | look.counters.offers,
+        lambda snapshot: {"follow": 0, "drain": 0, "rebalance": 0} | snapshot.counters.offers,
         labels=("trigger",),
     ),
 )
@@ -422,8 +426,9 @@ METRICS = (
 def table() -> str:
     """Return the list as Markdown."""
     rows = [
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels) or '-'} | {each.meaning} |"
-        for each in METRICS
+        f"| `{described.name}` | {described.kind} | {', '.join(f'`{label}`' for label in described.labels) or '-'} "
+        f"| {described.meaning} |"
+        for described in METRICS
     ]
     return "\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])
 

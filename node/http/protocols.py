@@ -18,15 +18,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from node.fair_share import Held, Line, Turns
+from node.fair_share import BufferedBytes, FairQueue, Turns
 from node.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,
-    OWED_WITHIN_S,
     PIECE_BYTES,
     PONG_BYTES,
     SLICE_S,
+    STALLED_READER_S,
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
 )
@@ -44,11 +44,11 @@ class Port:
         reads: the line of those whose messages are long.
     """
 
-    def __init__(self, connections: int, unfinished_bytes: int, line: Line) -> None:
+    def __init__(self, connections: int, unfinished_bytes: int, line: FairQueue) -> None:
         self.line = line
-        self.reads = Line()
-        self.unfinished: Held[SocketProtocol | RequestProtocol] = Held(unfinished_bytes)
-        self.most = connections + CONNECTIONS_RESERVED
+        self.reads = FairQueue()
+        self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
+        self.max_connections = connections + CONNECTIONS_RESERVED
 
 
 class PortConfig(uvicorn.Config):
@@ -69,10 +69,10 @@ class RequestProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.config.shared.most:
+        if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
             return
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+        self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
         self._came += len(data)
@@ -102,14 +102,14 @@ class RequestProtocol(H11Protocol):
             self._looking.cancel()
             self._looking = None
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         """Close what has stood as it is since the last look, if it is the client's turn."""
         owed = self._owes()
         if owed is not None and owed == self._owed:
             self.transport.abort()
             return
         self._owed = owed
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+        self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def _owes(self) -> object:
         cycle = self.cycle
@@ -246,7 +246,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         elif self._owed_since_s is None:
             self._owed_since_s = self.loop.time()
             if self._looking is None:
-                self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+                self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
@@ -267,15 +267,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._owed_since_s = None
         super().send_receive_event_to_app()
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         self._looking = None
         if self._owed_since_s is None or self._unread:
             return
-        left_s = self._owed_since_s + OWED_WITHIN_S - self.loop.time()
+        left_s = self._owed_since_s + STALLED_READER_S - self.loop.time()
         if left_s <= 0:
             self.transport.abort()
         else:
-            self._looking = self.loop.call_later(left_s, self._look)
+            self._looking = self.loop.call_later(left_s, self._check_stall)
 
     # ------------------------------------------------------------ what is answered
 

@@ -196,7 +196,7 @@ class GrantShown(_Shape):
     proof: str
 
 
-class PlaceShown(_Shape):
+class ReceiverShown(_Shape):
     """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: its place stays."""
 
     attached: bool
@@ -223,7 +223,7 @@ class SessionShown(_Shape):
     expiry_s: int | None
     queue: QueueShown | None
     reliability: str | None
-    places: dict[str, PlaceShown] | None
+    registrations: dict[str, ReceiverShown] | None
     access: dict[str, GrantShown] | None
 
 
@@ -261,7 +261,7 @@ class HandoverShown(_Shape):
     phases_ms: dict[str, int]
     entries: int
     bytes: int
-    ahead: int
+    pre_copied: int
 
 
 class Handovers(_Answer):
@@ -317,9 +317,9 @@ class Page(NamedTuple):
 
     method: str
     path: str
-    says: str
-    gives: type[_Answer]
-    wants: type[_Shape] | None = None
+    summary: str
+    response: type[_Answer]
+    body: type[_Shape] | None = None
     free: bool = False
     names: str = ""
     """What may be named behind the path; else there is all."""
@@ -353,7 +353,7 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for page in PAGES:
         paths.setdefault(page.path, {})[page.method.lower()] = _operation(page)
-    shapes = {shape for page in PAGES for shape in (page.gives, page.wants) if shape} | {Refusal}
+    shapes = {shape for page in PAGES for shape in (page.response, page.body) if shape} | {Refusal}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Waypost", "version": version("waypost"), "description": "One proxy, for its operators."},
@@ -363,9 +363,9 @@ def openapi() -> dict[str, Any]:
 
 
 def _operation(page: Page) -> dict[str, Any]:
-    answers = {"200": _content(page.gives, "Done.")}
+    answers = {"200": _content(page.response, "Done.")}
     if page.path == "/readyz":
-        answers["503"] = _content(page.gives, "Not ready.")
+        answers["503"] = _content(page.response, "Not ready.")
     elif not page.free:
         answers |= {
             "400": _content(Refusal, "What is asked cannot be; the field says why."),
@@ -377,11 +377,11 @@ def _operation(page: Page) -> dict[str, Any]:
         }
     if page.method == "POST":
         answers["415"] = _content(Refusal, "The body does not say that it is JSON.")
-    operation: dict[str, Any] = {"summary": page.says, "responses": answers}
+    operation: dict[str, Any] = {"summary": page.summary, "responses": answers}
     if page.names:
         operation["parameters"] = [{"name": page.names, "in": "query", "schema": {"type": "string"}}]
-    if page.wants is not None:
-        operation["requestBody"] = {"required": True} | _content(page.wants, page.wants.__doc__ or "")
+    if page.body is not None:
+        operation["requestBody"] = {"required": True} | _content(page.body, page.body.__doc__ or "")
     if not page.free:
         operation["security"] = [{}, {"token": []}]
     return operation

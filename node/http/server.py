@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from node.fair_share import Held, Line, Turns
+from node.fair_share import BufferedBytes, FairQueue, Turns
 from node.http.api import not_routed, routes
 from node.http.policy import WebPolicy, WebPolicyMiddleware
 from node.http.protocols import Port, PortConfig, RequestProtocol, SocketProtocol, shown_by
@@ -58,7 +58,7 @@ from waypost.limits import (
     REFUSAL_DETAIL,
     REPLIES_BYTES,
     REPLIES_WITHIN_S,
-    UNFINISHED_PART,
+    UNFINISHED_SHARE,
     WRITE_S,
 )
 from waypost.messages import Acknowledge, ClientMessage, Problem, Publish, Subscribe
@@ -76,7 +76,7 @@ class Socket:
         writes: the line in which large frames of all of them wait.
     """
 
-    def __init__(self, socket: WebSocket, unsent: Held[Any], writes: Line) -> None:
+    def __init__(self, socket: WebSocket, unsent: BufferedBytes[Any], writes: FairQueue) -> None:
         self._socket = socket
         self._writes = writes
         self._unsent = unsent
@@ -163,7 +163,7 @@ async def _frame(socket: WebSocket) -> bytes | str:
     return data if data is not None else str(message.get("text") or "")
 
 
-class _Said:
+class _FrameReader:
     """What a client says, frame by frame."""
 
     def __init__(self, socket: WebSocket) -> None:
@@ -228,7 +228,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         return
     line, said, principal = (
         Socket(socket, node.unsent, node.writes),
-        _Said(socket),
+        _FrameReader(socket),
         shown_by(socket.scope["extensions"]),
     )
     context = node.engine.context
@@ -444,7 +444,7 @@ def make_server(node: Node, host: str) -> Server:
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
     )
-    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_PART, node.line)
+    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_SHARE, node.line)
     return Server(config)
 
 

@@ -25,7 +25,7 @@ def with_checksum(*values: Value) -> tuple[Value, ...]:
     return (*values, checksum(_encode(values)))
 
 
-def look(what: str, seal: int, *values: Value) -> None:
+def verify(what: str, seal: int, *values: Value) -> None:
     """Raises StoreDamaged: the row is not what was written."""
     if seal != checksum(_encode(values)):
         raise StoreDamaged(f"the checksum of {what} is wrong")

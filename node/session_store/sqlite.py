@@ -22,8 +22,8 @@ import msgspec
 
 from federation.embedded.database import DatabaseThread, is_damage, write
 from node.session_store import integrity
-from node.session_store.integrity import look, with_checksum
-from node.session_store.loading import load, matched_of
+from node.session_store.integrity import verify, with_checksum
+from node.session_store.loader import load, matched_of
 from proxy.core.store_port import (
     NOWHERE,
     Outdated,
@@ -38,7 +38,7 @@ from waypost import cancellation
 from waypost.errors import StoreDamaged, StoreFailed
 from waypost.identity import Origin, SessionId
 from waypost.keys import Key
-from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
+from waypost.limits import ENTRIES_EXAMINED, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
 
 T = TypeVar("T")
 _MISREAD = (ValueError, TypeError, msgspec.MsgspecError)
@@ -163,7 +163,7 @@ def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
         connection.execute("UPDATE place SET site_state = ?, state_seal = ?", state)
     if not batch.behind:
         connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", place)
-    for session in batch.dropped:
+    for session in batch.deleted:
         _abandon(connection, session)
     shared: _Shared = {}
     for change in batch.changes:
@@ -182,7 +182,7 @@ def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
 
 def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared: _Shared) -> None:
     saved = change.saved
-    if change.fresh:
+    if change.replaces:
         _abandon(connection, saved.id)
     copy, first = _copy_of(connection, saved.id)
     if saved.first_number > first:
@@ -215,7 +215,7 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
 
 def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
-    copy, first = _held(connection, session)
+    copy, first = _stored_copy(connection, session)
     if copy:
         return copy, first
     (last,) = connection.execute(
@@ -296,12 +296,12 @@ def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple
     )
 
 
-def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+def _stored_copy(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
     row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
     if row is None:
         return 0, 0
-    look(f"session {session}", row[-1], *row[:-1])
+    verify(f"session {session}", row[-1], *row[:-1])
     return row[1], row[5]
 
 
@@ -313,11 +313,12 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     connection.execute(SOUGHT)
     connection.execute("DELETE FROM sought")
     connection.executemany(
-        "INSERT INTO sought VALUES (?, ?, ?)", [(_text(each.matched), each.start, each.below) for each in windows]
+        "INSERT INTO sought VALUES (?, ?, ?)",
+        [(_text(window.matched), window.start, window.below) for window in windows],
     )
     mine = "entry.copy = ? AND entry.number >= ?"
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
-    held = _held(connection, session)
+    held = _stored_copy(connection, session)
     rows = connection.execute(
         f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
             JOIN notification ON notification.id = entry.notification
@@ -326,7 +327,7 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     ).fetchall()
     found = []
     for number, text, origin, offset, seal in rows:
-        look(f"entry {number}", seal, held[0], number, text, origin, offset)
+        verify(f"entry {number}", seal, held[0], number, text, origin, offset)
         found.append(Outdated(number, matched_of(text), Origin(origin), offset))
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
@@ -353,11 +354,11 @@ def _entries(
     connection: sqlite3.Connection, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]
 ) -> list[Entry]:
     # What is gone may be there still: it is taken away in pieces.
-    copy, first = _held(connection, session)
+    copy, first = _stored_copy(connection, session)
     after = max(after, first - 1)
     last = connection.execute(
         "SELECT number FROM entry WHERE copy = ? AND number > ? ORDER BY number LIMIT 1 OFFSET ?",
-        (copy, after, max(limit, ENTRIES_LOOKED_AT) - 1),
+        (copy, after, max(limit, ENTRIES_EXAMINED) - 1),
     ).fetchone() or (ALL,)
     passed = list(islice(passing.items(), ORIGINS_PASSED))
     beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
@@ -372,8 +373,8 @@ def _entries(
     found: list[Entry] = []
     size = 0
     for number, matched, origin, offset, delivery, keys, seal, notification_seal in rows:
-        look(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
-        look(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
+        verify(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
+        verify(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
         found.append(
             (number, StoredNotification(Origin(origin), offset, delivery, _unpacked(keys)), matched_of(matched))
         )

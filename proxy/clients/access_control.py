@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from proxy.clients.authorization import Authorizer, changed
 from proxy.clients.connection import Connection, problem
-from proxy.clients.durable_reply import Answers
+from proxy.clients.durable_reply import DurableReplies
 from proxy.core.context import Context
 from proxy.core.effects import Send
 from proxy.session.session import Session
@@ -33,14 +33,14 @@ class AccessControl:
     def __init__(
         self,
         context: Context,
-        answers: Answers,
+        durable_replies: DurableReplies,
         authorizer: Authorizer,
         connections: Connections,
         session_of: Callable[[Connection, SetAccess], Session | None],
         leave: Callable[[Connection], None],
     ) -> None:
         self._context = context
-        self._answers = answers
+        self._durable_replies = durable_replies
         self._authorizer = authorizer
         self._connections = connections
         self._session_of = session_of
@@ -69,19 +69,19 @@ class AccessControl:
                 # Hashing takes its time: the later one may be in force already.
                 if connection.access_number != message.number:
                     overtaken = Refused("another change of the access was asked for since", field="number")
-                    self._say(connection, problem(overtaken, message))
+                    self._send(connection, problem(overtaken, message))
                 return
             if isinstance(hashes, WaypostError):
-                self._say(connection, problem(hashes, message))
+                self._send(connection, problem(hashes, message))
                 return
             try:
                 self._change(connection, message, hashes)
             except Refused as error:
-                self._say(connection, problem(error, message))
+                self._send(connection, problem(error, message))
 
         self._authorizer.hash(session, connection.principal, message.grants, hashed)
 
-    def _say(self, connection: Connection, message: AccessChanged | Problem | Wait) -> None:
+    def _send(self, connection: Connection, message: AccessChanged | Problem | Wait) -> None:
         self._context.outbox.emit(Send(connection.number, message))
 
     def _change(self, connection: Connection, message: SetAccess, hashes: Mapping[str, str]) -> None:
@@ -94,7 +94,7 @@ class AccessControl:
         connection.hash = grant.hash if grant else ""
         self.put_out(session)
         done = AccessChanged(message.number)
-        self._answers.once_kept(connection, session, message, lambda: self._say(connection, done))
+        self._durable_replies.reply_when_durable(connection, session, message, lambda: self._send(connection, done))
 
     def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
         """Change who may do what. Raises Refused: others have changed it meanwhile.
@@ -114,9 +114,9 @@ class AccessControl:
                 continue
             grant = grant_of(session.access, connection.principal)
             if grant is None or READ not in grant.rights:
-                self._say(connection, _taken_away(session.id))
+                self._send(connection, _taken_away(session.id))
             elif connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
-                self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
+                self._send(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
             else:
                 continue
             self._leave(connection)

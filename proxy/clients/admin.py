@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from proxy.clients.access_control import AccessControl
 from proxy.clients.authorization import Authorizer
-from proxy.clients.durable_reply import once_kept
-from proxy.clients.session_policy import Terms, settle
+from proxy.clients.durable_reply import when_durable
+from proxy.clients.session_policy import SessionPolicy, apply_policy
 from proxy.clients.subscribe import Subscriptions
 from proxy.core.context import Context
 from proxy.session.session import Session
@@ -25,7 +25,7 @@ from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.reliability import check_level
 
-Then = Callable[[WaypostError | None], None]
+OnDone = Callable[[WaypostError | None], None]
 """Told why not; None: it is done."""
 
 
@@ -52,7 +52,7 @@ class Administration:
         self._access = access
         self._subscriptions = subscriptions
         self._expiry = expiry
-        self._tell = tell
+        self._broadcast = tell
 
     def session(self, identity: SessionId) -> Session:
         """Return the session.
@@ -80,7 +80,7 @@ class Administration:
 
     # ------------------------------------------------------------ what may be changed
 
-    def set_access(self, identity: SessionId, grants: Mapping[str, Granted], on_done: Then) -> None:
+    def set_access(self, identity: SessionId, grants: Mapping[str, Granted], on_done: OnDone) -> None:
         """Let these principals do that, and nobody else anything; none: everybody everything. Raises Refused."""
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
@@ -94,25 +94,25 @@ class Administration:
                 on_done(error)
                 return
             self._access.put_out(session)
-            self._once_kept(session, on_done)
+            self._reply_when_durable(session, on_done)
 
         self._authorizer.hash(self.session(identity), None, grants, hashed)
 
-    def settle(self, identity: SessionId, change: Callable[[Session], Terms], on_done: Then) -> None:
+    def set_policy(self, identity: SessionId, change: Callable[[Session], SessionPolicy], on_done: OnDone) -> None:
         """Set the session's terms; `change` returns what they are to be. Raises Refused."""
         session = self.session(identity)
         terms = change(session)
         if terms.reliability != session.reliability:
             check_level(terms.reliability, self._context.settings.reliability, "reliability")
-        settle(self._context, self._expiry, session, terms)
-        self._once_kept(session, on_done)
+        apply_policy(self._context, self._expiry, session, terms)
+        self._reply_when_durable(session, on_done)
 
     def retain(
         self,
         identity: SessionId,
         subscription: SubscriptionId,
         change: Callable[[Subscription], tuple[int | None, int | None]],
-        on_done: Then,
+        on_done: OnDone,
     ) -> None:
         """Store what a subscription matches for so long, and so much of it; `change` returns how long, and how much.
 
@@ -122,15 +122,15 @@ class Administration:
         session = self.session(identity)
         ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
         self._subscriptions.retain(session, subscription, ttl_s, max_count)
-        self._once_kept(session, on_done, lambda: self._tell(session, subscription))
+        self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
 
-    def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: Then) -> None:
+    def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: OnDone) -> None:
         """End a subscription. Raises Refused."""
         session = self.session(identity)
-        self._subscriptions.end(session, self._known(session, subscription))
-        self._once_kept(session, on_done, lambda: self._tell(session, subscription))
+        self._subscriptions.unsubscribe(session, self._known(session, subscription))
+        self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
 
-    def forget(self, identity: SessionId, receiver: ReceiverId, on_done: Then) -> None:
+    def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
         """Give up the place of a receiver that is away, for good. Raises Refused."""
         session = self.session(identity)
         place = session.receivers.get(receiver)
@@ -141,7 +141,7 @@ class Administration:
 
         def gone(is_gone: bool) -> None:
             if is_gone:
-                self._once_kept(session, on_done)
+                self._reply_when_durable(session, on_done)
             else:
                 on_done(NotServed(f"receiver {receiver} came back, or its session has moved", field="receiver"))
 
@@ -152,7 +152,7 @@ class Administration:
             raise NotFound(f"session {session.id} has no subscription {subscription}", field="subscription")
         return subscription
 
-    def _once_kept(self, session: Session, on_done: Then, done: Callable[[], None] = lambda: None) -> None:
+    def _reply_when_durable(self, session: Session, on_done: OnDone, done: Callable[[], None] = lambda: None) -> None:
         """Tell it when the session is kept as it is now."""
 
         def kept() -> None:
@@ -164,4 +164,4 @@ class Administration:
             on_done(NoAnswer(f"session {session.id} has moved meanwhile; see how it is now") if moved else failure)
 
         self._context.sessions.mark_changed(session.id)
-        once_kept(self._context, self._persister, session, kept, lost)
+        when_durable(self._context, self._persister, session, kept, lost)

@@ -10,7 +10,7 @@ from proxy.clients.authorization import Admitted, Authorizer, Proof
 from proxy.clients.connection import Connection, problem
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.relay import Relays
-from proxy.clients.session_policy import Terms, settle, terms_of
+from proxy.clients.session_policy import SessionPolicy, apply_policy, policy_of
 from proxy.core.context import Context
 from proxy.core.effects import Hangup, Send
 from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, SessionWanted
@@ -28,7 +28,7 @@ from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostE
 from waypost.facts import FactKind
 from waypost.frontier import Selective
 from waypost.identity import NO_PROXY, Epoch, Ownership, ProxyId, ReceiverId, SessionId
-from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
+from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
 from waypost.reliability import Reliability, check_level
 
@@ -62,7 +62,7 @@ class AttachHandler:
         self._ending: dict[int, Connection] = {}
         """Those that were let in by a token, which comes to an end."""
 
-    def _say(self, connection: Connection, message: object) -> None:
+    def _send(self, connection: Connection, message: object) -> None:
         self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
@@ -114,16 +114,16 @@ class AttachHandler:
         if row is None:
             return False
         connection.attach = None
-        self._say(connection, Moved(session, row.proxy, row.url))
+        self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
-    def relay(self, session: SessionId, home: ProxyId) -> None:
-        """The session stays at its home: those who wait for it here are relayed."""
+    def relay(self, session: SessionId, owner: ProxyId) -> None:
+        """The session stays at its owner: those who wait for it here are relayed."""
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
                 connection.attach = None
-                self._relays.near.begin(connection, attach, home)
+                self._relays.near.begin(connection, attach, owner)
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -137,12 +137,12 @@ class AttachHandler:
         if _is_of_earlier_generation(session, message):
             # It may be long on its way, of who has left that one for good and must have no place in this.
             text = f"the session {session.id} that it was in was deleted; this one was made since"
-            self._turn_away(connection, message, NotFound(text, field="session"))
+            self._reject(connection, message, NotFound(text, field="session"))
             return
         try:
-            reliability = self._settle(session, admitted.principal, message)
+            reliability = self._choose_reliability(session, admitted.principal, message)
         except Refused as error:
-            self._turn_away(connection, message, error)
+            self._reject(connection, message, error)
             return
         place = session.receivers.get(ReceiverId(message.receiver))
         if place is None:
@@ -155,22 +155,22 @@ class AttachHandler:
             self._once_written(connection, session, place, message)
             return
         connection.attach = connection.proof = None
-        if self._take_place(connection, session, place, message):
+        if self._take_registration(connection, session, place, message):
             self._seat(connection, session, place, message, admitted, reliability)
             self._greet(connection, session, place, message)
 
-    def _take_place(self, connection: Connection, session: Session, place: Receiver, message: Attach) -> bool:
+    def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
         """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
-        if place.connection is None or place.connection == connection.number:
+        if receiver.connection is None or receiver.connection == connection.number:
             return True
-        if place.incarnation != message.incarnation:
+        if receiver.incarnation != message.incarnation:
             now = self._context.clock.now_ms()
-            pause_ms = self._context.takeover_backoff.take_place(session.id, place.id, message.incarnation, now)
+            pause_ms = self._context.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
             if pause_ms:
-                self._say(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
+                self._send(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
                 return False
-            self._context.outbox.emit(Send(place.connection, taken(session.id, place.id)))
-        self._context.outbox.emit(Hangup(place.connection, "the receiver attached again"))
+            self._context.outbox.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+        self._context.outbox.emit(Hangup(receiver.connection, "the receiver attached again"))
         return True
 
     def _seat(
@@ -194,12 +194,12 @@ class AttachHandler:
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
-        settle(self._context, self._expiry, session, _wanted(session, message))
+        apply_policy(self._context, self._expiry, session, _wanted(session, message))
         session.idle_ms = 0
 
     def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
-        fresh, receiver.fresh = receiver.fresh, False
+        fresh, receiver.is_new = receiver.is_new, False
         frontier = dict(message.frontier)
         self._context.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
@@ -215,11 +215,11 @@ class AttachHandler:
             stored=stored,
             joined=fresh,
         )
-        self._say(connection, attached)
+        self._send(connection, attached)
         self.tell_promises(connection, session, session.active())
         session.gaps.passed(receiver, frontier)
         if session.gaps.concern(receiver):
-            self._tell_gaps_first(session, receiver)
+            self._send_gaps_first(session, receiver)
         self._context.sessions.mark_changed(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
@@ -233,7 +233,7 @@ class AttachHandler:
             if connection.attach is not message or connection.number not in self._connections:
                 return
             if not isinstance(found, Proof):
-                self._turn_away(connection, message, found)
+                self._reject(connection, message, found)
                 return
             connection.proof = found
             self._enter_or_attach(connection, session, message)
@@ -241,14 +241,14 @@ class AttachHandler:
         try:
             answer = self._authorizer.admit(session, message, connection.proof, found_out)
         except Forbidden as error:
-            self._turn_away(connection, message, error)
+            self._reject(connection, message, error)
             return None
         if isinstance(answer, Wait):
-            self._turn_away(connection, message, answer)
+            self._reject(connection, message, answer)
             return None
         return answer
 
-    def _settle(self, session: Session, principal: str, message: Attach) -> Reliability:
+    def _choose_reliability(self, session: Session, principal: str, message: Attach) -> Reliability:
         """Return what reliability the receiver is to have.
 
         Raises:
@@ -265,7 +265,7 @@ class AttachHandler:
             if session.ended:
                 session.forget_ended(session.had_by_all(self._context.state.frontier))
             session.check_room(len(msgspec.json.encode((message.frontier, message.selective))))
-        if _wanted(session, message) != terms_of(session):
+        if _wanted(session, message) != policy_of(session):
             self._authorizer.require(session, principal, ADMINISTER)
         above = self._context.settings.reliability
         if message.session_reliability is not None:
@@ -275,9 +275,9 @@ class AttachHandler:
             check_level(message.reliability, above, "reliability")
         return above.below(message.reliability or above)
 
-    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
+    def _reject(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
         connection.attach = connection.proof = None
-        self._say(connection, problem(why, message) if isinstance(why, Refused) else why)
+        self._send(connection, problem(why, message) if isinstance(why, Refused) else why)
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
         """Something was waited for: the session may be somewhere else by now."""
@@ -317,14 +317,14 @@ class AttachHandler:
                 return
             if failure is not None:
                 connection.attach = None
-                self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
+                self._send(connection, Wait(failure.message, self._context.settings.retry_ms))
             else:
                 self._enter_or_attach(connection, session, message)
 
         self._context.sessions.mark_changed(session.id)
         self._persister.written(session, on_done)
 
-    def _tell_gaps_first(self, session: Session, receiver: Receiver) -> None:
+    def _send_gaps_first(self, session: Session, receiver: Receiver) -> None:
         """Tell it of its gaps when they are on record; until then it gets nothing that comes behind (handover rule 21).
 
         Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
@@ -335,7 +335,7 @@ class AttachHandler:
         def tell() -> None:
             if receiver.connection == connection and self._context.sessions.get(session.id) is session:
                 receiver.fetching = False
-                self._coverage.tell_gaps(session, receiver)
+                self._coverage.announce_gaps(session, receiver)
                 self._delivery.to_all(session)
 
         self._context.journal.once_attested(tell)
@@ -352,7 +352,7 @@ class AttachHandler:
                 return
             for subscription, kept in promises:
                 if session.goes_on(subscription):
-                    self._say(connection, BecameEffective(subscription.id, kept))
+                    self._send(connection, BecameEffective(subscription.id, kept))
 
         if promises:
             self._context.journal.once_attested(tell)
@@ -371,13 +371,13 @@ class AttachHandler:
                 continue
             connection.attach = None
             if isinstance(reason, Refused):
-                self._say(connection, problem(reason, attach))
+                self._send(connection, problem(reason, attach))
             elif reason or attach.create:
                 # Whoever would make it was in line behind somebody who would not.
-                self._say(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
+                self._send(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
-                self._say(connection, problem(missing, attach))
+                self._send(connection, problem(missing, attach))
 
     def fenced(self) -> None:
         """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
@@ -385,7 +385,7 @@ class AttachHandler:
         for connection in self._connections.values():
             if connection.session is not None or connection.attach is not None:
                 connection.session = connection.receiver = connection.attach = None
-                self._say(connection, wait)
+                self._send(connection, wait)
         self._waiting.clear()
         self._ending.clear()
 
@@ -394,19 +394,19 @@ class AttachHandler:
     def tick(self) -> None:
         """Who was let in by a token that has ended is to come again, with another one."""
         now = self._context.clock.now_ms()
-        for connection in [each for each in self._ending.values() if now >= each.until_ms]:
+        for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
-            self._say(connection, Wait("the token has ended by which this was read", 0))
+            self._send(connection, Wait("the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min([each.until_ms for each in self._ending.values()], default=NEVER)
+        return min([connection.until_ms for connection in self._ending.values()], default=NEVER)
 
 
-def _wanted(session: Session, message: Attach) -> Terms:
+def _wanted(session: Session, message: Attach) -> SessionPolicy:
     """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
-    terms = terms_of(session)
-    return Terms(
+    terms = policy_of(session)
+    return SessionPolicy(
         terms.expiry_s if message.session_expiry_s is None else message.session_expiry_s,
         terms.reliability if message.session_reliability is None else message.session_reliability,
         terms.queue if message.queue is None else message.queue,
@@ -422,4 +422,4 @@ def _receiver_expiry_s(reliability: Reliability, asked_s: int | None) -> int | N
     """Return for how many seconds a receiver's place outlives its connection."""
     if reliability.connection == "persistent":
         return asked_s
-    return min(asked_s or BEST_EFFORT_PLACE_S, BEST_EFFORT_PLACE_S)
+    return min(asked_s or BEST_EFFORT_EXPIRY_S, BEST_EFFORT_EXPIRY_S)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from proxy.clients.tokens import Named, read
 from proxy.core.context import Context
 from proxy.core.effects import Hash, Verify
-from proxy.session.session import Session, Tries
+from proxy.session.session import AuthFailures, Session
 from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
@@ -67,7 +67,7 @@ class Authorizer:
         self._key = b""
         self.verifying = 0
         self.hashing = 0
-        self._unknown: OrderedDict[tuple[SessionId, str], Tries] = OrderedDict()
+        self._unknown: OrderedDict[tuple[SessionId, str], AuthFailures] = OrderedDict()
         """The principals in :attr:`Session.tries` that no password proves, the one tried the longest ago first."""
 
     # ------------------------------------------------------------ who publishes
@@ -118,11 +118,11 @@ class Authorizer:
         if grant is None or (grant.hash == BY_TOKEN and named is None):
             if named is not None:
                 raise self._unproven(session, principal)
-            return self._look(session, attach, NO_HASH, self._tries_of_unknown(session, principal), on_done)
+            return self._verify(session, attach, NO_HASH, self._tries_of_unknown(session, principal), on_done)
         if named is None and grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
-            tries = session.tries.setdefault(principal, Tries())
+            tries = session.auth_failures.setdefault(principal, AuthFailures())
             if not self._knows(tries, attach, grant):
-                return self._look(session, attach, grant.hash, tries, on_done)
+                return self._verify(session, attach, grant.hash, tries, on_done)
         self.require(session, principal, READ)
         if named is None:
             return Admitted(principal, grant)
@@ -158,25 +158,25 @@ class Authorizer:
         text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
         return Forbidden(text, field="credential")
 
-    def _tries_of_unknown(self, session: Session, principal: str) -> Tries:
+    def _tries_of_unknown(self, session: Session, principal: str) -> AuthFailures:
         """Return how it went with a principal that no password proves; the oldest of too many are forgotten."""
-        tries = session.tries.setdefault(principal, Tries())
+        tries = session.auth_failures.setdefault(principal, AuthFailures())
         self._unknown[session.id, principal] = tries
         self._unknown.move_to_end((session.id, principal))
         if len(self._unknown) > UNKNOWN_PRINCIPALS_REMEMBERED:
             (identity, name), forgotten = self._unknown.popitem(last=False)
             oldest = self._context.sessions.get(identity)
             # The access may have changed since, and the name be one that a password proves.
-            if oldest is not None and oldest.tries.get(name) is forgotten and name not in oldest.access:
-                del oldest.tries[name]
+            if oldest is not None and oldest.auth_failures.get(name) is forgotten and name not in oldest.access:
+                del oldest.auth_failures[name]
         return tries
 
-    def _look(
+    def _verify(
         self,
         session: Session,
         attach: Attach,
         hashed: str,
-        tries: Tries,
+        tries: AuthFailures,
         on_done: Callable[[Proof | Wait | Forbidden], None],
     ) -> Wait | None:
         credential, now = attach.credential, self._context.clock.now_ms()
@@ -206,14 +206,14 @@ class Authorizer:
         self._context.outbox.emit(Verify(credential.password, hashed, answered))
         return None
 
-    def _failed(self, tries: Tries) -> None:
+    def _failed(self, tries: AuthFailures) -> None:
         tries.failures += 1
         if tries.failures >= FREE_TRIES:
             # Past the longest wait nothing grows, the exponent neither.
             wait_ms = 1_000 << min(tries.failures - FREE_TRIES, 16)
             tries.next_ms = self._context.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
 
-    def _knows(self, tries: Tries, attach: Attach, grant: Grant) -> bool:
+    def _knows(self, tries: AuthFailures, attach: Attach, grant: Grant) -> bool:
         """Tell whether this is the password that was right before."""
         password = attach.credential.password
         return bool(tries.known) and hmac.compare_digest(tries.known, self._digest(password, grant.hash))

@@ -1,4 +1,4 @@
-"""A client's connection, as the door knows it, and how a refusal is told on it."""
+"""A client's connection, as the dispatcher knows it, and how a refusal is told on it."""
 
 from __future__ import annotations
 

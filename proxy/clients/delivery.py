@@ -70,7 +70,7 @@ class DeliveryHandler:
         gone = receiver.unrecorded(entries, session.retention)
         if gone:
             self._record(session, receiver, gone)
-            entries, upto = [each for each in entries if each[0] < gone[0][0]], 0
+            entries, upto = [entry for entry in entries if entry[0] < gone[0][0]], 0
             if not entries:
                 return
         message = session.next_delivery(receiver, entries, upto)

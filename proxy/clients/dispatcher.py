@@ -14,7 +14,7 @@ from proxy.clients.attach import AttachHandler
 from proxy.clients.authorization import Authorizer
 from proxy.clients.connection import Change, Connection, OfSession, problem
 from proxy.clients.delivery import DeliveryHandler
-from proxy.clients.durable_reply import Answers, not_served
+from proxy.clients.durable_reply import DurableReplies, not_served
 from proxy.clients.publish import PublishHandler
 from proxy.clients.quench import QuenchHandler
 from proxy.clients.relay import Relays
@@ -114,12 +114,17 @@ class ClientDispatcher:
             self.delivery,
             self.connections,
         )
-        self._answers = Answers(context, persister)
+        self._durable_replies = DurableReplies(context, persister)
         self.access = AccessControl(
-            context, self._answers, self.authorizer, self.connections, self._session_of, self.attach_handler.leave
+            context,
+            self._durable_replies,
+            self.authorizer,
+            self.connections,
+            self._session_of,
+            self.attach_handler.leave,
         )
         self.administration = Administration(
-            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._tell_all
+            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._broadcast_subscription
         )
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
@@ -143,7 +148,7 @@ class ClientDispatcher:
             self.quenching.leave(number)
             self.relays.near.leave(number)
 
-    def _say(self, connection: Connection, message: object) -> None:
+    def _send(self, connection: Connection, message: object) -> None:
         self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ messages
@@ -157,9 +162,9 @@ class ClientDispatcher:
             self._take(connection, message)
         except Refused as error:
             self._context.counters.refused[error.kind] += 1
-            self._say(connection, problem(error, message))
+            self._send(connection, problem(error, message))
         except (LogUnavailable, Altered) as error:
-            self._say(connection, problem(error, message))
+            self._send(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -185,7 +190,7 @@ class ClientDispatcher:
                 connection.keys = primed(PRODUCER, message.keys)
                 self.quenching.keys_changed(connection.number, connection.keys)
             case Quench():
-                self.quenching.ask(connection.number, message, connection.keys)
+                self.quenching.quench(connection.number, message, connection.keys)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
@@ -204,11 +209,11 @@ class ClientDispatcher:
             return
         connection.named = self.authorizer.named(message.credential)
         connection.client = message.client
-        self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+        self._send(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):
-            self.publishing.take(connection.number, message, connection.keys)
+            self.publishing.publish(connection.number, message, connection.keys)
         else:
             # What is in flight comes again on the next connection, which begins with another token.
             self._context.outbox.emit(Hangup(connection.number, "the token has ended by which this was published"))
@@ -221,9 +226,9 @@ class ClientDispatcher:
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it, and call those who were relayed."""
-        self.relays.near.come_home(session.id)
+        self.relays.near.end_of_acquired(session.id)
         self.attach_handler.served(session)
-        self._answers.served(session)
+        self._durable_replies.served(session)
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
@@ -234,7 +239,7 @@ class ClientDispatcher:
         if session not in self._context.sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
-            self._answers.gone(session)
+            self._durable_replies.session_removed(session)
         self.attach_handler.unavailable(session, reason)
 
     def _detach(self, connection: Connection, message: Detach) -> None:
@@ -249,11 +254,11 @@ class ClientDispatcher:
         if session is not None and receiver is not None and session.role is not Role.SERVING:
             # What it has, the next owner is to be told; who was fenced or has released the session has said so.
             wait = Wait("the session changes hands at this moment", self._context.settings.retry_ms)
-            self._say(connection, wait)
+            self._send(connection, wait)
             if session.role is Role.FROZEN:
                 self._had_while_frozen(session, receiver, self._context.known(message.frontier), message.selective)
         elif session is not None and receiver is not None:
-            self._say(connection, Left(receiver.id))
+            self._send(connection, Left(receiver.id))
             receiver.had_selectively(message.selective)
             session.had(receiver, self._context.known(message.frontier))
             self._context.sessions.mark_changed(session.id)
@@ -282,12 +287,14 @@ class ClientDispatcher:
 
         def on_done(is_gone: bool) -> None:
             if is_gone:
-                session.said_farewell(receiver.id, connection.incarnation, connection.attach_seq)
+                session.record_unregistration(receiver.id, connection.incarnation, connection.attach_seq)
                 answer = Forgotten(receiver.id)
-                self._answers.once_kept(connection, session, message, lambda: self._say(connection, answer))
+                self._durable_replies.reply_when_durable(
+                    connection, session, message, lambda: self._send(connection, answer)
+                )
             else:
                 # Who could not be forgotten comes again, and asks again.
-                self._say(connection, Wait("the session has moved", self._context.settings.retry_ms))
+                self._send(connection, Wait("the session has moved", self._context.settings.retry_ms))
 
         self._expiry.forget(session, receiver, on_done=on_done)
 
@@ -329,14 +336,14 @@ class ClientDispatcher:
         if session is None:
             return
         self._subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
-        self._settle(connection, session, message)
+        self._reply_when_durable(connection, session, message)
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
-        self._subscriptions.end(session, SubscriptionId(message.subscription))
-        self._settle(connection, session, message)
+        self._subscriptions.unsubscribe(session, SubscriptionId(message.subscription))
+        self._reply_when_durable(connection, session, message)
 
     def _set_keys(self, connection: Connection, message: SetKeys) -> None:
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
@@ -347,43 +354,45 @@ class ClientDispatcher:
 
         def answer() -> None:
             self._subscriptions.kept(session, changed)
-            self._say(connection, KeysChanged(message.number))
+            self._send(connection, KeysChanged(message.number))
             for identity in changed:
-                self._tell_all(session, identity, connection)
+                self._broadcast_subscription(session, identity, connection)
             self._coverage.promise(session)
 
-        self._answers.once_kept(connection, session, message, answer)
+        self._durable_replies.reply_when_durable(connection, session, message, answer)
 
-    def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+    def _reply_when_durable(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         identity, is_made = SubscriptionId(message.subscription), isinstance(message, Subscribe)
 
         def answer() -> None:
             self._subscriptions.kept(session, [identity])
             answers = Subscribed if is_made else Unsubscribed
-            self._say(connection, answers(identity, message.number))
+            self._send(connection, answers(identity, message.number))
             subscription = session.subscriptions.get(identity)
             if (subscription is not None) is is_made:
                 # Else it has been changed again since, which is not kept yet.
                 self._tell_subscription(connection, session, identity, subscription)
             self._coverage.promise(session)
 
-        self._answers.once_kept(connection, session, message, answer)
+        self._durable_replies.reply_when_durable(connection, session, message, answer)
 
     def _tell_subscription(
         self, connection: Connection, session: Session, identity: SubscriptionId, subscription: Subscription | None
     ) -> None:
         if subscription is not None:
             self.attach_handler.tell_promises(connection, session, [subscription])
-        self._tell_all(session, identity, connection)
+        self._broadcast_subscription(session, identity, connection)
 
-    def _tell_all(self, session: Session, identity: SubscriptionId, but: Connection | None = None) -> None:
+    def _broadcast_subscription(
+        self, session: Session, identity: SubscriptionId, exclude: Connection | None = None
+    ) -> None:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if other is not None and other is not but:
+            if other is not None and other is not exclude:
                 settings = None if subscription is None else subscription.settings()
-                self._say(other, SubscriptionChanged(identity, settings))
+                self._send(other, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 
@@ -426,6 +435,6 @@ class ClientDispatcher:
 
         def on_done(error: WaypostError | None) -> None:
             if error is None:
-                self._say(connection, Attested(last))
+                self._send(connection, Attested(last))
 
         self._context.outbox.emit(Attest(facts, on_done))

@@ -22,12 +22,12 @@ from waypost.identity import SessionId
 from waypost.messages import Detach, Wait
 
 
-def once_kept(
+def when_durable(
     context: Context,
     persister: Persister,
     session: Session,
-    kept: Callable[[], None],
-    lost: Callable[[WaypostError | None], None],
+    on_durable: Callable[[], None],
+    on_failed: Callable[[WaypostError | None], None],
 ) -> None:
     """Call `kept` once store and changelog have the session as it is now, and it is ours still; else `lost`, with why
     it was not written, or with None: it is ours no more.
@@ -40,9 +40,9 @@ def once_kept(
     def on_done(failure: WaypostError | None) -> None:
         is_ours = context.sessions.serving(session.id) is session and session.epoch == epoch
         if failure is None and is_ours:
-            kept()
+            on_durable()
         else:
-            lost(failure)
+            on_failed(failure)
 
     persister.written(session, on_done)
 
@@ -52,25 +52,27 @@ def not_served() -> NotServed:
     return NotServed("no session is served on this connection at the moment; attach, then ask again")
 
 
-class Answers:
+class DurableReplies:
     """Gives them."""
 
     def __init__(self, context: Context, persister: Persister) -> None:
         self._context = context
         self._persister = persister
-        self._halted: dict[SessionId, list[Callable[[], None]]] = {}
+        self._deferred: dict[SessionId, list[Callable[[], None]]] = {}
         """What is to be done about answers that were due while their session stood still, once it is served again."""
 
     def served(self, session: Session) -> None:
         """The session is served here from now on."""
-        for again in self._halted.pop(session.id, []):
+        for again in self._deferred.pop(session.id, []):
             again()
 
-    def gone(self, session: SessionId) -> None:
+    def session_removed(self, session: SessionId) -> None:
         """The session is here no more; whoever asked attaches elsewhere, and asks for what was not answered."""
-        self._halted.pop(session, None)
+        self._deferred.pop(session, None)
 
-    def once_kept(self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]) -> None:
+    def reply_when_durable(
+        self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]
+    ) -> None:
         """Call `answer` once the session is kept as it is now; if it cannot be, tell the client why."""
         attached = connection.attached
 
@@ -85,13 +87,13 @@ class Answers:
                 self._context.outbox.emit(Send(connection.number, problem(failure, message)))
             elif is_here and (is_outdated or session.role is Role.FROZEN):
                 # It goes with what is handed over; or the session is served on here, as it is now, at another epoch.
-                halted = self._halted.setdefault(session.id, [])
-                halted.append(lambda: self.once_kept(connection, session, message, answer))
+                halted = self._deferred.setdefault(session.id, [])
+                halted.append(lambda: self.reply_when_durable(connection, session, message, answer))
             elif is_here and self._context.sessions.serving(session.id) is session and connection.attached == attached:
                 # It stood still meanwhile, and is served on under another epoch.
-                self.once_kept(connection, session, message, answer)
+                self.reply_when_durable(connection, session, message, answer)
             elif connection.attached == attached:
                 self._context.outbox.emit(Send(connection.number, problem(not_served(), message)))
             # Else it has attached since, and asked again for what was not answered by then.
 
-        once_kept(self._context, self._persister, session, answer, lost)
+        when_durable(self._context, self._persister, session, answer, lost)

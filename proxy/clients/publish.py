@@ -18,14 +18,14 @@ from proxy.core.effects import Append, Send
 from waypost.checksum import checksum
 from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
 from waypost.facts import FactKind
-from waypost.identity import Incarnation, life_of
+from waypost.identity import Incarnation, producer_incarnation
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import FRAME_ATTRIBUTES, LIVES_EACH, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
+from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PRODUCERS_PER_CONNECTION, PUBLISH_WINDOW
 from waypost.messages import LARGEST, Acknowledged, Publish
 from waypost.notification import attribute_count, check_size, decode_body
 from waypost.records import Published
 
-Life = tuple[str, Incarnation]
+ProducerIncarnation = tuple[str, Incarnation]
 """A producer and its incarnation."""
 
 
@@ -52,8 +52,8 @@ class PublishHandler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._producers: dict[Life, _Producer] = {}
-        self._lives: dict[int, set[Life]] = {}
+        self._producers: dict[ProducerIncarnation, _Producer] = {}
+        self._producers_of: dict[int, set[ProducerIncarnation]] = {}
         """Of each connection."""
         self._unanswered: Counter[int] = Counter()
         """Notifications of each connection."""
@@ -66,7 +66,7 @@ class PublishHandler:
         """Return how many notifications of this connection are neither acknowledged nor refused."""
         return self._unanswered[connection]
 
-    def take(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
+    def publish(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
         """Take a publish; it is acknowledged when the log has it.
 
         Args:
@@ -85,15 +85,15 @@ class PublishHandler:
         if message.checks and len(message.checks) != len(message.bodies):
             raise BadMessage(f"{len(message.checks)} for {len(message.bodies)} bodies", field="checks")
         checks = [checksum(body) for body in message.bodies]
-        life = (message.producer, life_of(message.producer, message.secret))
-        lives = self._lives.get(connection, ())
-        if life not in lives and len(lives) >= LIVES_EACH:
-            raise LimitExceeded(f"over {LIVES_EACH} lives of producers on one connection", field="secret")
+        identity = (message.producer, producer_incarnation(message.producer, message.secret))
+        lives = self._producers_of.get(connection, ())
+        if identity not in lives and len(lives) >= PRODUCERS_PER_CONNECTION:
+            raise LimitExceeded(f"over {PRODUCERS_PER_CONNECTION} lives of producers on one connection", field="secret")
         if message.checks and message.checks != checks:
-            self._altered(connection, life, message)
+            self._altered(connection, identity, message)
         protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
-        records = self._records(life, message, checks, protection)
-        producer = self._producers.setdefault(life, _Producer())
+        records = self._records(identity, message, checks, protection)
+        producer = self._producers.setdefault(identity, _Producer())
         if producer.failed is not None and message.first > producer.failed:
             raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
         if producer.queued + len(records) > 2 * PUBLISH_WINDOW:
@@ -103,37 +103,39 @@ class PublishHandler:
         producer.queued += len(records)
         self._unanswered[connection] += len(records)
         self._context.counters.published += len(records)
-        self._know(connection, life, producer)
+        self._register_producer(connection, identity, producer)
         if not producer.under_way:
-            self._append(life, producer)
+            self._append(identity, producer)
 
-    def _know(self, connection: int, life: Life, producer: _Producer) -> None:
+    def _register_producer(self, connection: int, identity: ProducerIncarnation, producer: _Producer) -> None:
         producer.connections.add(connection)
-        self._lives.setdefault(connection, set()).add(life)
+        self._producers_of.setdefault(connection, set()).add(identity)
 
-    def _altered(self, connection: int, life: Life, message: Publish) -> None:
+    def _altered(self, connection: int, identity: ProducerIncarnation, message: Publish) -> None:
         """Refuse what is not what was sent, and all behind it, until it comes again."""
-        producer = self._producers.setdefault(life, _Producer())
+        producer = self._producers.setdefault(identity, _Producer())
         producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
-        self._know(connection, life, producer)
+        self._register_producer(connection, identity, producer)
         self._context.counters.altered += 1
         raise Altered("a notification is not what its producer sent", field="bodies")
 
     def disconnected(self, connection: int) -> None:
         """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
         self._unanswered.pop(connection, None)
-        for life in self._lives.pop(connection, ()):
-            producer = self._producers[life]
+        for identity in self._producers_of.pop(connection, ()):
+            producer = self._producers[identity]
             producer.connections.discard(connection)
             producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
             producer.queued = sum(len(frame.records) for frame in producer.waiting)
-            self._forget_gone(life, producer)
+            self._forget_disconnected(identity, producer)
 
-    def _forget_gone(self, life: Life, producer: _Producer) -> None:
+    def _forget_disconnected(self, identity: ProducerIncarnation, producer: _Producer) -> None:
         if not producer.connections and not producer.under_way:
-            del self._producers[life]
+            del self._producers[identity]
 
-    def _records(self, life: Life, message: Publish, checks: list[int], protection: Protection) -> list[Published]:
+    def _records(
+        self, identity: ProducerIncarnation, message: Publish, checks: list[int], protection: Protection
+    ) -> list[Published]:
         if message.first + len(message.bodies) - 1 > LARGEST:
             raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
         at_ms = self._context.clock.unix_ms()
@@ -147,8 +149,8 @@ class PublishHandler:
             number = message.first + index
             records.append(
                 Published(
-                    producer=life[0],
-                    incarnation=life[1],
+                    producer=identity[0],
+                    incarnation=identity[1],
                     sequence=number,
                     at_ms=at_ms,
                     body=body,
@@ -158,7 +160,7 @@ class PublishHandler:
             )
         return records
 
-    def _append(self, life: Life, producer: _Producer) -> None:
+    def _append(self, identity: ProducerIncarnation, producer: _Producer) -> None:
         frames: list[_Frame] = []
         count = 0
         while producer.waiting and (not frames or count + len(producer.waiting[0].records) <= MAX_PUBLISH_BATCH):
@@ -174,9 +176,9 @@ class PublishHandler:
             else:
                 self._acknowledge(frames, answer)
             if producer.waiting:
-                self._append(life, producer)
+                self._append(identity, producer)
             else:
-                self._forget_gone(life, producer)
+                self._forget_disconnected(identity, producer)
 
         records = [record for frame in frames for record in frame.records]
         self._context.outbox.emit(Append(records, on_done, frames[0].connection, lambda: bool(producer.connections)))

@@ -23,7 +23,7 @@ from proxy.core.context import Context
 from proxy.core.effects import Send
 from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import QUENCH_LOOKED_AT, QUENCH_LOOKED_AT_BYTES, QUENCH_TERMS
+from waypost.limits import QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
 from waypost.messages import Interest, Quench
 from waypost.subscription import parse
 from waypost.subscription.canonical import write
@@ -58,7 +58,7 @@ class _Requester:
     announced: set[str] = field(default_factory=set)
     changed: dict[str, None] = field(default_factory=dict)
     """Terms that may have come or gone since then."""
-    level: bool = False
+    caught_up: bool = False
 
 
 class QuenchHandler:
@@ -75,7 +75,7 @@ class QuenchHandler:
     def _answer(self, connection: int, answer: Interest) -> None:
         self._context.outbox.emit(Send(connection, answer))
 
-    def ask(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
+    def quench(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
         """Answer a producer from now on; the answers to what it asked before end."""
         self.leave(connection)
         if not message.names:
@@ -89,7 +89,7 @@ class QuenchHandler:
             number=message.number, names=frozenset(message.names), own=own, protection=protection
         )
         for expression, terms in self._terms.items():
-            self._look(requester, expression, terms)
+            self._match_terms(requester, expression, terms)
 
     def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
         """Other keys go with all that the connection publishes."""
@@ -97,7 +97,7 @@ class QuenchHandler:
         if requester is not None:
             requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)
             for expression, terms in self._terms.items():
-                self._look(requester, expression, terms)
+                self._match_terms(requester, expression, terms)
 
     def leave(self, connection: int) -> None:
         """The connection asks no more."""
@@ -116,19 +116,19 @@ class QuenchHandler:
     def tick(self) -> None:
         """Take apart the next expressions, and tell what has changed."""
         size = 0
-        for expression in list(islice(self._waiting, QUENCH_LOOKED_AT)):
+        for expression in list(islice(self._waiting, QUENCH_EXAMINED)):
             del self._waiting[expression]
             self._take_apart(expression)
             size += len(expression)
-            if size > QUENCH_LOOKED_AT_BYTES:
+            if size > QUENCH_EXAMINED_BYTES:
                 break
         for connection, requester in self._requesters.items():
-            self._tell(connection, requester)
+            self._send_interest(connection, requester)
 
     def next_deadline(self) -> int:
         """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
-            requester.changed or not (requester.level or self._context.rereading)
+            requester.changed or not (requester.caught_up or self._context.rereading)
             for requester in self._requesters.values()
         )
         due = self._waiting or any(unannounced)
@@ -138,24 +138,26 @@ class QuenchHandler:
         if not self._context.state.interests(expression):
             self._terms.pop(expression, None)
         elif expression not in self._terms:
-            self._terms[expression] = terms_of(expression)
+            self._terms[expression] = alternatives_of(expression)
         for requester in self._requesters.values():
-            self._look(requester, expression, self._terms.get(expression, ()))
+            self._match_terms(requester, expression, self._terms.get(expression, ()))
 
-    def _look(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
+    def _match_terms(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
         """Find out which terms of the expression the producer is to know of now."""
         before = requester.terms.pop(expression, ())
         after: tuple[str, ...] = ()
         mine = tuple(term.text for term in terms if term.concerns(requester.names))
-        if mine and any(each.lets(requester.protection) for each in self._context.state.interests(expression)):
+        if mine and any(
+            protection.lets(requester.protection) for protection in self._context.state.interests(expression)
+        ):
             after = requester.terms[expression] = mine
         requester.wanted.subtract(before)
         requester.wanted.update(after)
         requester.changed.update(dict.fromkeys((*before, *after)))
 
-    def _tell(self, connection: int, requester: _Requester) -> None:
+    def _send_interest(self, connection: int, requester: _Requester) -> None:
         level = not self._waiting and not self._context.rereading
-        if not requester.changed and requester.level >= level:
+        if not requester.changed and requester.caught_up >= level:
             return
         added = [term for term in requester.changed if requester.wanted[term] > 0 and term not in requester.announced]
         removed = [term for term in requester.changed if requester.wanted[term] <= 0 and term in requester.announced]
@@ -170,12 +172,12 @@ class QuenchHandler:
                 Send(connection, Interest(requester.number, added[:QUENCH_TERMS], removed[:QUENCH_TERMS], False))
             )
             added, removed = added[QUENCH_TERMS:], removed[QUENCH_TERMS:]
-        if added or removed or (level and not requester.level):
+        if added or removed or (level and not requester.caught_up):
             self._answer(connection, Interest(requester.number, added, removed, level))
-        requester.level = requester.level or level
+        requester.caught_up = requester.caught_up or level
 
 
-def terms_of(expression: str) -> tuple[Term, ...]:
+def alternatives_of(expression: str) -> tuple[Term, ...]:
     """Return the alternatives of an expression."""
     tree = parse(expression).tree
     legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)

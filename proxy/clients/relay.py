@@ -1,8 +1,8 @@
-"""A receiver may attach at any proxy; where its session stays, because others are attached at its home, it is relayed.
+"""A receiver may attach at any proxy; where its session stays, because others are attached at its owner, it is relayed.
 
-The near proxy passes what the client says of its session to the home, and what the home answers to the client. Both
+The near proxy passes what the client says of its session to the owner, and what the owner answers to the client. Both
 ways messages are numbered from 1. What comes out of order waits a moment; what does not come at all, or a silence, ends
-the relay, and the client attaches again: nothing is lost by it, because the receiver's cursor is the home's.
+the relay, and the client attaches again: nothing is lost by it, because the receiver's cursor is the owner's.
 
 What another proxy says wrong is refused by name and counted; what is late, of a relay that has ended, is not wrong.
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from itertools import chain
 
 from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
-from proxy.clients.relay_channel import Ended
-from proxy.clients.relay_far import FarEnds
-from proxy.clients.relay_near import NearEnds
+from proxy.clients.relay_channel import EndedRelays
+from proxy.clients.relay_far import FarRelays
+from proxy.clients.relay_near import NearRelays
 from proxy.core.context import Context
 from waypost.identity import Incarnation, ProxyId
 from waypost.messages import ClientMessage
@@ -25,7 +25,7 @@ class Relays:
     """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here.
 
     Args:
-        connected, disconnected, message: the door, for receivers whose connection is at another proxy.
+        connected, disconnected, message: the dispatcher, for receivers whose connection is at another proxy.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Relays:
         message: Callable[[int, ClientMessage], None],
     ) -> None:
         self._context = context
-        ended = Ended(context.refused)
-        self.near = NearEnds(context, ended)
-        self.far = FarEnds(context, ended, connected, disconnected, message)
+        ended = EndedRelays(context.refused)
+        self.near = NearRelays(context, ended)
+        self.far = FarRelays(context, ended, connected, disconnected, message)
 
     def early(self) -> list[int]:
         """Return how many messages wait for one before them, of each relay."""
-        return [len(line.early) for line in chain(self.near.lines(), self.far.lines())]
+        return [len(line.early) for line in chain(self.near.channels(), self.far.lines())]
 
     def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
         """Take a message of a relay from another proxy."""
@@ -51,15 +51,15 @@ class Relays:
                 self.far.up(sender, message)
             case RelayDown():
                 self.near.down(sender, message)
-            case RelayEnd(home=True):
-                self.near.end(sender, message)
+            case RelayEnd(by_owner=True):
+                self.near.close(sender, message)
             case RelayEnd():
-                self.far.end(sender, message)
+                self.far.close(sender, message)
 
-    def proxy_gone(self, proxy: ProxyId, life: Incarnation) -> None:
+    def proxy_gone(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """That life of the proxy has ended."""
-        self.near.home_gone(proxy)
-        self.far.life_over(proxy, life)
+        self.near.owner_gone(proxy)
+        self.far.incarnation_ended(proxy, incarnation)
 
     def fence(self) -> None:
         """Our lease may have ended: relay nothing."""

@@ -10,20 +10,20 @@ from waypost.identity import ProxyId
 from waypost.limits import REFUSAL_DETAIL, RELAY_OUT_OF_ORDER, RELAYS_REMEMBERED
 
 BEAT_MS = 1_000
-"""A home says so often that it is there, if it has nothing else to say."""
+"""An owner says so often that it is there, if it has nothing else to say."""
 SILENCE_MS = 3_500
-WRONG_NUMBER = "wrong number of a relay"
+OUT_OF_SEQUENCE = "wrong number of a relay"
 
 
 @dataclass(slots=True, kw_only=True)
-class Line:
+class RelayChannel:
     """One direction's numbering at each end: what was sent, and what came, in order."""
 
     sent: int = 0
-    taken: int = 0
+    received: int = 0
     early: dict[int, bytes] = field(default_factory=dict)
-    heard_ms: int = 0
-    said_ms: int = 0
+    last_received_ms: int = 0
+    last_sent_ms: int = 0
     confirmed: int = 0
     unconfirmed_ms: int = 0
     """Since when something that was sent is not confirmed."""
@@ -33,38 +33,38 @@ class Line:
         if self.confirmed == self.sent:
             self.unconfirmed_ms = now
         self.sent += 1
-        self.said_ms = now
+        self.last_sent_ms = now
         return self.sent
 
-    def confirm(self, taken: int, now: int) -> None:
+    def confirm(self, received: int, now: int) -> None:
         """Note that the other end has all messages up to `taken`."""
-        if taken > self.confirmed:
-            self.confirmed, self.unconfirmed_ms = taken, now
+        if received > self.confirmed:
+            self.confirmed, self.unconfirmed_ms = received, now
 
     def due_ms(self) -> int:
         """Return when to look whether it is broken."""
         unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
-        return min([self.heard_ms, *unheard]) + SILENCE_MS
+        return min([self.last_received_ms, *unheard]) + SILENCE_MS
 
     def broken(self, now: int) -> bool:
         """Tell whether the other side is silent, or does not hear us."""
         return now >= self.due_ms()
 
-    def take(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
+    def receive(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
         """Return what is next in order now; None: too much is missing. A repeat brings nothing."""
-        if number <= self.taken:
+        if number <= self.received:
             return []
         self.early[number] = frame
         frames = []
-        while (following := self.early.pop(self.taken + 1, None)) is not None:
-            self.taken += 1
+        while (following := self.early.pop(self.received + 1, None)) is not None:
+            self.received += 1
             frames.append(following)
         if frames:
-            self.heard_ms = now
+            self.last_received_ms = now
         return None if len(self.early) > RELAY_OUT_OF_ORDER else frames
 
 
-class Ended:
+class EndedRelays:
     """Relays that ended lately, by the other proxy and their name: more of them may be under way, and is not wrong."""
 
     def __init__(self, refused: Refusals) -> None:

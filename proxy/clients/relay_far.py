@@ -1,6 +1,6 @@
 """The far end of relays: receivers whose connections are at other proxies, and whose sessions are served here.
 
-For the door such a receiver is one more connection, with a negative number.
+For the dispatcher such a receiver is one more connection, with a negative number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from handover.messages import RelayDown, RelayEnd, RelayUp
 from proxy.clients.connection import OfSession
-from proxy.clients.relay_channel import BEAT_MS, WRONG_NUMBER, Ended, Line
+from proxy.clients.relay_channel import BEAT_MS, OUT_OF_SEQUENCE, EndedRelays, RelayChannel
 from proxy.core.context import Context
 from proxy.core.effects import Effect, Hangup, Send, SendPeer
 from waypost.clock import NEVER
@@ -24,30 +24,30 @@ PASSED_ON = Hello | Attach | OfSession
 
 
 @dataclass(slots=True)
-class _Far:
+class _FarRelay:
     """A receiver's connection at another proxy."""
 
     proxy: ProxyId
     relay: str
-    line: Line
+    channel: RelayChannel
     session: str = ""
 
-    def is_of(self, life: Incarnation) -> bool:
+    def is_of(self, incarnation: Incarnation) -> bool:
         """Tell whether the other proxy began it in this life (handover rule 24)."""
-        return self.relay.startswith(f"{life}/")
+        return self.relay.startswith(f"{incarnation}/")
 
 
-class FarEnds:
-    """What such a receiver says goes to the door, and what it is sent goes to the proxy where it is.
+class FarRelays:
+    """What such a receiver says goes to the dispatcher, and what it is sent goes to the proxy where it is.
 
     Args:
-        connected, disconnected, message: the door.
+        connected, disconnected, message: the dispatcher.
     """
 
     def __init__(
         self,
         context: Context,
-        ended: Ended,
+        ended: EndedRelays,
         connected: Callable[[int, str], None],
         disconnected: Callable[[int], None],
         message: Callable[[int, ClientMessage], None],
@@ -57,7 +57,7 @@ class FarEnds:
         self._connected = connected
         self._disconnected = disconnected
         self._message = message
-        self._far: dict[int, _Far] = {}
+        self._far: dict[int, _FarRelay] = {}
         self._numbers: dict[tuple[ProxyId, str], int] = {}
         """(proxy, relay) -> our own number of a receiver's connection there."""
         self._last = 0
@@ -65,9 +65,9 @@ class FarEnds:
     def __len__(self) -> int:
         return len(self._far)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays that end here."""
-        return (far.line for far in self._far.values())
+        return (far.channel for far in self._far.values())
 
     def proxy_of(self, connection: int) -> ProxyId | None:
         """Return at which proxy a receiver's connection is, if it is relayed to here."""
@@ -83,13 +83,13 @@ class FarEnds:
     def up(self, sender: ProxyId, message: RelayUp) -> None:
         """The receiver says something. What is not numbered on, or no word of a session, ends the relay."""
         if message.number < 1:
-            self._ended.refuse(WRONG_NUMBER, sender, message)
+            self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
         if (sender, message.relay) in self._ended:
-            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, home=True)))
+            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=True)))
             return
         number = self._number_of(sender, message)
-        frames = self._far[number].line.take(message.number, message.frame, self._context.clock.now_ms())
+        frames = self._far[number].channel.receive(message.number, message.frame, self._context.clock.now_ms())
         if frames is None:
             self._break([number])
             return
@@ -110,11 +110,11 @@ class FarEnds:
             now = self._context.clock.now_ms()
             self._last -= 1
             self._numbers[sender, relay] = self._last
-            self._far[self._last] = _Far(sender, relay, Line(heard_ms=now, said_ms=now))
+            self._far[self._last] = _FarRelay(sender, relay, RelayChannel(last_received_ms=now, last_sent_ms=now))
             self._connected(self._last, message.address)
         return self._numbers[sender, relay]
 
-    def end(self, sender: ProxyId, message: RelayEnd) -> None:
+    def close(self, sender: ProxyId, message: RelayEnd) -> None:
         """The near proxy ends the relay."""
         number = self._numbers.get((sender, message.relay))
         if number is not None:
@@ -126,7 +126,7 @@ class FarEnds:
         """End these relays, and say so."""
         for number in list(numbers):
             far = self._far[number]
-            self._context.outbox.emit(SendPeer(far.proxy, RelayEnd(far.relay, home=True)))
+            self._context.outbox.emit(SendPeer(far.proxy, RelayEnd(far.relay, by_owner=True)))
             self._forget([number])
 
     def _forget(self, numbers: Iterable[int]) -> None:
@@ -136,9 +136,9 @@ class FarEnds:
             del self._numbers[far.proxy, far.relay]
             self._disconnected(number)
 
-    def life_over(self, proxy: ProxyId, life: Incarnation) -> None:
+    def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """The watch may be late: what the proxy's next life relays already goes on."""
-        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(life))
+        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(incarnation))
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""
@@ -159,24 +159,24 @@ class FarEnds:
         if far is None:
             return None
         if isinstance(effect, Hangup):
-            return SendPeer(far.proxy, RelayEnd(far.relay, home=True))
+            return SendPeer(far.proxy, RelayEnd(far.relay, by_owner=True))
         return self._down(far, encode_message(effect.message))
 
-    def _down(self, far: _Far, frame: bytes) -> SendPeer:
-        number = far.line.next(self._context.clock.now_ms())
-        return SendPeer(far.proxy, RelayDown(far.relay, number, frame, far.line.taken))
+    def _down(self, far: _FarRelay, frame: bytes) -> SendPeer:
+        number = far.channel.next(self._context.clock.now_ms())
+        return SendPeer(far.proxy, RelayDown(far.relay, number, frame, far.channel.received))
 
     # ------------------------------------------------------------ time
 
     def tick(self, now: int) -> None:
         """Say that we are there, where nothing else was said for a while."""
         for far in self._far.values():
-            if now >= far.line.said_ms + BEAT_MS:
+            if now >= far.channel.last_sent_ms + BEAT_MS:
                 self._context.outbox.emit(self._down(far, b""))
 
     def next_deadline(self) -> int:
         """When the next confirmation is due, in ms of the engine's clock; NEVER: none."""
-        return min([line.said_ms + BEAT_MS for line in self.lines()], default=NEVER)
+        return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
 
 
 def _decoded(frame: bytes) -> PASSED_ON | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.clients.connection import Connection
-from proxy.clients.relay_channel import WRONG_NUMBER, Ended, Line
+from proxy.clients.relay_channel import OUT_OF_SEQUENCE, EndedRelays, RelayChannel
 from proxy.core.context import Context
 from proxy.core.effects import Send, SendPeer
 from waypost.clock import NEVER
@@ -19,26 +19,26 @@ from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait
 
 
 @dataclass(slots=True)
-class _Near:
+class _NearRelay:
     """A client's connection here, whose session is served by `home`."""
 
     relay: str
-    home: ProxyId
+    owner: ProxyId
     session: SessionId
     address: str
-    line: Line
+    channel: RelayChannel
 
 
-class NearEnds:
-    """What such a client says is passed to the home, and what the home answers to the client."""
+class NearRelays:
+    """What such a client says is passed to the owner, and what the owner answers to the client."""
 
-    def __init__(self, context: Context, ended: Ended) -> None:
+    def __init__(self, context: Context, ended: EndedRelays) -> None:
         self._context = context
         self._ended = ended
-        self._near: dict[int, _Near] = {}
+        self._near: dict[int, _NearRelay] = {}
         self._connections: dict[str, int] = {}
         """Relay -> the client's connection here."""
-        self._begun = 0
+        self._relay_count = 0
 
     def __len__(self) -> int:
         return len(self._near)
@@ -46,19 +46,19 @@ class NearEnds:
     def __contains__(self, connection: int) -> bool:
         return connection in self._near
 
-    def lines(self) -> Iterator[Line]:
+    def channels(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays that begin here."""
-        return (near.line for near in self._near.values())
+        return (near.channel for near in self._near.values())
 
     # ------------------------------------------------------------ the client
 
-    def begin(self, connection: Connection, attach: Attach, home: ProxyId) -> None:
+    def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
         """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
         now = self._context.clock.now_ms()
-        self._begun += 1
-        relay = f"{self._context.lease.incarnation}/{self._begun}"
-        number, line = connection.number, Line(heard_ms=now)
-        self._near[number] = _Near(relay, home, SessionId(attach.session), connection.address, line)
+        self._relay_count += 1
+        relay = f"{self._context.lease.incarnation}/{self._relay_count}"
+        number, line = connection.number, RelayChannel(last_received_ms=now)
+        self._near[number] = _NearRelay(relay, owner, SessionId(attach.session), connection.address, line)
         self._connections[relay] = number
         self.up(number, Hello(VERSION, connection.client))
         self.up(number, attach)
@@ -66,22 +66,22 @@ class NearEnds:
     def up(self, connection: int, message: ClientMessage) -> None:
         """Pass on what the client says."""
         near = self._near[connection]
-        number = near.line.next(self._context.clock.now_ms())
+        number = near.channel.next(self._context.clock.now_ms())
         up = RelayUp(near.relay, number, encode_message(message), near.address)
-        self._context.outbox.emit(SendPeer(near.home, up))
+        self._context.outbox.emit(SendPeer(near.owner, up))
 
     def leave(self, connection: int) -> None:
         """The client is gone, or attaches anew."""
         near = self._near.pop(connection, None)
         if near is not None:
             del self._connections[near.relay]
-            self._ended.note(near.home, near.relay)
-            self._context.outbox.emit(SendPeer(near.home, RelayEnd(near.relay, home=False)))
+            self._ended.note(near.owner, near.relay)
+            self._context.outbox.emit(SendPeer(near.owner, RelayEnd(near.relay, by_owner=False)))
 
-    def come_home(self, session: SessionId) -> None:
+    def end_of_acquired(self, session: SessionId) -> None:
         """The session is served here from now on: who was relayed is to attach at once, on the same connection.
 
-        Its old home would say so too, but later; what comes of it until then the client's frontier settles.
+        Its old owner would say so too, but later; what comes of it until then the client's frontier settles.
         """
         for connection in [each for each, near in self._near.items() if near.session == session]:
             self.leave(connection)
@@ -91,32 +91,32 @@ class NearEnds:
         """These relays are broken: their clients are to attach again."""
         for connection in list(connections):
             self.leave(connection)
-            wait = Wait("the session's home does not answer through this proxy", self._context.settings.retry_ms)
+            wait = Wait("the session's owner does not answer through this proxy", self._context.settings.retry_ms)
             self._context.outbox.emit(Send(connection, wait))
 
-    # ------------------------------------------------------------ the home
+    # ------------------------------------------------------------ the owner
 
     def _of(self, sender: ProxyId, message: RelayMessage) -> int | None:
         """Return the connection that is meant; None: there is no such relay between the two of us, which is counted."""
         connection = self._connections.get(message.relay)
-        if connection is not None and self._near[connection].home == sender:
+        if connection is not None and self._near[connection].owner == sender:
             return connection
         self._ended.refuse("unknown relay" if connection is None else "wrong sender", sender, message)
         return None
 
     def down(self, sender: ProxyId, message: RelayDown) -> None:
-        """The home says something to the client, or only that it is there."""
+        """The owner says something to the client, or only that it is there."""
         connection = self._of(sender, message)
         if connection is None:
-            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, home=False)))
+            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
             return
-        line = self._near[connection].line
-        if message.number < 1 or not 0 <= message.taken <= line.sent:
-            self._ended.refuse(WRONG_NUMBER, sender, message)
+        line = self._near[connection].channel
+        if message.number < 1 or not 0 <= message.received <= line.sent:
+            self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
         now = self._context.clock.now_ms()
-        line.confirm(message.taken, now)
-        frames = line.take(message.number, message.frame, now)
+        line.confirm(message.received, now)
+        frames = line.receive(message.number, message.frame, now)
         if frames is None:
             self._break([connection])
             return
@@ -124,15 +124,15 @@ class NearEnds:
             if frame:
                 self._context.outbox.emit(Send(connection, msgspec.Raw(frame)))
 
-    def end(self, sender: ProxyId, message: RelayEnd) -> None:
-        """The home ends the relay."""
+    def close(self, sender: ProxyId, message: RelayEnd) -> None:
+        """The owner ends the relay."""
         connection = self._of(sender, message)
         if connection is not None:
             self._break([connection])
 
-    def home_gone(self, home: ProxyId) -> None:
+    def owner_gone(self, owner: ProxyId) -> None:
         """Break all relays to that proxy: its lease has ended."""
-        self._break(each for each, near in self._near.items() if near.home == home)
+        self._break(each for each, near in self._near.items() if near.owner == owner)
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""
@@ -142,8 +142,8 @@ class NearEnds:
 
     def tick(self, now: int) -> None:
         """Break relays whose other end is silent for too long."""
-        self._break(each for each, near in self._near.items() if near.line.broken(now))
+        self._break(each for each, near in self._near.items() if near.channel.broken(now))
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min([line.due_ms() for line in self.lines()], default=NEVER)
+        return min([line.due_ms() for line in self.channels()], default=NEVER)

@@ -12,7 +12,7 @@ from waypost.queue import Queue
 from waypost.reliability import Reliability
 
 
-class Terms(NamedTuple):
+class SessionPolicy(NamedTuple):
     """`expiry_s`: it ends when nobody was attached for so many seconds; None: never. `reliability`: what those of its
     receivers may not exceed, from their next attach on. `queue`: how much it stores.
     """
@@ -22,17 +22,17 @@ class Terms(NamedTuple):
     queue: Queue
 
 
-def terms_of(session: Session) -> Terms:
+def policy_of(session: Session) -> SessionPolicy:
     """Return what is set of the session as a whole."""
-    return Terms(session.expiry_s, session.reliability, session.queue)
+    return SessionPolicy(session.expiry_s, session.reliability, session.queue)
 
 
-def settle(context: Context, expiry: Expiry, session: Session, terms: Terms) -> None:
+def apply_policy(context: Context, expiry: Expiry, session: Session, policy: SessionPolicy) -> None:
     """Let these hold from now on."""
-    session.expiry_s, session.reliability = terms.expiry_s, terms.reliability
-    if terms.queue != session.queue:
-        session.queue = terms.queue
-        session.bound(terms.queue.within(context.settings.queue))
+    session.expiry_s, session.reliability = policy.expiry_s, policy.reliability
+    if policy.queue != session.queue:
+        session.queue = policy.queue
+        session.bound(policy.queue.within(context.settings.queue))
         journal_facts.bounded(context, session)
     expiry.watch(session)
     context.sessions.mark_changed(session.id)

@@ -11,7 +11,7 @@ from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
-from waypost.checkpoint import UNSETTLED
+from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
@@ -22,7 +22,7 @@ from waypost.subscription import Expression
 
 
 class Subscriptions:
-    """Changes the subscriptions of sessions that are served here; whoever asked is answered by the door."""
+    """Changes the subscriptions of sessions that are served here; the dispatcher answers the requester."""
 
     def __init__(self, context: Context, coverage: Coverage, expiry: Expiry) -> None:
         self._context = context
@@ -55,9 +55,9 @@ class Subscriptions:
         """Change the policy of a subscription, in all its lives."""
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
-            for each in session.lives(identity):
-                each.ttl_s, each.max_count = ttl_s, max_count
-                journal_facts.policy(self._context, session, each)
+            for subscription in session.generations(identity):
+                subscription.ttl_s, subscription.max_count = ttl_s, max_count
+                journal_facts.policy(self._context, session, subscription)
             session.subscriptions_changed()
             self._changed(session)
 
@@ -77,7 +77,7 @@ class Subscriptions:
             id=SubscriptionId(message.subscription),
             expression=expression,
             start=start,
-            floor=dict(start),
+            promise_floor=dict(start),
             owner=owner,
             ttl_s=message.ttl_s,
             max_count=message.max_count,
@@ -96,18 +96,22 @@ class Subscriptions:
             LimitExceeded: too many would have.
         """
         keys = primed(CONSUMER, keys)
-        mine = [each for each in session.active() if each.owner == receiver.id and each.owner_keys != keys]
+        mine = [
+            subscription
+            for subscription in session.active()
+            if subscription.owner == receiver.id and subscription.owner_keys != keys
+        ]
         self._make_room(session, len(mine))
         receiver.keys = keys
-        for each in mine:
-            self._replace(session, each, each.keys, keys, insecure=each.insecure)
-        return [each.id for each in mine]
+        for subscription in mine:
+            self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
+        return [subscription.id for subscription in mine]
 
     def _make_room(self, session: Session, more: int) -> None:
         if session.ended:
             session.forget_ended(session.had_by_all(self._context.state.frontier))
         if more:
-            session.check_room(at_most=more * MAX_EXPRESSION_BYTES)
+            session.check_room(max_bytes=more * MAX_EXPRESSION_BYTES)
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
@@ -134,7 +138,7 @@ class Subscriptions:
             id=known.id,
             expression=known.expression,
             start=dict(at),
-            floor=dict(at),
+            promise_floor=dict(at),
             promised=promised,
             owner=known.owner,
             ttl_s=known.ttl_s,
@@ -165,7 +169,7 @@ class Subscriptions:
             journal_facts.policy(self._context, session, made)
         self._changed(session)
 
-    def end(self, session: Session, identity: SubscriptionId) -> None:
+    def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
         """End a subscription, if it is there.
 
         Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an
@@ -173,7 +177,7 @@ class Subscriptions:
         far that reaches, it ends where the session's coverage begins (handover rule 7).
         """
         if identity in session.subscriptions:
-            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNSETTLED)
+            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNKNOWN_END)
             ended = session.end_subscription(identity, at)
             journal_facts.unsubscribed(self._context, session, ended)
             self._changed(session)

@@ -16,10 +16,10 @@ from proxy.core.journal import Journal
 from proxy.core.lease import Lease
 from proxy.core.outbox import Outbox
 from proxy.core.refusals import Refusals
-from proxy.core.running_transfers import RunningTransfers
 from proxy.core.session_table import SessionTable
 from proxy.core.settings import Settings
 from proxy.core.takeover_backoff import TakeoverBackoff
+from proxy.core.transfer_table import RunningTransfers
 from proxy.session.session import Session
 from waypost.clock import Clock
 from waypost.identity import Incarnation, Origin, ProxyId
@@ -38,7 +38,7 @@ class Context:
     clock: Clock
     rng: random.Random
     state: SiteState
-    taken_below: int
+    applied_below: int
     lease: Lease
     outbox: Outbox
     journal: Journal
@@ -54,7 +54,7 @@ class Context:
 
     @classmethod
     def of(
-        cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, taken_below: int = 0
+        cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, applied_below: int = 0
     ) -> Context:
         """Make the parts of an engine."""
         lease, outbox = Lease(clock, settings.lease_margin_ms), Outbox()
@@ -63,7 +63,7 @@ class Context:
             clock=clock,
             rng=rng,
             state=state,
-            taken_below=taken_below,
+            applied_below=applied_below,
             lease=lease,
             outbox=outbox,
             journal=Journal(settings.proxy, settings.site, clock),
@@ -80,7 +80,7 @@ class Context:
     @property
     def rereading(self) -> bool:
         """What we know of the site is older than what our sessions have: the log is read again up to there first."""
-        return self.state.position < self.taken_below
+        return self.state.position < self.applied_below
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin as this incarnation: a new writer of the journal. The same one again changes nothing."""
@@ -99,4 +99,4 @@ class Context:
     def take_effects(self) -> list[Effect]:
         """Return the effects so far, facts last, and begin anew."""
         self.journal.flush(self.outbox)
-        return self.outbox.take()
+        return self.outbox.drain()

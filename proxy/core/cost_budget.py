@@ -35,31 +35,31 @@ class Account:
     """Subscriptions: their distinct expressions, and what those cost together."""
 
     def __init__(self) -> None:
-        self._held: Counter[Expression] = Counter()
+        self._expressions: Counter[Expression] = Counter()
         self.cost = Cost()
         self.subscriptions = 0
 
     def add(self, expression: Expression) -> None:
         """Count a subscription with that expression; each distinct one costs once."""
         self.subscriptions += 1
-        if not self._held[expression]:
+        if not self._expressions[expression]:
             self.cost += charge(expression)
-        self._held[expression] += 1
+        self._expressions[expression] += 1
 
     def remove(self, expression: Expression) -> None:
         """Count a subscription with that expression no more."""
         self.subscriptions -= 1
-        self._held[expression] -= 1
-        if not self._held[expression]:
-            del self._held[expression]
+        self._expressions[expression] -= 1
+        if not self._expressions[expression]:
+            del self._expressions[expression]
             self.cost -= charge(expression)
 
     def with_one_more(self, expression: Expression) -> Cost:
         """Return the cost with one more subscription of that expression."""
-        return self.cost if expression in self._held else self.cost + charge(expression)
+        return self.cost if expression in self._expressions else self.cost + charge(expression)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._expressions)
 
 
 class CostBudget:
@@ -93,7 +93,7 @@ class CostBudget:
                 if not self._clients[payer]:
                     del self._clients[payer]
 
-    def require_room(self, payer: str, most: int) -> None:
+    def require_room(self, payer: str, max_subscriptions: int) -> None:
         """Let a client have one subscription more.
 
         Args:
@@ -102,11 +102,15 @@ class CostBudget:
         Raises:
             LimitExceeded: there are so many.
         """
-        if self.proxy.subscriptions >= most:
-            raise LimitExceeded(f"this proxy has {most} subscriptions, and takes no more; attach at another one")
+        if self.proxy.subscriptions >= max_subscriptions:
+            raise LimitExceeded(
+                f"this proxy has {max_subscriptions} subscriptions, and takes no more; attach at another one"
+            )
         mine = self._clients.get(payer)
-        if mine is not None and mine.subscriptions >= most // 2:
-            raise LimitExceeded(f"one client has {most // 2} subscriptions at this proxy, and may have no more")
+        if mine is not None and mine.subscriptions >= max_subscriptions // 2:
+            raise LimitExceeded(
+                f"one client has {max_subscriptions // 2} subscriptions at this proxy, and may have no more"
+            )
 
     def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
         """Let a client subscribe to this for the session.

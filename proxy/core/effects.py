@@ -22,7 +22,7 @@ from waypost.facts import Fact
 from waypost.identity import Origin, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Forwarded, Record
 
-Then = Callable[[Any], None]
+OnDone = Callable[[Any], None]
 
 
 def ignore_result(_: object) -> None:

@@ -168,7 +168,7 @@ class Events:
         """Add an event behind the others."""
         self._events.append(event)
 
-    def take(self) -> list[EngineEvent]:
+    def drain(self) -> list[EngineEvent]:
         """Return the events so far, and begin anew."""
         events, self._events = self._events, []
         return events

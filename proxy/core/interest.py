@@ -41,7 +41,7 @@ class Interest:
     def register_all(self, sessions: Iterable[Session]) -> None:
         """The same for all of these, in few appends."""
         needed = [self._needed(session) for session in sessions]
-        for batch in batches(needed, _size, most=LOG_BATCH, most_bytes=LOG_BATCH_BYTES):
+        for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
     def withdraw(self, session: SessionId) -> None:
@@ -54,20 +54,20 @@ class Interest:
 
     def is_covered(self, session: Session) -> bool:
         """Tell whether the site log has, up to here, all that the session needs."""
-        registered = self._state.holds.get((self._proxy, session.id))
+        registered = self._state.registered.get((self._proxy, session.id))
         if registered is None:
             return False
-        needed = session.held_expressions()
+        needed = session.interest_expressions()
         return needed == registered.expressions or set(needed) <= set(registered.expressions)
 
     def is_exact(self, session: Session) -> bool:
         """Tell whether the site log has, up to here, what the session needs, by its keys, and nothing else of it."""
-        registered = self._state.holds.get((self._proxy, session.id))
-        needed, by = session.held_expressions(), session.held_protections()
+        registered = self._state.registered.get((self._proxy, session.id))
+        needed, by = session.interest_expressions(), session.interest_protections()
         return not needed if registered is None else (registered.expressions, registered.protections) == (needed, by)
 
     def _needed(self, session: Session) -> InterestRegistered:
-        expressions, protections = session.held_expressions(), session.held_protections()
+        expressions, protections = session.interest_expressions(), session.interest_protections()
         return InterestRegistered(self._proxy, self._lease.incarnation, session.id, expressions, protections)
 
     def _append(self, needed: Iterable[InterestRegistered]) -> None:

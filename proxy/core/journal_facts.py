@@ -42,14 +42,22 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         ended.is_end_on_record = True
 
     ended.is_end_on_record = False
-    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.settled_end)
+    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.known_end)
     context.journal.once_attested(on_record)
 
 
 def restated(context: Context, session: Session) -> None:
     """Say all of it again: one fact for each subscription, and one more for each that has ended."""
-    for each in [*session.active(), *session.ended]:
-        _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=each.kept, **_policy(each))
+    for subscription in [*session.active(), *session.ended]:
+        _attest(
+            context,
+            FactKind.RESTATED,
+            session,
+            subscription,
+            **_interest(subscription),
+            frontier=subscription.kept,
+            **_policy(subscription),
+        )
     for each in session.ended:
         unsubscribed(context, session, each)
     if session.queue_limits is not None:
@@ -91,19 +99,19 @@ def received(
     return [
         Fact(
             writer=f"receiver/{session}/{receiver}/{incarnation}",
-            number=each.number,
+            number=attestation.number,
             at_ms=at_ms,
             kind=FactKind.RECEIVED,
-            proxy=each.proxy,
+            proxy=attestation.proxy,
             session=session,
-            epoch=each.epoch,
+            epoch=attestation.epoch,
             receiver=receiver,
-            origin=each.origin,
-            offsets=each.offsets,
-            digests=each.digests,
-            order=each.order,
+            origin=attestation.origin,
+            offsets=attestation.offsets,
+            digests=attestation.digests,
+            order=attestation.order,
         )
-        for each in attestations
+        for attestation in attestations
     ]
 
 
@@ -121,4 +129,4 @@ def _policy(subscription: Subscription) -> dict[str, int]:
 
 
 def _attest(context: Context, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
-    context.journal.attest(kind, session, subscription=about.id, life=about.life, **fields)
+    context.journal.attest(kind, session, subscription=about.id, subscription_generation=about.generation, **fields)

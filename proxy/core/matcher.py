@@ -26,21 +26,21 @@ class Holder:
     Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
     """
 
-    __slots__ = ("_open", "_subscriptions", "_whole", "session", "settled", "weight_ns")
+    __slots__ = ("_open", "_subscriptions", "_whole", "session", "started_above", "weight_ns")
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session = session
-        self.settled: dict[Origin, int] = {}
+        self.started_above: dict[Origin, int] = {}
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
-        self.weight_ns = HOLDER_NS + sum(ID_NS + len(each.id) * ID_BYTE_NS for each in subscriptions)
+        self.weight_ns = HOLDER_NS + sum(ID_NS + len(subscription.id) * ID_BYTE_NS for subscription in subscriptions)
         self._open = all(subscription.insecure for subscription in subscriptions)
         for subscription in subscriptions:
-            join(self.settled, subscription.start)
+            join(self.started_above, subscription.start)
 
     def wanting(self, origin: Origin, offset: int, protection: Protection = OPEN) -> Matched:
         """Return which of the subscriptions want a notification at that coordinate, with that protection."""
-        if self._open and protection.insecure and offset > self.settled.get(origin, NOTHING):
+        if self._open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
             return self._whole
         return tuple(
             sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
@@ -113,7 +113,7 @@ class Matcher:
         decoding_ns = [decoding_cost_ns(body) for body in bodies]
         times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
         most_ns = [
-            int(self._index.most_ns(each)) + cost.work_ns + decoding
+            int(self._index.max_ns(each)) + cost.work_ns + decoding
             for each, decoding in zip(times, decoding_ns, strict=True)
         ]
         if sum(most_ns) < FOLD_SLICE_S * 1e9:

@@ -23,7 +23,7 @@ class Outbox:
         """Have the record appended to the site log; `on_done` gets its offset, or the error."""
         self.emit(Append([record], on_done or ignore_result))
 
-    def take(self) -> list[Effect]:
+    def drain(self) -> list[Effect]:
         """Return the effects so far, and begin anew."""
         effects, self._effects = self._effects, []
         return effects

@@ -22,17 +22,17 @@ class Refusals:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._told: set[tuple[str, ProxyId]] = set()
+        self._reported: set[tuple[str, ProxyId]] = set()
         self._news: list[Refusal] = []
 
     def note(self, name: str, peer: ProxyId, detail: str) -> None:
         """Count it. Nothing else was changed by what was refused."""
         self.counts[name] += 1
-        if (name, peer) not in self._told:
-            self._told.add((name, peer))
+        if (name, peer) not in self._reported:
+            self._reported.add((name, peer))
             self._news.append(Refusal(name, peer, detail))
 
-    def take_news(self) -> list[Refusal]:
+    def take_new(self) -> list[Refusal]:
         """Return the first of each name and peer, once; for the log."""
         news, self._news = self._news, []
         return news

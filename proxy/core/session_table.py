@@ -86,7 +86,7 @@ class SessionTable(Mapping[SessionId, Session]):
         """The store is to have nothing more of the session."""
         self._changed.pop(session, None)
 
-    def take_changed(self) -> list[SessionId]:
+    def drain_changed(self) -> list[SessionId]:
         """Return the sessions that changed since the last take, and begin anew."""
         changed, self._changed = list(self._changed), {}
         return changed

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from handover.machine import Timing
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import (
+    ACTIVATIONS_AT_ONCE,
     CHUNK_ENTRIES,
     CHUNK_WINDOW,
     COPY_AT_ATTACH,
@@ -15,12 +16,11 @@ from waypost.limits import (
     MATCH_MS_PROXY,
     MEMORY_BYTES,
     QUEUE_IN_MEMORY,
-    QUEUED_PART,
-    STATE_MS_A_HOLD,
+    QUEUED_SHARE,
+    SITE_STATE_MS_PER_INTEREST,
     SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS_PART,
+    SUBSCRIPTIONS_SHARE,
     SWEEP_BATCH,
-    WAKES_AT_ONCE,
 )
 from waypost.queue import UNBOUNDED, Queue
 from waypost.reliability import PERSISTENT, Reliability
@@ -36,8 +36,8 @@ class Bounds:
     copy_at_attach: int = COPY_AT_ATTACH
     copy_unsaved: int = COPY_UNSAVED
     sweep_batch: int = SWEEP_BATCH
-    wakes_at_once: int = WAKES_AT_ONCE
-    state_ms_a_hold: int = STATE_MS_A_HOLD
+    activations_at_once: int = ACTIVATIONS_AT_ONCE
+    site_state_ms_per_interest: int = SITE_STATE_MS_PER_INTEREST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +65,14 @@ class Settings:
     repair_ms: int = 2_000
     """So often a proxy says that it could not read a record, until the log says so."""
     dwell_ms: int = 30_000
-    """A session stays so long at its home at least before it follows its busiest receiver."""
+    """A session stays so long at its owner at least before it follows its busiest receiver."""
     bounds: Bounds = field(default_factory=Bounds)
     match_ms: int = MATCH_MS_PROXY
     """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has
     before it takes no other one of a client; 0: no bound."""
-    queued_bytes: int = MEMORY_BYTES // QUEUED_PART
+    queued_bytes: int = MEMORY_BYTES // QUEUED_SHARE
     """Bytes of stored notifications that all sessions together keep in memory."""
-    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES
+    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES
     """Active subscriptions that this proxy has before it takes no other one of a client."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""

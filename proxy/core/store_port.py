@@ -42,7 +42,7 @@ class SessionChange:
 
     saved: SavedSession
     entries: Sequence[Entry]
-    fresh: bool = False
+    replaces: bool = False
     marks: Sequence[Mark] = ()
     removed: Sequence[Window] = ()
     discarded: Sequence[int] = ()
@@ -86,11 +86,11 @@ class StoreBatch:
     acceptance: bytes
     site_state: bytes | None
     changes: Sequence[SessionChange]
-    dropped: Sequence[SessionId]
+    deleted: Sequence[SessionId]
     behind: bool = False
 
 
-class SitePlace(NamedTuple):
+class SiteCheckpoint(NamedTuple):
     """What a site's log meant at a place: at or before that up to which sessions were kept."""
 
     position: int
@@ -104,7 +104,7 @@ class Restored:
 
     position: int
     acceptance: bytes
-    site: SitePlace
+    site: SiteCheckpoint
     sessions: list[SavedSession] = field(default_factory=list)
     policed: dict[SessionId, Policed] = field(default_factory=dict)
     """Of the sessions that have a time to live or a maximum count."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waypost.identity import ReceiverId, SessionId
-from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
+from waypost.limits import TAKEOVER_FIRST_MS, TAKEOVER_MAX_MS, TAKEOVERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class TakeoverBackoff:
         self.damped = 0
         """How often somebody had to wait."""
 
-    def take_place(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
+    def try_takeover(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
         """Let the life `by` take the receiver's place; return how many ms it must wait before; 0: it has it now."""
         key = (session, receiver)
         last = self._last.get(key)
@@ -38,12 +38,12 @@ class TakeoverBackoff:
         if last is not None and now_ms < last.at_ms + last.pause_ms:
             self.damped += 1
             return last.at_ms + last.pause_ms - now_ms
-        if last is None or now_ms >= last.at_ms + last.pause_ms + QUARREL_LONGEST_MS:
-            pause_ms = QUARREL_FIRST_MS
+        if last is None or now_ms >= last.at_ms + last.pause_ms + TAKEOVER_MAX_MS:
+            pause_ms = TAKEOVER_FIRST_MS
         else:
-            pause_ms = min(2 * last.pause_ms, QUARREL_LONGEST_MS)
+            pause_ms = min(2 * last.pause_ms, TAKEOVER_MAX_MS)
         self._last.pop(key, None)
         self._last[key] = _Takeover(by, now_ms, pause_ms)
-        if len(self._last) > QUARRELS_REMEMBERED:
+        if len(self._last) > TAKEOVERS_REMEMBERED:
             del self._last[next(iter(self._last))]
         return 0

@@ -24,14 +24,14 @@ LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
 LEAVING = Ending("source ends", "the source was asked to end")
 RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
 COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
-"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its home.
+"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
 Unsettled: our lease ended first; the registry says later who has it."""
 _WHY_STAY = {
     StayReason.OTHERS_ATTACHED: "others are attached at the source",
     StayReason.LONG_COPY: "the session follows when it is copied",
     StayReason.ACCESS: "the source looks first whether the receiver may have it",
 }
-AHEAD, REST = "ahead", "rest"
+PRE_COPY, FINAL_COPY = "ahead", "rest"
 """Which part of a copy: while the session is served, and after the freeze."""
 
 
@@ -48,9 +48,9 @@ class TransferRecord:
     """Since when it is in its present phase."""
     spent_ms: dict[str, int] = field(default_factory=dict)
     """In each phase before."""
-    entries: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    entries: dict[str, int] = field(default_factory=lambda: {PRE_COPY: 0, FINAL_COPY: 0})
     """Notifications carried so far, repeats included."""
-    bytes: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    bytes: dict[str, int] = field(default_factory=lambda: {PRE_COPY: 0, FINAL_COPY: 0})
     ending: Ending = NO_ENDING
     """Why the source, which is about to take the session back, does not wait any more."""
 
@@ -84,12 +84,12 @@ class TransferView(NamedTuple):
     phases_ms: dict[str, int]
     entries: int
     bytes: int
-    ahead: int
+    pre_copied: int
 
 
-def ending_of(given: object) -> Ending:
+def ending_of(input: object) -> Ending:
     """Return why a transfer may have ended with this input."""
-    match given:
+    match input:
         case Refused(reason=reason):
             return Ending("refused", reason)
         case Aborted(reason=reason):

@@ -62,7 +62,7 @@ class Acquisitions:
         self._running: dict[SessionId, _Running] = {}
         self._attempts = 0
         """Questions that were asked so far."""
-        self._line = ActivationQueue(context.settings.bounds.wakes_at_once)
+        self._line = ActivationQueue(context.settings.bounds.activations_at_once)
         self.creation_rate = CreationRate(context)
 
     # ------------------------------------------------------------ somebody wants a session
@@ -112,7 +112,7 @@ class Acquisitions:
         """Act on what the registry's watch says of a copy that is not served."""
         self._tell(copy, self._copy_input(copy, row, read=False))
 
-    def _tell(self, copy: Session, given: object, *, is_waited_for: bool = False) -> None:
+    def _tell(self, copy: Session, input: object, *, is_waited_for: bool = False) -> None:
         """Tell the acquisition of a copy what its row means, unless it is past that; begin one if none runs.
 
         One that is still reading the row goes on by what it is told: what is read comes too late then.
@@ -123,13 +123,13 @@ class Acquisitions:
         elif is_waited_for and running.machine.state is State.QUEUED:
             self._line.join(copy.id, is_waited_for=True)
             return
-        elif running.machine.state is not State.READING or isinstance(given, acquisition.CopyInDoubt):
+        elif running.machine.state is not State.READING or isinstance(input, acquisition.CopyInDoubt):
             return
         else:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
             running.attempt = self._next_attempt()
         running.is_waited_for |= is_waited_for
-        self._feed(running, given)
+        self._feed(running, input)
 
     def end(self, session: SessionId) -> None:
         """The session is here, or its clients are relayed: nobody needs to acquire it any more."""
@@ -170,9 +170,9 @@ class Acquisitions:
                 return StaleReply.ANOTHER_COPY
         return None
 
-    def _feed(self, running: _Running, given: object) -> None:
+    def _feed(self, running: _Running, input: object) -> None:
         """Give the machine an input, and perform what follows."""
-        effects = running.machine.step(given, self._context.clock.now_ms())
+        effects = running.machine.step(input, self._context.clock.now_ms())
         if running.machine.over:
             self.end(running.machine.session)
         for effect in effects:
@@ -216,7 +216,7 @@ class Acquisitions:
                 self._memory.declare_lost(session, row, why)
                 context.events.report(SessionUnavailable(session, session_lost(session, why)))
             case acquisition.ServeNew():
-                self._persister.renew(session)
+                self._persister.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
                 self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
             case acquisition.ServeRebuilt(checkpoint=checkpoint):
@@ -253,8 +253,8 @@ class Acquisitions:
         session.rebuilding = True
         acknowledged = state.continued(checkpoint.acknowledged)
         session.close_gates(state.frontier, seen=acknowledged)
-        session.lift_floors(acknowledged)
-        self._persister.renew(session.id)
+        session.raise_promise_floors(acknowledged)
+        self._persister.replace_copy(session.id)
         self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
 
     # ------------------------------------------------------------ copies in line
@@ -422,13 +422,13 @@ class Acquisitions:
         if copy.role is Role.DORMANT:
             is_known = read or row is not None
             is_past = is_known and acquisition.went_back(epoch, proxy, row) and self._memory.is_past(copy.id, row)
-            given = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
+            input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
         elif copy.role is Role.ORPHAN:
-            given = acquisition.staged_input(epoch, proxy, row, read=read)
+            input = acquisition.staged_input(epoch, proxy, row, read=read)
         else:
             return acquisition.CopyInTransfer()
-        takes = isinstance(given, acquisition.CopyToActivate | acquisition.CopyToCommit)
-        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else given
+        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCommit)
+        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
 
     def _absent_input(self, running: _Running, row: Ownership | None) -> object:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""

@@ -30,7 +30,7 @@ class DeletedRows:
         self._gone: dict[SessionId, int] = {}
         """Sessions whose rows are gone, with the epochs of their ends: our changelog may have something of them."""
         self._is_under_way = False
-        self._look_at = 0
+        self._next_check_ms = 0
 
     def watched(self, session: SessionId, current: Ownership | None) -> None:
         """The watch says who owns a session; None: it has no row."""
@@ -54,7 +54,7 @@ class DeletedRows:
         context, now = self._context, self._context.clock.now_ms()
         if now < self.next_deadline():
             return
-        self._look_at = now + context.settings.sweep_ms
+        self._next_check_ms = now + context.settings.sweep_ms
         if not context.lease.may_serve() or not context.cluster.is_watching:
             return
         if self._gone:
@@ -81,7 +81,7 @@ class DeletedRows:
                 for session, current in rows.items():
                     if self._deleted.get(session, (None, 0))[0] == current:
                         self.watched(session, None)
-                self._look_at = 0
+                self._next_check_ms = 0
 
         if rows:
             self._is_under_way = True
@@ -102,8 +102,8 @@ class DeletedRows:
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         if self._gone:
-            return self._look_at
+            return self._next_check_ms
         if not self._removes_rows:
             return NEVER
         _, due = next(iter(self._deleted.values()))
-        return max(due, self._look_at)
+        return max(due, self._next_check_ms)

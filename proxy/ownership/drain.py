@@ -60,7 +60,7 @@ class SessionMoves:
                 self._next_at = self._context.clock.now_ms() + GRACE_MS
             self.row = row
 
-    def give(self, sender: ProxyId, message: MoveRequest) -> None:
+    def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
         """Somebody who rebalances wants a session of ours at another proxy."""
         session = self._context.sessions.serving(message.session)
         if session is None or message.target == self._context.proxy:
@@ -68,9 +68,9 @@ class SessionMoves:
         if session.epoch != message.epoch:
             self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
             return
-        self.want(message.session, message.target, "rebalance")
+        self.request_move(message.session, message.target, "rebalance")
 
-    def want(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
+    def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
         """Let a session of ours move to that proxy, if it is there when its turn comes."""
         self._wanted[session] = (proxy, why)
 
@@ -100,14 +100,14 @@ class SessionMoves:
         delivered, session.delivered = session.delivered, Counter()
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._context.proxy:
-                self.want(session.id, proxy)
+                self.request_move(session.id, proxy)
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
         """Make the offers that are due."""
         now = self._context.clock.now_ms()
-        self._settle(now)
+        self._forget_finished(now)
         rate = self._rate()
         if rate is None or now < self._next_at or not self._any_candidate():
             return
@@ -157,7 +157,7 @@ class SessionMoves:
         under_way = sum(each in self._context.sessions for each in self._offered)
         return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
-    def _settle(self, now: int) -> None:
+    def _forget_finished(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
         for session, (_, at) in list(self._offered.items()):
             if session not in self._context.sessions or now >= at + OFFER_MS:

@@ -25,7 +25,16 @@ from handover.target import TargetState, TargetTransfer
 from proxy.core.context import Context
 from proxy.core.effects import SendPeer
 from proxy.core.events import AcquireRequest, RelayWanted, SessionWanted, TransferFailed
-from proxy.core.transfer_record import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, UNSETTLED, TransferRecord
+from proxy.core.transfer_record import (
+    ABORTED,
+    COMMITTED,
+    FINAL_COPY,
+    LEASE_LOST,
+    PRE_COPY,
+    RELAYED,
+    UNSETTLED,
+    TransferRecord,
+)
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.retention import Mark
@@ -40,7 +49,7 @@ from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PartialCopy:
     """The part of a copy that a transfer brought before it came to nothing: the next one need not bring it again."""
 
     shadow: Session
@@ -48,11 +57,11 @@ class Begun:
     until_ms: int
 
 
-class Ahead(Enum):
+class PreCopyState(Enum):
     """Whether what came while the source served is on the disk, which it is to be before the source freezes."""
 
     NOT_YET = "not yet"
-    UNDER_WAY = "under way"
+    STORING = "under way"
     DONE = "done"
 
 
@@ -64,7 +73,7 @@ class Incoming:
     record: TransferRecord
     request: AcquireRequest
     """Who made us ask, and what the asking rests on."""
-    begun: Begun | None = None
+    partial_copy: PartialCopy | None = None
     """What an earlier transfer brought; it is this one's until it ends."""
     shadow: Session | None = None
     chunks: int = 0
@@ -72,7 +81,7 @@ class Incoming:
     upto: int | None = None
     """The last number that the chunks so far span."""
     stored: int = 0
-    ahead: Ahead = Ahead.NOT_YET
+    pre_copy: PreCopyState = PreCopyState.NOT_YET
     copy: str = ""
     """The name of what is copied."""
     progress_ms: int = 0
@@ -94,7 +103,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         served: ServedSessions,
     ) -> None:
         super().__init__(context)
-        self._begun: dict[SessionId, Begun] = {}
+        self._partial_copies: dict[SessionId, PartialCopy] = {}
         """Of copies that were broken off; the oldest first."""
         self._persister = persister
         self._coverage = coverage
@@ -111,7 +120,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
         name = f"{self._context.proxy}-{self._context.rng.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
         into = Incoming(
-            machine=transfer, record=self.record(reason), request=request, begun=self._begun.pop(session, None)
+            machine=transfer,
+            record=self.record(reason),
+            request=request,
+            partial_copy=self._partial_copies.pop(session, None),
         )
         self.begin(into)
         self.perform(into, transfer.state, transfer.begin())
@@ -119,7 +131,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def message(self, sender: ProxyId, message: ToTarget) -> None:
         """A source says something to us as the target."""
         into = self.running.get(message.session)
-        wrong = self.wrong(into, sender, message)
+        wrong = self.violation(into, sender, message)
         if wrong or into is None:
             self.refuse(wrong, sender, message)
             self._unknown_transfer(sender, message)
@@ -155,15 +167,15 @@ class IncomingTransfers(TransferDriver[Incoming]):
         A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
         """
         shadow, bounds = into.shadow, self._context.settings.bounds
-        if shadow is None or into.ahead is Ahead.DONE or into.stored <= bounds.copy_at_attach:
+        if shadow is None or into.pre_copy is PreCopyState.DONE or into.stored <= bounds.copy_at_attach:
             return False
         return shadow.entries.unsaved_count > bounds.chunk_entries
 
     def _write(self, into: Incoming) -> None:
-        into.ahead = Ahead.UNDER_WAY
+        into.pre_copy = PreCopyState.STORING
 
         def on_done(error: WaypostError | None) -> None:
-            into.ahead = Ahead.DONE if error is None else Ahead.NOT_YET
+            into.pre_copy = PreCopyState.DONE if error is None else PreCopyState.NOT_YET
             if not self._is_running(into):
                 return
             if error is not None and into.machine.state is TargetState.SHADOWING:
@@ -176,21 +188,21 @@ class IncomingTransfers(TransferDriver[Incoming]):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to wait for."""
-        return not self.running and not self._begun
+        return not self.running and not self._partial_copies
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        begun = [each.until_ms for each in islice(self._begun.values(), 1)]
+        begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
-        covering = [each.progress_ms + patience for each in self.running.values() if self._copied(each)]
+        covering = [incoming.progress_ms + patience for incoming in self.running.values() if self._copied(incoming)]
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
         """Do what is due, and forget copies that were broken off long ago."""
         super().tick()
         now = self._context.clock.now_ms()
-        for session in [each for each, begun in self._begun.items() if now >= begun.until_ms]:
+        for session in [each for each, begun in self._partial_copies.items() if now >= begun.until_ms]:
             self._forget(session)
 
     def answered(self, one: Incoming, current: Ownership | None) -> None:
@@ -231,7 +243,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def outcome(self, one: Incoming, effects: list[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
-        kinds = {type(each) for each in effects}
+        kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
             return COMMITTED
         return RELAYED if target.Relay in kinds else ABORTED
@@ -241,7 +253,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         transfer = one.machine
         match effect:
             case target.SendPrepare():
-                requester, begun = one.request.requester, one.begun
+                requester, begun = one.request.requester, one.partial_copy
                 prepare = Prepare(
                     session=transfer.session,
                     transfer=transfer.transfer,
@@ -252,7 +264,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                     copy=begun.copy if begun else "",
                     has=begun.shadow.entries.last_number if begun else 0,
                 )
-                self._say(one, prepare)
+                self._send(one, prepare)
             case target.Install(prepared=prepared):
                 self._install(one, prepared)
             case target.TakeChunk(chunk=chunk):
@@ -267,7 +279,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             case target.Adopt():
                 self._adopt(one)
             case target.SendAborted():
-                self._say(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
+                self._send(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
             case target.Discard():
                 self._discard(one)
             case target.Relay():
@@ -279,7 +291,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def _copied(self, into: Incoming) -> bool:
         """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
         shadowing = into.machine.state is TargetState.SHADOWING
-        if into.shadow is None or not shadowing or into.ahead is Ahead.UNDER_WAY:
+        if into.shadow is None or not shadowing or into.pre_copy is PreCopyState.STORING:
             return False
         return max(into.shadow.entries.last_number, into.upto or 0) >= into.stored
 
@@ -292,17 +304,17 @@ class IncomingTransfers(TransferDriver[Incoming]):
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
         return known or waited >= self._context.settings.timing.coverage_ms
 
-    def _say(self, into: Incoming, message: ToSource) -> None:
+    def _send(self, into: Incoming, message: ToSource) -> None:
         self._context.outbox.emit(SendPeer(into.machine.owned.proxy, message))
 
     def _install(self, into: Incoming, prepared: Prepared) -> None:
         context = self._context
-        if into.begun is not None and into.begun.copy == prepared.copy:
-            shadow = into.begun.shadow
+        if into.partial_copy is not None and into.partial_copy.copy == prepared.copy:
+            shadow = into.partial_copy.shadow
             context.sessions.mark_changed(shadow.id)
         else:
             shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
-            self._persister.renew(shadow.id)
+            self._persister.replace_copy(shadow.id)
         into.shadow, into.copy = shadow, prepared.copy
         shadow.epoch = into.machine.owned.epoch
         shadow.describe(prepared.descriptor)
@@ -322,14 +334,18 @@ class IncomingTransfers(TransferDriver[Incoming]):
             into.progress_ms = self._context.clock.now_ms()
         into.chunks, into.upto = chunk.number, chunk.upto
         shadow.take_entries(
-            (each.number, StoredNotification(each.origin, each.offset, each.delivery, each.keys), each.matched)  # type: ignore[misc]
-            for each in chunk.entries
+            (
+                stored_entry.number,
+                StoredNotification(stored_entry.origin, stored_entry.offset, stored_entry.delivery, stored_entry.keys),
+                stored_entry.matched,
+            )  # type: ignore[misc]
+            for stored_entry in chunk.entries
         )
         now = self._context.clock.now_ms()
-        shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
+        shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._context.sessions.mark_changed(shadow.id)
         self._persister.pending += len(chunk.entries)
-        part = REST if into.machine.state is TargetState.READY else AHEAD
+        part = FINAL_COPY if into.machine.state is TargetState.READY else PRE_COPY
         self.carried(into, part, chunk.entries)
 
     def _acknowledge_stored(self, into: Incoming) -> None:
@@ -349,13 +365,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _acknowledge(self, into: Incoming) -> None:
         transfer = into.machine
-        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
+        self._send(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
 
     def _send_ready(self, into: Incoming) -> None:
         assert into.shadow is not None
         coverage = {origin: self._coverage.covered_from(into.shadow, origin) for origin in into.shadow.gates}
         transfer = into.machine
-        self._say(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
+        self._send(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
 
     def _merge(self, into: Incoming, frozen: Frozen) -> None:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
@@ -371,7 +387,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             context.interest.register(shadow)
         context.sessions.subscriptions_changed(shadow)
         context.sessions.mark_changed(shadow.id)
-        shadow.lift_floors(frozen.cut)
+        shadow.raise_promise_floors(frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)
 
@@ -389,13 +405,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _end(self, into: Incoming) -> None:
         self.running.pop(into.machine.session, None)
-        begun = into.begun if into.shadow is None else self._set_aside(into, into.shadow)
+        begun = into.partial_copy if into.shadow is None else self._set_aside(into, into.shadow)
         if begun is not None:
-            self._begun[into.machine.session] = begun
-            if len(self._begun) > COPIES_KEPT:
-                self._forget(next(iter(self._begun)))
+            self._partial_copies[into.machine.session] = begun
+            if len(self._partial_copies) > COPIES_KEPT:
+                self._forget(next(iter(self._partial_copies)))
 
-    def _set_aside(self, into: Incoming, shadow: Session) -> Begun | None:
+    def _set_aside(self, into: Incoming, shadow: Session) -> PartialCopy | None:
         """Drop the shadow, but keep for a while what the store has of the copy: the next transfer goes on behind it.
 
         What all receivers get meanwhile goes at the merge, as it does within one transfer: entries only ever go from
@@ -406,11 +422,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return None
         self._served.withdraw(shadow)
         shadow.gates.clear()
-        return Begun(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
+        return PartialCopy(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:
         """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""
-        del self._begun[session]
+        del self._partial_copies[session]
         if session not in self._context.sessions:
             self._persister.drop(session)
 
@@ -438,4 +454,4 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
 
 def _interests(session: Session) -> set[tuple[str, str]]:
     """Return by what live notifications are matched: in its life neither the expression nor the keys ever change."""
-    return {(subscription.id, subscription.life) for subscription in session.active()}
+    return {(subscription.id, subscription.generation) for subscription in session.active()}

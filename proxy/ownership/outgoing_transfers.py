@@ -32,12 +32,12 @@ from proxy.core.effects import LoadEntries, SendPeer
 from proxy.core.events import ActivationWanted, MoveWanted, Requester, SessionServed
 from proxy.core.transfer_record import (
     ABORTED,
-    AHEAD,
     COMMITTED,
+    FINAL_COPY,
     LEASE_LOST,
     LEAVING,
+    PRE_COPY,
     RECEIVER_BACK,
-    REST,
     SUPERSEDED,
     THAWED,
     UNSETTLED,
@@ -84,11 +84,11 @@ class Outgoing:
         return self.bounds[-1] if self.bounds else self.start
 
 
-class _No(NamedTuple):
+class _Refusal(NamedTuple):
     """Why a session is not handed over. `wrong`: by which name to count it, if the question itself is wrong."""
 
     text: str
-    wrong: str = ""
+    violation: str = ""
     lost: bool = False
 
 
@@ -111,14 +111,14 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
         """A proxy asks for a session."""
         running = self.running.get(message.session)
-        if running and not self.wrong(running, requester, message):
+        if running and not self.violation(running, requester, message):
             self.feed(running, message)
             return
         reason = self._why_not(requester, message, running) or self._let_in(message)
         if reason:
-            self._wake(message.session)
-            if reason.wrong:
-                self.refuse(reason.wrong, requester, message)
+            self._activate_first(message.session)
+            if reason.violation:
+                self.refuse(reason.violation, requester, message)
             refusal = Refused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
             self._context.outbox.emit(SendPeer(requester, refusal))
             return
@@ -147,7 +147,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self.begin(out)
         self.feed(out, message)
 
-    def _wake(self, session: SessionId) -> None:
+    def _activate_first(self, session: SessionId) -> None:
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
         held = self._context.sessions.get(session)
         if held is not None and held.role is Role.DORMANT:
@@ -163,31 +163,31 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return StayReason.LONG_COPY
         return None
 
-    def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
+    def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _Refusal | None:
         session = self._context.sessions.serving(message.session)
         if requester == self._context.proxy:
-            return _No("target is the source", wrong="target is the source")
+            return _Refusal("target is the source", violation="target is the source")
         if self._is_leaving:
-            return _No(LEAVING.why)
+            return _Refusal(LEAVING.why)
         if message.transfer in self.over:
-            return _No("that transfer is over", wrong="transfer is over")
+            return _Refusal("that transfer is over", violation="transfer is over")
         if running and running.machine.transfer == message.transfer:
-            wrong = self.wrong(running, requester, message)
-            return _No(f"{wrong} for that transfer", wrong)
+            wrong = self.violation(running, requester, message)
+            return _Refusal(f"{wrong} for that transfer", wrong)
         if session is None:
             held = self._context.sessions.get(message.session)
             if held:
-                return _No(f"the session is {held.role.value} here", _wrong_epoch(held.epoch, message))
+                return _Refusal(f"the session is {held.role.value} here", _epoch_violation(held.epoch, message))
             if why := self._memory.why_lost(message.session, message.epoch):
-                return _No(why, lost=True)
+                return _Refusal(why, lost=True)
             row = self._context.cluster.owners.get(message.session)
             wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
-            return _No("the session is not here", wrong)
+            return _Refusal("the session is not here", wrong)
         if session.epoch != message.epoch:
-            return _No(f"the epoch here is {session.epoch}", _wrong_epoch(session.epoch, message))
+            return _Refusal(f"the epoch here is {session.epoch}", _epoch_violation(session.epoch, message))
         return None
 
-    def _let_in(self, message: Prepare) -> _No | None:
+    def _let_in(self, message: Prepare) -> _Refusal | None:
         """Let the asking receiver put out another life of itself, if there is one; return why it may not yet."""
         session = self._context.sessions[message.session]
         there = session.receivers.get(ReceiverId(message.receiver))
@@ -196,9 +196,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if there.connection is None or there.incarnation == message.incarnation:
             return None
         now = self._context.clock.now_ms()
-        if not self._context.takeover_backoff.take_place(session.id, there.id, message.incarnation, now):
+        if not self._context.takeover_backoff.try_takeover(session.id, there.id, message.incarnation, now):
             return None
-        return _No(f"receiver {message.receiver} is in use in two places")
+        return _Refusal(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""
@@ -206,7 +206,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.prepare(sender, message)
             return
         out = self.running.get(message.session)
-        wrong = self.wrong(out, sender, message)
+        wrong = self.violation(out, sender, message)
         if wrong or out is None:
             self.refuse(wrong, sender, message)
             if not isinstance(message, Aborted):
@@ -256,11 +256,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         out = self.running.get(session)
         if out is None or current is None or older(current, out.machine.owned):
             return
-        given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
-        if isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
+        input = machine.owner_input(current, out.machine.owned, out.machine.wanted)
+        if isinstance(input, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
             return
-        if not isinstance(given, machine.OwnerUnchanged):
-            self.feed(out, given)
+        if not isinstance(input, machine.OwnerUnchanged):
+            self.feed(out, input)
 
     def proxy_down(self, proxy: ProxyId) -> None:
         """The lease of a proxy has ended: transfers to it end."""
@@ -314,7 +314,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def outcome(self, one: Outgoing, effects: list[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
-        kinds = {type(each) for each in effects}
+        kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
             return THAWED
         owner = self._context.cluster.owners.get(one.machine.session)
@@ -426,7 +426,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             ages=ages,
             checksum=checksum(stored, ages),
         )
-        part = REST if out.machine.state is SourceState.FROZEN else AHEAD
+        part = FINAL_COPY if out.machine.state is SourceState.FROZEN else PRE_COPY
         self.carried(out, part, stored)
         self._context.outbox.emit(SendPeer(out.machine.target, chunk))
 
@@ -451,7 +451,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self._context.outbox.emit(SendPeer(out.machine.target, frozen))
 
 
-def _wrong_epoch(here: Epoch, message: Prepare) -> str:
+def _epoch_violation(here: Epoch, message: Prepare) -> str:
     if here == message.epoch:
         return ""
     return LATE if here > message.epoch else "wrong epoch"
@@ -465,14 +465,14 @@ def _copied(session: Session, message: Prepare) -> int:
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
     """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
-    cut = batches(stored, lambda entry: len(entry.delivery), most=max(1, len(stored)), most_bytes=CHUNK_BYTES)
+    cut = batches(stored, lambda entry: len(entry.delivery), max_items=max(1, len(stored)), max_bytes=CHUNK_BYTES)
     return list(next(cut, []))
 
 
-def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
+def _next_range(out: Outgoing, session: Session, max_entries: int) -> tuple[int, int]:
     """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
     after = out.bounds[out.sent - 1] if out.sent else out.start
     if out.sent < len(out.bounds):
         return after, max(1, out.bounds[out.sent] - after)
     after = max(after, session.entries.first_number - 1)
-    return after, min(most, session.entries.last_number - after)
+    return after, min(max_entries, session.entries.last_number - after)

@@ -31,10 +31,10 @@ def plan(
     for row in sorted(proxies, key=lambda row: row.proxy):
         if row.proxy in loads:
             sites[row.site].append(row.proxy)
-    return [move for site in sorted(sites) for move in _level({each: loads[each] for each in sites[site]}, owners)]
+    return [move for site in sorted(sites) for move in _balance({each: loads[each] for each in sites[site]}, owners)]
 
 
-def _level(loads: Mapping[ProxyId, list[SessionId]], owners: Mapping[SessionId, Ownership]) -> list[Move]:
+def _balance(loads: Mapping[ProxyId, list[SessionId]], owners: Mapping[SessionId, Ownership]) -> list[Move]:
     fair, more = divmod(sum(len(load) for load in loads.values()), len(loads))
     fullest = sorted(loads, key=lambda proxy: (-len(loads[proxy]), proxy))
     due = {proxy: fair + (place < more) for place, proxy in enumerate(fullest)}

@@ -18,7 +18,7 @@ from proxy.stream.persister import Persister
 from waypost.clock import NEVER
 from waypost.errors import CheckpointOutdated, WaypostError
 from waypost.identity import Epoch, Ownership, ProxyId, SessionId
-from waypost.limits import LOOKED_AFTER
+from waypost.limits import SCANNED_AT_ONCE
 
 
 class RowChecks:
@@ -38,9 +38,11 @@ class RowChecks:
         self._acquisitions = acquisitions
         self._memory = memory
         self._sweep_at = 0
-        self._mine: IncrementalScan[SessionId] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
-        self._rows: IncrementalScan[SessionId] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
-        self._holds: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
+        self._session_scan: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
+        self._rows: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
+        self._interest_scan: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(
+            SCANNED_AT_ONCE, SWEEPS_A_ROUND
+        )
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """The registry's watch says who owns a session. One in a transfer is the transfer's, until that is over."""
@@ -137,9 +139,9 @@ class RowChecks:
             return
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
         self._sweep(
-            self._mine.take(context.sessions),
-            self._rows.take(context.cluster.owners),
-            self._holds.take(context.state.holds),
+            self._session_scan.next_batch(context.sessions),
+            self._rows.next_batch(context.cluster.owners),
+            self._interest_scan.next_batch(context.state.registered),
         )
 
     def next_deadline(self) -> int:
@@ -152,15 +154,20 @@ class RowChecks:
 
     def sweep(self) -> None:
         """Look at all of them."""
-        self._sweep(list(self._context.sessions), list(self._context.cluster.owners), list(self._context.state.holds))
+        self._sweep(
+            list(self._context.sessions), list(self._context.cluster.owners), list(self._context.state.registered)
+        )
 
     def _sweep(
-        self, mine: Iterable[SessionId], rows: Iterable[SessionId], holds: Iterable[tuple[ProxyId, SessionId]]
+        self,
+        session_ids: Iterable[SessionId],
+        rows: Iterable[SessionId],
+        registrations: Iterable[tuple[ProxyId, SessionId]],
     ) -> None:
         context = self._context
-        for identity, outdated in list(islice(self._persister.outdated.items(), LOOKED_AFTER)):
+        for identity, outdated in list(islice(self._persister.outdated.items(), SCANNED_AT_ONCE)):
             self._settle_outdated(identity, outdated)
-        here = [context.sessions[identity] for identity in mine if identity in context.sessions]
+        here = [context.sessions[identity] for identity in session_ids if identity in context.sessions]
         for session in here:
             self._check(session)
         # An append of a hold may have failed: say again what the log does not have.
@@ -169,7 +176,7 @@ class RowChecks:
             for session in here
             if context.sessions.get(session.id) is session and not context.interest.is_exact(session)
         )
-        for proxy, identity in holds:
+        for proxy, identity in registrations:
             if proxy == context.proxy and identity not in context.sessions:
                 context.interest.withdraw(identity)
         self._memory.prune()

@@ -13,9 +13,9 @@ from proxy.core.context import Context
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.transfer_record import (
-    AHEAD,
     COMMITTED,
     NO_ENDING,
+    PRE_COPY,
     TIMEOUT,
     Ending,
     TransferRecord,
@@ -40,7 +40,7 @@ class _Transfer(Protocol):
 
     @property
     def over(self) -> bool: ...
-    def step(self, given: object, now_ms: int) -> list[object]: ...
+    def step(self, input: object, now_ms: int) -> list[object]: ...
     def tick(self, now_ms: int) -> list[object]: ...
     def next_deadline(self) -> int: ...
 
@@ -109,7 +109,7 @@ class TransferDriver(ABC, Generic[Running]):
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
-    def wrong(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+    def violation(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
         """Return why the message is not one of this transfer, by name; empty: it is one."""
         if one is None or one.machine.transfer != message.transfer:
             return UNKNOWN
@@ -117,7 +117,7 @@ class TransferDriver(ABC, Generic[Running]):
             return "wrong sender"
         return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
 
-    def feed(self, one: Running, given: object, message: object = None) -> None:
+    def feed(self, one: Running, input: object, message: object = None) -> None:
         """Give the machine an input. One that its table does not list is counted, and changes nothing.
 
         Args:
@@ -125,26 +125,26 @@ class TransferDriver(ABC, Generic[Running]):
         """
         before = one.machine.state
         try:
-            effects = one.machine.step(given, self._context.clock.now_ms())
+            effects = one.machine.step(input, self._context.clock.now_ms())
         except UnexpectedInput:
-            name = f"unexpected {type(message or given).__name__} in {one.machine.state.name}"
+            name = f"unexpected {type(message or input).__name__} in {one.machine.state.name}"
             transfer = one.machine
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
             self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
             return
-        self.perform(one, before, effects, ending_of(given))
+        self.perform(one, before, effects, ending_of(input))
 
     def tick(self) -> None:
         """Step each machine whose patience is over."""
-        for one in list(self.running.values()):
-            before = one.machine.state
-            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), TIMEOUT)
+        for running in list(self.running.values()):
+            before = running.machine.state
+            self.perform(running, before, running.machine.tick(self._context.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
         """When a machine's patience is over, in ms of the engine's clock; NEVER: none runs."""
         if not self.running:
             return NEVER
-        return min([one.machine.next_deadline() for one in self.running.values()])
+        return min([running.machine.next_deadline() for running in self.running.values()])
 
     def perform(self, one: Running, before: Any, effects: list[object], ending: Ending = NO_ENDING) -> None:
         """Perform the effects of a step, and note the phase that it began."""
@@ -171,7 +171,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
         """A chunk went over."""
-        size = sum(len(each.delivery) for each in entries)
+        size = sum(len(stored_entry.delivery) for stored_entry in entries)
         one.record.entries[part] += len(entries)
         one.record.bytes[part] += size
         self._context.counters.copied[self.role, part] += len(entries)
@@ -231,7 +231,7 @@ class TransferDriver(ABC, Generic[Running]):
             dict(record.spent_ms),
             sum(record.entries.values()),
             sum(record.bytes.values()),
-            record.entries[AHEAD],
+            record.entries[PRE_COPY],
         )
 
     def shown(self) -> list[TransferView]:

@@ -21,10 +21,10 @@ class Gaps(list[GapRow]):
 
     def add(self, gap: GapRow) -> None:
         """Add a gap; where one of the same receivers ends just before it, they are one."""
-        for each in self:
-            if each.last == gap.first - 1 and replace(gap, first=each.first, last=each.last) == each:
-                self.remove(each)
-                gap = replace(gap, first=each.first)
+        for gap_row in self:
+            if gap_row.last == gap.first - 1 and replace(gap, first=gap_row.first, last=gap_row.last) == gap_row:
+                self.remove(gap_row)
+                gap = replace(gap, first=gap_row.first)
                 break
         self.append(gap)
 
@@ -32,7 +32,7 @@ class Gaps(list[GapRow]):
         """Tell whether this receiver is still to hear of one."""
         return any(receiver.id in gap.unconfirmed for gap in self)
 
-    def to_tell(self, receiver: Receiver) -> list[GapRow]:
+    def pending_for(self, receiver: Receiver) -> list[GapRow]:
         """Return those of which this receiver is to be told now."""
         known = {id(gap) for gap in receiver.sent_gaps}
         mine = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
@@ -46,20 +46,20 @@ class Gaps(list[GapRow]):
         receiver.confirmed_gaps = count
         for gap in confirmed:
             gap.unconfirmed.remove(receiver.id)
-        self._drop_told()
+        self._forget_announced()
 
     def passed(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
         """The receiver's application has all up to here, whatever we know of it: no gap for it ends there."""
         for gap in self:
             if receiver.id in gap.unconfirmed and gap.last <= reported.get(gap.origin, NOTHING):
                 gap.unconfirmed.remove(receiver.id)
-        self._drop_told()
+        self._forget_announced()
 
     def forget(self, receiver: ReceiverId) -> None:
         """The receiver has no place any more."""
         for gap in self:
             gap.unconfirmed[:] = [each for each in gap.unconfirmed if each != receiver]
-        self._drop_told()
+        self._forget_announced()
 
-    def _drop_told(self) -> None:
+    def _forget_announced(self) -> None:
         self[:] = [gap for gap in self if gap.unconfirmed]

@@ -62,21 +62,21 @@ class MessageQueue:
     @property
     def saved_in_memory(self) -> int:
         """How many entries are in memory that the store has."""
-        return self._place(self.saved_number)
+        return self._index_of(self.saved_number)
 
-    def fitting(self, most: int, most_bytes: int) -> int:
+    def fitting(self, max_entries: int, max_bytes: int) -> int:
         """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
-        if self._bytes <= most_bytes:
-            return most
+        if self._bytes <= max_bytes:
+            return max_entries
         count = 0
         for _, stored, _ in reversed(self._in_memory):
-            most_bytes -= stored.size
-            if count == most or most_bytes < 0:
+            max_bytes -= stored.size
+            if count == max_entries or max_bytes < 0:
                 break
             count += 1
         return count
 
-    def _place(self, number: int) -> int:
+    def _index_of(self, number: int) -> int:
         """Return where in memory the entries above `number` begin."""
         return bisect_left(self._in_memory, (number + 1,))
 
@@ -85,7 +85,7 @@ class MessageQueue:
         number = max(number, self.first_number - 1)
         if number < self.evicted_number:
             return None
-        place = self._place(number)
+        place = self._index_of(number)
         return self._in_memory[place : place + limit]
 
     # ------------------------------------------------------------ what comes, and goes
@@ -98,7 +98,7 @@ class MessageQueue:
         self.next_number += 1
         return entry
 
-    def take(self, entry: Entry) -> bool:
+    def append_numbered(self, entry: Entry) -> bool:
         """Add an entry that was numbered elsewhere, in order; tell whether it was new."""
         number = entry[0]
         if number < self.next_number and self.count:
@@ -111,10 +111,10 @@ class MessageQueue:
         self.next_number = number + 1
         return True
 
-    def begin_with(self, number: int) -> None:
+    def drop_below(self, number: int) -> None:
         """Drop what is numbered below this."""
         self.first_number = number
-        self._drop(self._place(number - 1))
+        self._drop(self._index_of(number - 1))
 
     def _drop(self, count: int) -> None:
         """Take the oldest out of memory."""
@@ -123,7 +123,7 @@ class MessageQueue:
 
     def remove(self, number: int) -> None:
         """Drop this one."""
-        place = self._place(number - 1)
+        place = self._index_of(number - 1)
         if place < len(self._in_memory) and self._in_memory[place][0] == number:
             self._bytes -= self._in_memory.pop(place)[1].size
 
@@ -140,7 +140,7 @@ class MessageQueue:
         Args:
             keep: nothing must be stored, but what is more than so much in memory; None: everything must.
         """
-        entries = self._in_memory[self._place(self.saved_number) :]
+        entries = self._in_memory[self._index_of(self.saved_number) :]
         if keep is None:
             return entries, self.last_number
         surplus = entries[: max(0, len(self._in_memory) - keep)]
@@ -149,7 +149,7 @@ class MessageQueue:
     def saved(self, number: int, keep: int) -> None:
         """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
         self.saved_number = max(self.saved_number, number)
-        surplus = min(len(self._in_memory) - keep, self._place(self.saved_number))
+        surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))
         if surplus > 0:
             self.evicted_number = self._in_memory[surplus - 1][0]
             self._drop(surplus)

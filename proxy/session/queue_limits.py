@@ -24,7 +24,7 @@ SLACK = 64
 """Entries that are gone of which a heap may have as many more."""
 
 
-class Kept(NamedTuple):
+class QueuedEntry(NamedTuple):
     """What is known of one stored entry."""
 
     number: int
@@ -47,9 +47,9 @@ class QueueLimits:
         self.queue = queue
         self.known = False
         self.bytes = 0
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._entries: OrderedDict[int, QueuedEntry] = OrderedDict()
         """By number, in ascending order."""
-        self.going: dict[int, tuple[Kept, RemovalPolicy]] = {}
+        self.going: dict[int, tuple[QueuedEntry, RemovalPolicy]] = {}
         """What was chosen, and by which policy, and is stored until the journal has it."""
         self._unheld: set[int] = set()
         """What another policy let go of, and is stored until it is swept."""
@@ -62,20 +62,20 @@ class QueueLimits:
     @property
     def count(self) -> int:
         """So many entries are stored, by what is known."""
-        return len(self._kept)
+        return len(self._entries)
 
     @property
     def lowest(self) -> int | None:
         """The number of the oldest that is stored; None: nothing is."""
-        return min(chain(islice(self._kept, 1), self.going, self._unheld), default=None)
+        return min(chain(islice(self._entries, 1), self.going, self._unheld), default=None)
 
-    def took(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """The session has an entry more, the newest."""
-        self._add(self.look(entry))
+        self._add(self.measure(entry))
 
-    def begin_with(self, entries: Iterable[Kept], first: int) -> None:
+    def prepend(self, entries: Iterable[QueuedEntry], first: int) -> None:
         """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
-        later, self._kept, self.bytes = self._kept, OrderedDict(), 0
+        later, self._entries, self.bytes = self._entries, OrderedDict(), 0
         self._first.clear()
         self._soonest.clear()
         for kept in entries:
@@ -85,17 +85,17 @@ class QueueLimits:
             self._add(kept)
         self.known = True
 
-    def look(self, entry: Entry) -> Kept:
+    def measure(self, entry: Entry) -> QueuedEntry:
         """Return what counts of an entry."""
         number, stored, matched = entry
-        kept = Kept(number, stored.origin, stored.offset, matched, stored.size)
-        if not self.queue.looks_inside:
+        kept = QueuedEntry(number, stored.origin, stored.offset, matched, stored.size)
+        if not self.queue.uses_attributes:
             return kept
         attributes, at_ms = stored.read()
         return kept._replace(priority=priority_of(attributes), deadline_ms=deadline_of(attributes, at_ms))
 
-    def _add(self, kept: Kept) -> None:
-        self._kept[kept.number] = kept
+    def _add(self, kept: QueuedEntry) -> None:
+        self._entries[kept.number] = kept
         self.bytes += kept.size
         if self.queue.discard == "priority":
             self._push(self._first, kept.priority, kept.number)
@@ -106,16 +106,16 @@ class QueueLimits:
 
     def _push(self, heap: list[tuple[int, int]], rank: int, number: int) -> None:
         heappush(heap, (rank, number))
-        if len(heap) > 2 * len(self._kept) + SLACK:
+        if len(heap) > 2 * len(self._entries) + SLACK:
             # Most of it is gone, and was never chosen.
-            heap[:] = [each for each in heap if each[1] in self._kept]
+            heap[:] = [each for each in heap if each[1] in self._entries]
             heapify(heap)
 
     # ------------------------------------------------------------ what goes
 
-    def gone(self, first: int) -> None:
+    def remove(self, first: int) -> None:
         """All receivers have what is numbered below this."""
-        while self._kept and (number := next(iter(self._kept))) < first:
+        while self._entries and (number := next(iter(self._entries))) < first:
             self._remove(number)
         for number in [each for each in self.going if each < first]:
             del self.going[number]
@@ -127,30 +127,30 @@ class QueueLimits:
         for number in numbers:
             self.going.pop(number, None)
             self._unheld.discard(number)
-            if number in self._kept:
+            if number in self._entries:
                 self._remove(number)
 
-    def purge(self, decided: int, holds: Callable[[Kept], bool]) -> None:
+    def purge(self, decided: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
         """Count no more what another policy let go of; `decided`: how far that has come."""
         if decided != self._purged_at:
             self._purged_at = decided
-            for number in [kept.number for kept in self._kept.values() if not holds(kept)]:
+            for number in [kept.number for kept in self._entries.values() if not is_retained(kept)]:
                 self._remove(number)
                 self._unheld.add(number)
 
-    def _remove(self, number: int) -> Kept:
-        kept = self._kept.pop(number)
+    def _remove(self, number: int) -> QueuedEntry:
+        kept = self._entries.pop(number)
         self.bytes -= kept.size
         return kept
 
-    def surplus(self) -> list[Kept]:
+    def surplus(self) -> list[QueuedEntry]:
         """Choose what goes, until the rest is within the bounds."""
-        going: list[Kept] = []
-        while self.known and self._kept and self.is_too_much:
+        going: list[QueuedEntry] = []
+        while self.known and self._entries and self.is_too_much:
             going.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
         return going
 
-    def _choose(self, number: int, policy: RemovalPolicy) -> Kept:
+    def _choose(self, number: int, policy: RemovalPolicy) -> QueuedEntry:
         kept = self._remove(number)
         self.going[number] = kept, policy
         return kept
@@ -164,19 +164,19 @@ class QueueLimits:
     def _next(self) -> int:
         match self.queue.discard:
             case "lifo":
-                return next(reversed(self._kept))
+                return next(reversed(self._entries))
             case "priority" | "deadline":
-                while (number := heappop(self._first)[1]) not in self._kept:
+                while (number := heappop(self._first)[1]) not in self._entries:
                     pass
                 return number
             case _:
-                return next(iter(self._kept))
+                return next(iter(self._entries))
 
-    def expired(self, unix_ms: int) -> list[Kept]:
+    def expired(self, unix_ms: int) -> list[QueuedEntry]:
         """Choose what is past its deadline."""
-        going: list[Kept] = []
+        going: list[QueuedEntry] = []
         while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
             _, number = heappop(self._soonest)
-            if number in self._kept:
+            if number in self._entries:
                 going.append(self._choose(number, RemovalPolicy.DEADLINE))
         return going

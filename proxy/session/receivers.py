@@ -100,7 +100,7 @@ class Receiver:
     """For how long it has not been, while the session was served and no transfer ran."""
     idle: bool = False
     """It was not when we last looked."""
-    fresh: bool = False
+    is_new: bool = False
     """It was given its place, and was not told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
@@ -122,14 +122,14 @@ class Receiver:
             self.had(message.frontier)
         self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
-        self._begin_anew()
+        self._reset()
 
     def disconnect(self) -> None:
         """Its connection has ended: what was sent and not acknowledged is sent again."""
         self.connection = None
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.sent, self.fetching = self.acknowledged, False
         self.under_way = self.under_way_bytes = 0
         self.flights.clear()
@@ -157,7 +157,7 @@ class Receiver:
             if number not in self.recorded
             and stored.offset > self.known.get(stored.origin, NOTHING)
             and not self.selective.has(stored.origin, stored.offset)
-            and not retention.held(number, matched)
+            and not retention.retained_for(number, matched)
         ]
 
     def next_delivery(
@@ -170,7 +170,7 @@ class Receiver:
         """
         raws: list[msgspec.Raw] = []
         which: list[int] = []
-        size, sent, known, held = 0, self.sent, self.known, retention.held
+        size, sent, known, held = 0, self.sent, self.known, retention.retained_for
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
@@ -298,7 +298,7 @@ class Receiver:
             keys=self.keys,
             expiry_s=self.expiry_s,
             idle_ms=self.idle_ms,
-            fresh=self.fresh,
+            is_new=self.is_new,
             reliability=self.reliability,
             order=self.order,
             selective=self.selective.rows(),
@@ -314,7 +314,7 @@ class Receiver:
             sent=row.acknowledged,
             keys=row.keys,
         )
-        made.expiry_s, made.idle_ms, made.fresh = row.expiry_s, row.idle_ms, row.fresh
+        made.expiry_s, made.idle_ms, made.is_new = row.expiry_s, row.idle_ms, row.is_new
         made.reliability, made.order = row.reliability, row.order
         made.selective = Selective(row.selective)
         return made

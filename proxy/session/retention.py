@@ -91,13 +91,15 @@ class Retention:
         self._of = {}
         for subscription in subscriptions:
             self._of.setdefault(subscription.id, []).append(subscription)
-        self.active = any(each.has_policy for held in self._of.values() for each in held)
-        times = [each.ttl_s * 1_000 for held in self._of.values() for each in held if each.ttl_s]
+        self.active = any(subscription.has_policy for held in self._of.values() for subscription in held)
+        times = [
+            subscription.ttl_s * 1_000 for held in self._of.values() for subscription in held if subscription.ttl_s
+        ]
         self._shortest_ms, self._longest_ms = min(times, default=0), max(times, default=0)
         self._counts = {
-            identity: max(each.max_count for each in held if each.max_count)
+            identity: max(subscription.max_count for subscription in held if subscription.max_count)
             for identity, held in self._of.items()
-            if any(each.max_count for each in held)
+            if any(subscription.max_count for subscription in held)
         }
         self._ripe_at = 0
         if not times:
@@ -108,7 +110,7 @@ class Retention:
         if self.active and (counted or not was_active):
             self._catch_up(stored, counted)
         self.displace()
-        self._settle()
+        self._compact()
 
     def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
         """Note what was taken before there was a policy to note it for."""
@@ -117,12 +119,14 @@ class Retention:
             for identity in counted.intersection(matched):
                 self._newest.setdefault(identity, deque()).append(number)
 
-    def _settle(self) -> None:
-        self._highest = max((each.held_from for held in self._of.values() for each in held), default=0)
+    def _compact(self) -> None:
+        self._highest = max(
+            (subscription.first_retained for held in self._of.values() for subscription in held), default=0
+        )
 
     # ------------------------------------------------------------ what comes
 
-    def took(self, number: int, matched: Matched) -> None:
+    def add(self, number: int, matched: Matched) -> None:
         """The session has an entry more."""
         if not self.active and not self.copying:
             return
@@ -154,7 +158,7 @@ class Retention:
                 subscription.displaced_below = max(subscription.displaced_below, lowest)
                 self._highest = max(self._highest, lowest)
 
-    def gone(self, first: int) -> None:
+    def remove(self, first: int) -> None:
         """All entries below this number went to all receivers: they are not stored any more, and count no more."""
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
@@ -189,7 +193,7 @@ class Retention:
                     self._expire(subscription, subscription.ttl_s * 1_000, now_ms)
         old = bisect_right(self._marks, now_ms - self._longest_ms, key=_at)
         del self._marks[:old]
-        self._settle()
+        self._compact()
 
     def _expire(self, subscription: Subscription, ttl_ms: int, now_ms: int) -> None:
         ripe = bisect_right(self._marks, now_ms - ttl_ms, key=_at)
@@ -200,18 +204,18 @@ class Retention:
 
     # ------------------------------------------------------------ what is held
 
-    def held(self, number: int, matched: Matched) -> Matched:
+    def retained_for(self, number: int, matched: Matched) -> Matched:
         """Return which of the subscriptions that an entry matched hold it still."""
         if self._discarded and number in self._discarded:
             return ()
         if number >= self._highest:
             return matched
-        kept = tuple(each for each in matched if self._holds(each, number))
+        kept = tuple(each for each in matched if self._retains(each, number))
         return matched if len(kept) == len(matched) else kept
 
-    def _holds(self, identity: SubscriptionId, number: int) -> bool:
+    def _retains(self, identity: SubscriptionId, number: int) -> bool:
         known = self._of.get(identity)
-        return known is None or any(each.held_from <= number for each in known)
+        return known is None or any(subscription.first_retained <= number for subscription in known)
 
     def removed_by(self, number: int, matched: Matched) -> Policies:
         """Return the policies by which nobody holds an entry any more."""
@@ -229,7 +233,9 @@ class Retention:
 
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
         known = self._of.get(identity)
-        return known is None or any(each.ttl_s is None or age_ms < each.ttl_s * 1_000 for each in known)
+        return known is None or any(
+            subscription.ttl_s is None or age_ms < subscription.ttl_s * 1_000 for subscription in known
+        )
 
     def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
         """Return for which of the subscriptions that it matched a notification met the keys."""
@@ -237,7 +243,10 @@ class Retention:
         return tuple(
             identity
             for identity in matched
-            if any(each.wants(origin, offset) and each.protection.meets(came) for each in self._of.get(identity, ()))
+            if any(
+                subscription.wants(origin, offset) and subscription.protection.meets(came)
+                for subscription in self._of.get(identity, ())
+            )
         )
 
     # ------------------------------------------------------------ sweeping
@@ -268,7 +277,10 @@ class Retention:
             return []
         found = []
         for matched, start in self._swept.items():
-            lowest = [min((each.held_from for each in self._of.get(one, ())), default=0) for one in matched]
+            lowest = [
+                min((subscription.first_retained for subscription in self._of.get(one, ())), default=0)
+                for one in matched
+            ]
             below = min(*lowest, through + 1)
             if below > start:
                 found.append(Window(matched, start, below))
@@ -311,7 +323,7 @@ class Retention:
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
         """Take what a store has of entries and of their ages."""
         for number, each in matched:
-            self.took(number, each)
+            self.add(number, each)
         self.take_marks(marks)
         self.saved(marks, ())
 
@@ -320,7 +332,7 @@ class Retention:
         for mark in marks:
             self.mark(mark.at_ms, mark.below)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The numbers begin anew: nothing was dropped of what will come."""
         self._marks.clear()
         self._newest.clear()
@@ -332,7 +344,7 @@ class Retention:
         for held in self._of.values():
             for subscription in held:
                 subscription.expired_below = subscription.displaced_below = 0
-        self._settle()
+        self._compact()
 
 
 def _at(mark: Mark) -> int:

@@ -34,13 +34,13 @@ from proxy.session.retention import Matched, Retention
 from proxy.session.stored_notification import Entry, StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import UNSETTLED, Descriptor, GapRow, Rank, ReceiverTombstone
+from waypost.checkpoint import UNKNOWN_END, Descriptor, GapRow, Rank, ReceiverTombstone
 from waypost.errors import Internal, LimitExceeded
 from waypost.facts import GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED, MAX_DESCRIPTOR_BYTES
+from waypost.limits import DELIVERY_BATCH, MAX_DESCRIPTOR_BYTES, UNREGISTERED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
 from waypost.queue import UNBOUNDED, Queue
@@ -86,7 +86,7 @@ SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
 
 
 @dataclass(slots=True)
-class Tries:
+class AuthFailures:
     """How it went when a principal of a session was to be proven.
 
     Kept in memory only (proxy/clients/authorization.py).
@@ -112,16 +112,16 @@ class Session:
         self.ended: list[Subscription] = []
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers = Receivers()
-        self.departed: dict[ReceiverId, dict[Origin, int]] = {}
+        self.unregistered: dict[ReceiverId, dict[Origin, int]] = {}
         """What receivers had that have no place any more: should they come back, they are not given it again."""
         self.checkpointed: Rank = (Epoch(0), 0)
         """The rank of the last checkpoint that was written of this copy."""
         self._room_checks = -1
         self._room_taken = 0
         """Bytes of the descriptor, as far as counted since it was measured."""
-        self.farewells: dict[ReceiverId, ReceiverTombstone] = {}
+        self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
         self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
-        self.ahead: dict[Origin, int] = {}
+        self.seen_beyond_log: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
@@ -151,7 +151,7 @@ class Session:
         """What it has stored, where that is bounded, while it is served."""
         self.access: dict[str, Grant] = {}
         """Who may do what; without any grant, everybody everything."""
-        self.tries: dict[str, Tries] = {}
+        self.auth_failures: dict[str, AuthFailures] = {}
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
@@ -159,7 +159,7 @@ class Session:
         self.retention.copying = role is SHADOW
         self._made = 0
         """Subscriptions made in this copy."""
-        self._held: tuple[str, ...] | None = ()
+        self._interest_expressions: tuple[str, ...] | None = ()
         """What the site must hold for it; None: to be found out anew."""
 
     def become(self, role: Role) -> None:
@@ -176,14 +176,14 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
-        self._held = None
+        self._interest_expressions = None
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
         """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
         self._made += 1
-        subscription.life = f"{self.epoch}/{self._made}"
+        subscription.generation = f"{self.epoch}/{self._made}"
         self.subscriptions[subscription.id] = subscription
         self.subscriptions_changed()
 
@@ -191,17 +191,21 @@ class Session:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
-        for earlier in self.lives(identity):
+        for earlier in self.generations(identity):
             earlier.replaced = False
         self.ended.append(subscription)
         self.subscriptions_changed()
         return subscription
 
-    def settle_ends(self, origin: Origin, at: int) -> list[Subscription]:
+    def resolve_ends(self, origin: Origin, at: int) -> list[Subscription]:
         """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
-        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNSETTLED]
-        for each in settled:
-            each.end = {**(each.end or {}), origin: at}
+        settled = [
+            subscription
+            for subscription in self.ended
+            if subscription.end is not None and subscription.end.get(origin) == UNKNOWN_END
+        ]
+        for subscription in settled:
+            subscription.end = {**(subscription.end or {}), origin: at}
         if settled:
             self.subscriptions_changed()
         return settled
@@ -214,11 +218,11 @@ class Session:
         self.add_subscription(following)
         return before
 
-    def lives(self, identity: SubscriptionId) -> list[Subscription]:
+    def generations(self, identity: SubscriptionId) -> list[Subscription]:
         """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
         for all of them.
         """
-        mine = [each for each in self.ended if each.replaced and each.id == identity]
+        mine = [subscription for subscription in self.ended if subscription.replaced and subscription.id == identity]
         return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
@@ -233,16 +237,18 @@ class Session:
             self.ended = owed
             self.subscriptions_changed()
 
-    def held_expressions(self) -> tuple[str, ...]:
+    def interest_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
-        if self._held is None:
-            self._held = tuple(sorted({subscription.expression.canonical for subscription in self._needing_cover()}))
-        return self._held
+        if self._interest_expressions is None:
+            self._interest_expressions = tuple(
+                sorted({subscription.expression.canonical for subscription in self._needing_cover()})
+            )
+        return self._interest_expressions
 
     def _needing_cover(self) -> list[Subscription]:
-        return [*self.active(), *(each for each in self.ended if each.is_unsettled)]
+        return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
 
-    def held_protections(self) -> dict[str, tuple[Protection, ...]]:
+    def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
         needing = self._needing_cover()
         if all(subscription.protection == OPEN for subscription in needing):
@@ -271,16 +277,16 @@ class Session:
     def let(self, access: Mapping[str, Grant]) -> None:
         """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
         self.access = dict(access)
-        self.tries.clear()
+        self.auth_failures.clear()
 
     # ------------------------------------------------------------ what comes
 
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what the session has seen, given the frontier of the site log as read here."""
         seen = dict(site)
-        for origin, offset in list(self.ahead.items()):
+        for origin, offset in list(self.seen_beyond_log.items()):
             if offset <= site.get(origin, NOTHING):
-                del self.ahead[origin]
+                del self.seen_beyond_log[origin]
             else:
                 seen[origin] = offset
         for origin, gate in self.gates.items():
@@ -295,12 +301,12 @@ class Session:
 
         Once restored, all of these are gated there: of those of which it had seen more, the site has less.
         """
-        further = {origin: seen for origin, seen in self.ahead.items() if seen > site.get(origin, NOTHING)}
+        further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
         return further | {origin: gate.seen for origin, gate in self.gates.items()}
 
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
-        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+        if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
             return False
         if not self.gates and self.role is SERVING:
             self.accept(stored, matched)
@@ -317,9 +323,9 @@ class Session:
     def accept(self, stored: StoredNotification, matched: Matched) -> None:
         """Store a notification that these subscriptions matched."""
         entry = self.entries.add(stored, matched)
-        self.retention.took(entry[0], matched)
+        self.retention.add(entry[0], matched)
         if self.queue_limits is not None:
-            self.queue_limits.took(entry)
+            self.queue_limits.add(entry)
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
@@ -328,8 +334,8 @@ class Session:
 
     def _unsettled_origins(self) -> dict[Origin, int]:
         """Return the origins in which something ends where coverage begins: perhaps nothing was heard of them yet."""
-        ends = (end for each in self.ended for end in (each.end or {}).items())
-        return {origin: last for origin, last in ends if last == UNSETTLED}
+        ends = (end for subscription in self.ended for end in (subscription.end or {}).items())
+        return {origin: last for origin, last in ends if last == UNKNOWN_END}
 
     def gate(self, origin: Origin, seen: int) -> None:
         """Close a gate for an origin that is level with the live stream, where it stands now."""
@@ -364,7 +370,7 @@ class Session:
         gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
-            self.ahead[origin] = gate.seen
+            self.seen_beyond_log[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 
@@ -379,7 +385,8 @@ class Session:
         if self.role in (Role.SHADOW, Role.STAGED) or not self.receivers:
             return True
         return any(
-            not each.is_best_effort and each.acknowledged < self.entries.last_number for each in self.receivers.values()
+            not receiver.is_best_effort and receiver.acknowledged < self.entries.last_number
+            for receiver in self.receivers.values()
         )
 
     def remove_acknowledged(self) -> None:
@@ -399,10 +406,10 @@ class Session:
         self.remove_acknowledged()
 
     def _begin_with(self, number: int) -> None:
-        self.entries.begin_with(number)
-        self.retention.gone(number)
+        self.entries.drop_below(number)
+        self.retention.remove(number)
         if self.queue_limits is not None:
-            self.queue_limits.gone(number)
+            self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
         """Store no more than this from now on."""
@@ -412,9 +419,9 @@ class Session:
             return
         self.queue_limits.going.update(going)
         if self.entries.evicted_number < self.entries.first_number:
-            self.queue_limits.begin_with(map(self.queue_limits.look, self.entries.in_memory), self.entries.first_number)
+            self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
-    def take_away(self, numbers: Iterable[int]) -> None:
+    def remove_entries(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
         leaving = list(numbers)
         for number in leaving:
@@ -446,29 +453,29 @@ class Session:
 
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
-        begins = join(dict(self.created_at if above is None else above), self.departed.pop(identity, {}))
+        begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
-            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True, is_durable=False
+            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, is_new=True, is_durable=False
         )
         return joined
 
-    def said_farewell(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
+    def record_unregistration(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
         """The receiver left for good, by its own word."""
-        self.farewells.pop(identity, None)
-        self.farewells[identity] = ReceiverTombstone(incarnation, attach_seq)
-        if len(self.farewells) > DEPARTED_REMEMBERED:
-            del self.farewells[next(iter(self.farewells))]
+        self.tombstones.pop(identity, None)
+        self.tombstones[identity] = ReceiverTombstone(incarnation, attach_seq)
+        if len(self.tombstones) > UNREGISTERED_REMEMBERED:
+            del self.tombstones[next(iter(self.tombstones))]
 
     def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
         """Tell whether the receiver left for good after it had asked this."""
-        tombstone = self.farewells.get(identity)
+        tombstone = self.tombstones.get(identity)
         return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
-    def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
+    def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
         """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
-        self.departed[receiver.id] = dict(receiver.frontier)
-        if len(self.departed) > DEPARTED_REMEMBERED:
-            del self.departed[next(iter(self.departed))]
+        self.unregistered[receiver.id] = dict(receiver.frontier)
+        if len(self.unregistered) > UNREGISTERED_REMEMBERED:
+            del self.unregistered[next(iter(self.unregistered))]
         if [*self.receivers] == [receiver.id]:
             self.created_at = self.frontier(site)
         self.receivers.pop(receiver.id, None)
@@ -507,7 +514,7 @@ class Session:
 
     # ------------------------------------------------------------ best effort
 
-    def level(self, site: Mapping[Origin, int]) -> None:
+    def mark_caught_up(self, site: Mapping[Origin, int]) -> None:
         """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
         for receiver in self.receivers.values():
             if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
@@ -529,18 +536,18 @@ class Session:
                 self.gaps.add(GapRow(origin, first, last, GapCause.LOST_WITH_PROCESS, [receiver.id]))
         if lapsing:
             # They get past what was promised to nobody yet, and no gap says so.
-            self.lift_floors(upto)
+            self.raise_promise_floors(upto)
 
-    def lift_floors(self, cut: Mapping[Origin, int]) -> None:
+    def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
         """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
         for subscription in self.active():
             for origin, offset in cut.items():
                 if origin not in subscription.promised:
-                    subscription.floor[origin] = max(subscription.floor.get(origin, offset), offset)
+                    subscription.promise_floor[origin] = max(subscription.promise_floor.get(origin, offset), offset)
 
-    def lapse_here(self, upto: Mapping[Origin, int]) -> None:
+    def expire_unpersisted_copy(self, upto: Mapping[Origin, int]) -> None:
         """The same, where the numbers of this copy hold: some may have all that was stored."""
-        self.level(upto)
+        self.mark_caught_up(upto)
         self.expire_unpersisted(upto)
         for receiver in self.receivers.values():
             if receiver.is_best_effort:
@@ -549,7 +556,7 @@ class Session:
 
     # ------------------------------------------------------------ what travels
 
-    def check_room(self, more: int = 0, *, at_most: int = 0) -> None:
+    def check_room(self, more: int = 0, *, max_bytes: int = 0) -> None:
         """Raises LimitExceeded: with so many more bytes its checkpoint may be no record of a log any more.
 
         Far below that it is measured now and then: that costs as much as the session has receivers.
@@ -559,7 +566,7 @@ class Session:
             at_most: so many may come, where it is not known how many will.
         """
         self._room_checks += 1
-        self._room_taken += more + at_most
+        self._room_taken += more + max_bytes
         if self._room_taken <= MAX_DESCRIPTOR_BYTES // 2 and self._room_checks % ROOM_CHECKS:
             return
         self._room_taken = size = len(msgspec.json.encode(self.descriptor())) + more
@@ -576,10 +583,10 @@ class Session:
             idle_ms=self.idle_ms,
             gaps=Gaps.copied(self.gaps),
             access=dict(self.access),
-            departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
+            unregistered={identity: dict(frontier) for identity, frontier in self.unregistered.items()},
             reliability=self.reliability,
             queue=self.queue,
-            farewells=dict(self.farewells),
+            tombstones=dict(self.tombstones),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -587,9 +594,9 @@ class Session:
         self.created_at = dict(descriptor.created_at)
         self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
-        self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
+        self.unregistered = {identity: dict(frontier) for identity, frontier in descriptor.unregistered.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
-        self.farewells = dict(descriptor.farewells)
+        self.tombstones = dict(descriptor.tombstones)
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
@@ -603,11 +610,11 @@ class Session:
         """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
         for receiver in self.receivers.values():
             receiver.renumber()
-        self.retention.begin_anew()
+        self.retention.reset()
 
     def take_entries(self, entries: Iterable[Entry]) -> None:
         """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
         for entry in entries:
-            if self.entries.take(entry):
+            if self.entries.append_numbered(entry):
                 number, _, matched = entry
-                self.retention.took(number, matched)
+                self.retention.add(number, matched)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from waypost.checkpoint import UNSETTLED, SubscriptionRow
+from waypost.checkpoint import UNKNOWN_END, SubscriptionRow
 from waypost.identity import NOTHING, Origin, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.messages import SubscriptionSettings
@@ -24,7 +24,7 @@ class Subscription:
     id: SubscriptionId
     expression: Expression
     start: dict[Origin, int]
-    floor: dict[Origin, int]
+    promise_floor: dict[Origin, int]
     promised: dict[Origin, int] = field(default_factory=dict)
     end: dict[Origin, int] | None = None
     owner: str = ""
@@ -32,7 +32,7 @@ class Subscription:
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
-    life: str = ""
+    generation: str = ""
     keys: tuple[Key, ...] = ()
     owner_keys: tuple[Key, ...] = ()
     insecure: bool = True
@@ -56,14 +56,14 @@ class Subscription:
         return {origin: above for origin, above in self.promised.items() if origin not in self.unannounced}
 
     @property
-    def is_unsettled(self) -> bool:
+    def has_unknown_end(self) -> bool:
         """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
-        return self.end is not None and UNSETTLED in self.end.values()
+        return self.end is not None and UNKNOWN_END in self.end.values()
 
     @property
-    def settled_end(self) -> dict[Origin, int]:
+    def known_end(self) -> dict[Origin, int]:
         """Where it ended, of all origins of which that is known."""
-        return {origin: last for origin, last in (self.end or {}).items() if last != UNSETTLED}
+        return {origin: last for origin, last in (self.end or {}).items() if last != UNKNOWN_END}
 
     @property
     def has_policy(self) -> bool:
@@ -71,7 +71,7 @@ class Subscription:
         return self.ttl_s is not None or self.max_count is not None
 
     @property
-    def held_from(self) -> int:
+    def first_retained(self) -> int:
         """Of its entries numbered below this it holds none any more."""
         return max(self.expired_below, self.displaced_below)
 
@@ -99,7 +99,7 @@ class Subscription:
             id=self.id,
             expression=self.expression.text,
             start=dict(self.start),
-            floor=dict(self.floor),
+            promise_floor=dict(self.promise_floor),
             promised=dict(self.promised),
             end=None if self.end is None else dict(self.end),
             owner=self.owner,
@@ -107,7 +107,7 @@ class Subscription:
             max_count=self.max_count,
             expired_below=self.expired_below,
             displaced_below=self.displaced_below,
-            life=self.life,
+            generation=self.generation,
             keys=self.keys,
             owner_keys=self.owner_keys,
             insecure=self.insecure,
@@ -122,7 +122,7 @@ class Subscription:
             id=row.id,
             expression=parse(row.expression),
             start=dict(row.start),
-            floor=dict(row.floor),
+            promise_floor=dict(row.promise_floor),
             promised=dict(row.promised),
             end=None if row.end is None else dict(row.end),
             owner=row.owner,
@@ -130,7 +130,7 @@ class Subscription:
             max_count=row.max_count,
             expired_below=row.expired_below,
             displaced_below=row.displaced_below,
-            life=row.life,
+            generation=row.generation,
             keys=row.keys,
             owner_keys=row.owner_keys,
             insecure=row.insecure,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from proxy.session.session import Session
 from waypost.clock import NEVER
 from waypost.identity import Origin, SessionId, SiteId
-from waypost.limits import HISTORIES_AT_ONCE, HISTORY_LONGEST_PAUSE_MS
+from waypost.limits import CATCH_UP_MAX_PAUSE_MS, CATCH_UPS_AT_ONCE
 
 Piece = tuple[SessionId, Origin]
 
 
 @dataclass(slots=True)
-class _Line:
+class _Slot:
     under_way: int = 0
     failures: int = 0
     again_at: int = 0
@@ -30,13 +30,13 @@ class CatchUpThrottle:
 
     def __init__(self, pause_ms: int) -> None:
         self._pause_ms = pause_ms
-        self._lines: dict[SiteId, _Line] = {}
+        self._lines: dict[SiteId, _Slot] = {}
 
     def begin(self, site: SiteId, session: Session, origin: Origin, now_ms: int) -> bool:
         """Tell whether to ask now; False: it waits in line."""
-        line = self._lines.setdefault(site, _Line())
+        line = self._lines.setdefault(site, _Slot())
         piece = (session.id, origin)
-        if line.under_way >= HISTORIES_AT_ONCE or now_ms < line.again_at:
+        if line.under_way >= CATCH_UPS_AT_ONCE or now_ms < line.again_at:
             line.waiting[piece] = session
             return False
         line.waiting.pop(piece, None)
@@ -51,13 +51,13 @@ class CatchUpThrottle:
             line.failures = line.again_at = 0
         else:
             line.failures = min(line.failures + 1, 10)
-            line.again_at = now_ms + min(self._pause_ms << (line.failures - 1), HISTORY_LONGEST_PAUSE_MS)
+            line.again_at = now_ms + min(self._pause_ms << (line.failures - 1), CATCH_UP_MAX_PAUSE_MS)
 
-    def take_turn(self, now_ms: int) -> list[Session]:
+    def try_start(self, now_ms: int) -> list[Session]:
         """Take out of the lines those whose turn it is; they ask again for what they miss."""
         enter_phase = []
         for line in self._lines.values():
-            room = HISTORIES_AT_ONCE - line.under_way if now_ms >= line.again_at else 0
+            room = CATCH_UPS_AT_ONCE - line.under_way if now_ms >= line.again_at else 0
             for piece in list(line.waiting)[: max(0, room)]:
                 enter_phase.append(line.waiting.pop(piece))
         return enter_phase
@@ -66,6 +66,6 @@ class CatchUpThrottle:
         """Return when somebody's turn comes without an answer to wait for."""
         due = NEVER
         for line in self._lines.values():
-            if line.waiting and line.under_way < HISTORIES_AT_ONCE:
+            if line.waiting and line.under_way < CATCH_UPS_AT_ONCE:
                 due = min(due, line.again_at)
         return due

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from federation.messages import CatchUp
-from federation.site_events import Broken, Ended
+from federation.site_events import LogDamaged, OriginClosed
 from handover.gate import Gate
 from proxy.core import journal_facts
 from proxy.core.context import Context
@@ -36,7 +36,7 @@ class Coverage:
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
         self._histories = CatchUpThrottle(context.settings.retry_ms)
-        self._look_at = 0
+        self._next_check_ms = 0
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -53,7 +53,7 @@ class Coverage:
                 self._unpromised[session.id] = session
         self.advance_all()
 
-    def held(self, session: Session) -> None:
+    def interest_registered(self, session: Session) -> None:
         """The log has what we said that the session needs."""
         self.advance(session)
         self.promise(session)
@@ -68,14 +68,14 @@ class Coverage:
     def tick(self) -> None:
         """Now and then look at all again; and let those ask for history whose turn it is."""
         now = self._context.clock.now_ms()
-        if now >= self._look_at:
-            self._look_at = now + self._context.settings.retry_ms
+        if now >= self._next_check_ms:
+            self._next_check_ms = now + self._context.settings.retry_ms
             self.advance_all()
         self._let_ask()
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        look_at = self._look_at if self._gated or self._unpromised else NEVER
+        look_at = self._next_check_ms if self._gated or self._unpromised else NEVER
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
@@ -101,11 +101,11 @@ class Coverage:
         brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
         if context.rereading or not brings:
             return None
-        above = state.covered_above(origin, session.held_expressions())
+        above = state.covered_above(origin, session.interest_expressions())
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
-        ends = [sub.settled_end.get(origin, NOTHING) for sub in session.ended]
+        ends = [sub.known_end.get(origin, NOTHING) for sub in session.ended]
         return max([covered, *ends])
 
     def uncovered(self, session: Session) -> list[Origin]:
@@ -118,7 +118,7 @@ class Coverage:
 
     def _installed(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
-        return not session.held_expressions() or self._context.interest.is_covered(session)
+        return not session.interest_expressions() or self._context.interest.is_covered(session)
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
         if any(follows(origin, earlier) for earlier in session.gates):
@@ -129,7 +129,7 @@ class Coverage:
         if covered is not None and gate.seen is None:
             self._begin_at(session, origin, covered)
         if covered is not None:
-            self._settle_ends(session, origin, covered)
+            self._resolve_ends(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
             self.ready.add(session.id)
@@ -140,8 +140,8 @@ class Coverage:
             gate.fetching = True
             self._fetch(session, origin, *missing)
 
-    def _settle_ends(self, session: Session, origin: Origin, covered: int) -> None:
-        settled = session.settle_ends(origin, covered)
+    def _resolve_ends(self, session: Session, origin: Origin, covered: int) -> None:
+        settled = session.resolve_ends(origin, covered)
         for each in settled:
             journal_facts.unsubscribed(self._context, session, each)
         if settled:
@@ -149,7 +149,7 @@ class Coverage:
             self._context.sessions.mark_changed(session.id)
 
     def _let_ask(self) -> None:
-        for session in self._histories.take_turn(self._context.clock.now_ms()):
+        for session in self._histories.try_start(self._context.clock.now_ms()):
             self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
@@ -158,7 +158,7 @@ class Coverage:
         self._unpromised[session.id] = session
         for subscription in session.active():
             if origin not in subscription.promised:
-                subscription.floor[origin] = max(covered, subscription.floor.get(origin, NOTHING))
+                subscription.promise_floor[origin] = max(covered, subscription.promise_floor.get(origin, NOTHING))
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
@@ -260,13 +260,13 @@ class Coverage:
     def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
         session.gaps.append(GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers)))
         for receiver in list(session.receivers.values()):
-            self.tell_gaps(session, receiver)
+            self.announce_gaps(session, receiver)
 
-    def tell_gaps(self, session: Session, receiver: Receiver) -> None:
+    def announce_gaps(self, session: Session, receiver: Receiver) -> None:
         """Tell a receiver that is attached what it cannot have any more."""
         if receiver.connection is None:
             return
-        for gap in session.gaps.to_tell(receiver):
+        for gap in session.gaps.pending_for(receiver):
             self._context.outbox.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
 
     # ------------------------------------------------------------ holes
@@ -279,7 +279,7 @@ class Coverage:
                 self._close(session, origin)
         self._gates_closed(session)
 
-    def damaged(self, event: Broken) -> None:
+    def damaged(self, event: LogDamaged) -> None:
         """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
 
         Of the own origin the log itself tells what is lost; of the others coverage begins anew.
@@ -289,7 +289,7 @@ class Coverage:
             self.broken(session)
             self._close_unknown(session)
             gate = session.gates.get(origin)
-            seen = max(event.before, session.ahead.get(origin, NOTHING))
+            seen = max(event.before, session.seen_beyond_log.get(origin, NOTHING))
             if gate is not None:
                 gate.restart(event.offset)
             elif seen < event.offset:
@@ -301,7 +301,7 @@ class Coverage:
         for session in self._context.sessions.values():
             for origin, seen in had.items():
                 if site_of(origin) != state.site and origin not in session.gates:
-                    session.gate(origin, max(seen, session.ahead.get(origin, NOTHING)))
+                    session.gate(origin, max(seen, session.seen_beyond_log.get(origin, NOTHING)))
             self._gates_closed(session)
 
     def _close_unknown(self, session: Session) -> None:
@@ -315,7 +315,7 @@ class Coverage:
         for origin, above in lowest.items():
             _gate(session, origin, above, NOTHING)
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: OriginClosed) -> None:
         """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
 
         So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
@@ -325,10 +325,10 @@ class Coverage:
             gate = session.gates.get(event.origin)
             if gate is not None:
                 gate.restart(known.seen)
-            elif (seen := max(event.before, session.ahead.get(event.origin, NOTHING))) < known.seen:
+            elif (seen := max(event.before, session.seen_beyond_log.get(event.origin, NOTHING))) < known.seen:
                 _gate(session, event.origin, seen, known.seen)
             if event.is_first and known.following not in session.gates:
-                seen = max(known.begins, session.ahead.get(known.following, NOTHING))
+                seen = max(known.begins, session.seen_beyond_log.get(known.following, NOTHING))
                 _gate(session, known.following, seen, known.begins)
             self._gates_closed(session)
 
@@ -345,7 +345,7 @@ class Coverage:
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""
-        seen = max(self._context.state.frontier[origin], session.ahead.get(origin, NOTHING))
+        seen = max(self._context.state.frontier[origin], session.seen_beyond_log.get(origin, NOTHING))
         gate = session.gates.get(origin)
         if gate is not None:
             gate.restart(seen)
@@ -374,7 +374,7 @@ class Coverage:
         fresh = {
             origin: self._start(session, subscription, origin, above)
             for origin, above in known.items()
-            if origin not in subscription.promised and self._begun(session, origin)
+            if origin not in subscription.promised and self._has_start(session, origin)
         }
         if not fresh:
             return
@@ -390,25 +390,25 @@ class Coverage:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session
             else:
-                self._tell(session, subscription, fresh)
+                self._announce_promise(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._persister.written(session, on_done)
 
-    def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
-        for origin in fresh:
+    def _unmake(self, subscription: Subscription, promises: Iterable[Origin]) -> None:
+        for origin in promises:
             subscription.promised.pop(origin, None)
             subscription.unannounced.discard(origin)
 
-    def _begun(self, session: Session, origin: Origin) -> bool:
+    def _has_start(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
         gate = session.gates.get(origin)
         return gate is None or gate.seen is not None
 
-    def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
+    def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
-        subscription.unannounced -= fresh.keys()
-        journal_facts.effective(self._context, session, subscription, fresh)
+        subscription.unannounced -= promises.keys()
+        journal_facts.effective(self._context, session, subscription, promises)
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
@@ -416,14 +416,14 @@ class Coverage:
                 return
             for receiver in session.receivers.values():
                 if receiver.connection is not None and receiver.connection in connections:
-                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
+                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
 
         self._context.journal.once_attested(tell)
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
         """Return X0: never below what any receiver has reported (handover rule 13)."""
         known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
-        return max([above, subscription.floor.get(origin, NOTHING), *known])
+        return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
 
 
 def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:

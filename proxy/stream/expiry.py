@@ -14,7 +14,7 @@ from proxy.core.context import Context
 from proxy.core.effects import FindOutdated, LoadEntries
 from proxy.core.events import DeletionWanted
 from proxy.core.store_port import Swept
-from proxy.session.queue_limits import Kept, QueueLimits
+from proxy.session.queue_limits import QueuedEntry, QueueLimits
 from proxy.session.receivers import Receiver
 from proxy.session.retention import GRAIN_MS, Policies, Window
 from proxy.session.session import Role, Session
@@ -55,14 +55,14 @@ class Expiry:
             return
         if queue_limits.known:
             if queue_limits.is_too_much and session.retention.active:
-                held = session.retention.held
+                held = session.retention.retained_for
                 queue_limits.purge(session.retention.decided, lambda kept: bool(held(kept.number, kept.matched)))
             self._discard(session, queue_limits.surplus(), RemovalPolicy.MAX_QUEUE)
         elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
             self._counting.add(session.id)
             self._count(session, queue_limits, session.entries.first_number - 1, [])
 
-    def _count(self, session: Session, queue_limits: QueueLimits, after: int, found: list[Kept]) -> None:
+    def _count(self, session: Session, queue_limits: QueueLimits, after: int, found: list[QueuedEntry]) -> None:
         """Read what the store has and memory has not, to know what there is; what fails is tried again with what comes
         next.
         """
@@ -76,14 +76,14 @@ class Expiry:
                 return
             leaving = {*session.retention.leaving_one_by_one}
             stored = [each for each in answer if each[0] <= session.entries.evicted_number and each[0] not in leaving]
-            found.extend(map(queue_limits.look, stored))
+            found.extend(map(queue_limits.measure, stored))
             last = answer[-1][0] if answer else after
             if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
                 self._count(session, queue_limits, last, found)
                 return
             self._counting.discard(session.id)
             in_memory = session.entries.after(session.entries.evicted_number, session.entries.last_number) or []
-            queue_limits.begin_with([*found, *map(queue_limits.look, in_memory)], session.entries.first_number)
+            queue_limits.prepend([*found, *map(queue_limits.measure, in_memory)], session.entries.first_number)
             self.bound(session)
 
         upto = session.entries.evicted_number
@@ -92,13 +92,13 @@ class Expiry:
     def resume(self, session: Session) -> None:
         """What was about to go when the session stopped being served, goes now."""
         if session.queue_limits is not None:
-            by_policy: dict[RemovalPolicy, list[Kept]] = {}
+            by_policy: dict[RemovalPolicy, list[QueuedEntry]] = {}
             for kept, policy in session.queue_limits.going.values():
                 by_policy.setdefault(policy, []).append(kept)
             for policy, going in by_policy.items():
                 self._discard(session, going, policy)
 
-    def _discard(self, session: Session, going: list[Kept], policy: RemovalPolicy) -> None:
+    def _discard(self, session: Session, going: list[QueuedEntry], policy: RemovalPolicy) -> None:
         """Have these delivered no more, and removed when that is on record."""
         if not going:
             return
@@ -108,7 +108,7 @@ class Expiry:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.take_away([kept.number for kept in going if kept.number >= session.entries.first_number])
+            session.remove_entries([kept.number for kept in going if kept.number >= session.entries.first_number])
             queue_limits = session.queue_limits
             if queue_limits is not None and queue_limits.known:
                 lowest = session.entries.next_number if queue_limits.lowest is None else queue_limits.lowest
@@ -142,11 +142,11 @@ class Expiry:
             if self._context.sessions.get(session.id) is not session or not _has_policy(session):
                 del self._watched[session.id]
             elif self._context.sessions.serving(session.id) is session:
-                self._look_after(session, now, sweep=all_of_them)
+                self._expire_in(session, now, sweep=all_of_them)
 
-    def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
-        self._look_at_receivers(session, persist=sweep)
-        self._look_at_idleness(session, persist=sweep)
+    def _expire_in(self, session: Session, now: int, *, sweep: bool) -> None:
+        self._check_receiver_expiry(session, persist=sweep)
+        self._check_session_expiry(session, persist=sweep)
         if session.queue_limits is not None:
             self.expire(session)
             self.bound(session)
@@ -158,7 +158,7 @@ class Expiry:
         if sweep or retention.overdue > self._context.settings.bounds.sweep_batch:
             self.sweep(session)
 
-    def _look_at_idleness(self, session: Session, *, persist: bool) -> None:
+    def _check_session_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long nobody has been attached."""
         if session.expiry_s is None:
             return
@@ -172,9 +172,9 @@ class Expiry:
             if session.idle_ms >= session.expiry_s * 1_000:
                 self._context.events.report(DeletionWanted(session, "nobody was attached"))
 
-    def _look_at_receivers(self, session: Session, *, persist: bool) -> None:
+    def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""
-        for receiver in [each for each in session.receivers.values() if each.expiry_s is not None]:
+        for receiver in [receiver for receiver in session.receivers.values() if receiver.expiry_s is not None]:
             idle, receiver.idle = receiver.idle, receiver.connection is None
             if not (idle and receiver.idle) or session.id in self._context.transfers:
                 continue
@@ -206,7 +206,7 @@ class Expiry:
             is_here = self._context.sessions.serving(session.id) is session
             is_gone = is_here and session.receivers.get(receiver.id) is receiver and receiver.connection is None
             if is_gone:
-                session.give_up(receiver, self._context.state.frontier)
+                session.unregister(receiver, self._context.state.frontier)
                 self._context.sessions.mark_changed(session.id)
             on_done(is_gone)
 
@@ -240,8 +240,11 @@ class Expiry:
         removed_by = session.retention.removed_by
         # What all receivers have by now, no policy removes: the store may still have it.
         first = session.entries.first_number
-        removed = (each for each in found if each.number >= first)
-        self.note(session, [(each.origin, each.offset, removed_by(each.number, each.matched)) for each in removed])
+        removed = (outdated for outdated in found if outdated.number >= first)
+        self.note(
+            session,
+            [(outdated.origin, outdated.offset, removed_by(outdated.number, outdated.matched)) for outdated in removed],
+        )
         more = len(found) == self._context.settings.bounds.sweep_batch
         upto = found[-1].number if more else through
         lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
@@ -251,8 +254,8 @@ class Expiry:
                 return
             session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
             if session.queue_limits is not None:
-                session.queue_limits.forget([each.number for each in found])
-            session.pass_over(lowest, [(each.number, each.origin, each.offset) for each in found])
+                session.queue_limits.forget([outdated.number for outdated in found])
+            session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])
             self._context.sessions.mark_changed(session.id)
             if more:
                 self.sweep(session)

@@ -16,16 +16,16 @@ class IncrementalScan(Generic[T]):
         parts: all of them are taken in so many times at most.
     """
 
-    def __init__(self, least: int, parts: int) -> None:
+    def __init__(self, least: int, rounds: int) -> None:
         self._least = least
-        self._parts = parts
+        self._rounds = rounds
         self._left: list[T] = []
         self._max_items = least
 
-    def take(self, elements: Iterable[T]) -> list[T]:
+    def next_batch(self, elements: Iterable[T]) -> list[T]:
         """Return the next ones; `elements` are what there is now, from which a new round begins."""
         if not self._left:
             self._left = list(elements)
-            self._max_items = max(self._least, -(-len(self._left) // self._parts))
+            self._max_items = max(self._least, -(-len(self._left) // self._rounds))
         taken, self._left = self._left[: self._max_items], self._left[self._max_items :]
         return taken

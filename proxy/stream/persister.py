@@ -32,7 +32,7 @@ from waypost.limits import (
     UNATTENDED_IN_MEMORY,
 )
 
-Done = Callable[[WaypostError | None], None]
+OnDone = Callable[[WaypostError | None], None]
 CHECKPOINTS_A_ROUND = 60
 """In so many looks all sessions are looked at, also those that did not change."""
 
@@ -48,9 +48,9 @@ class Persister:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._dropped: set[SessionId] = set()
-        self._fresh: set[SessionId] = set()
-        self._waiting: list[Done] = []
+        self._deleted: set[SessionId] = set()
+        self._replaced: set[SessionId] = set()
+        self._waiting: list[OnDone] = []
         self.outdated: dict[SessionId, CheckpointOutdated] = {}
         """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
         self._saving = False
@@ -68,7 +68,7 @@ class Persister:
         self._to_note: dict[SessionId, Rank] = {}
         """Up to which checkpoint clients were answered, as the registry is to know it."""
         self._noting = False
-        self._next: dict[Session, list[Done]] = {}
+        self._next: dict[Session, list[OnDone]] = {}
         """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
@@ -83,18 +83,18 @@ class Persister:
 
     def drop(self, session: SessionId) -> None:
         """Delete the session from the store at the next flush."""
-        self._dropped.add(session)
+        self._deleted.add(session)
         self._context.sessions.unmark(session)
         self._checkpointed.pop(session, None)
         self._touched.discard(session)
 
-    def renew(self, session: SessionId) -> None:
+    def replace_copy(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
-        self._dropped.discard(session)
-        self._fresh.add(session)
+        self._deleted.discard(session)
+        self._replaced.add(session)
         self._context.sessions.mark_changed(session)
 
-    def saved(self, on_done: Done) -> None:
+    def saved(self, on_done: OnDone) -> None:
         """Call `on_done` once everything as it is now is durable."""
         self._waiting.append(on_done)
         self.flush()
@@ -108,13 +108,13 @@ class Persister:
         if self._saving or context.rereading:
             return
         waiting, self._waiting = self._waiting, []
-        marked = context.sessions.take_changed()
+        marked = context.sessions.drain_changed()
         changed = [context.sessions[each] for each in marked if each in context.sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched.update(marked)
-        self._dropped, self._fresh, self.pending = set(), set(), 0
+        self._deleted, self._replaced, self.pending = set(), set(), 0
         self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
@@ -140,7 +140,7 @@ class Persister:
             acceptance=state.acceptance.snapshot(),
             site_state=whole,
             changes=changes,
-            dropped=tuple(self._dropped),
+            deleted=tuple(self._deleted),
             behind=behind,
         )
 
@@ -150,8 +150,8 @@ class Persister:
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
-        size = len(state.holds) + sum(len(asks.filters) for asks in state.asks.values())
-        self._state_at = now_ms + size * self._context.settings.bounds.state_ms_a_hold
+        size = len(state.registered) + sum(len(asks.filters) for asks in state.neighbour_filters.values())
+        self._state_at = now_ms + size * self._context.settings.bounds.site_state_ms_per_interest
         return state.snapshot()
 
     def leaving(self) -> None:
@@ -160,12 +160,12 @@ class Persister:
         self._note()
 
     def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
-        clock, fresh = self._context.clock, session.id in self._fresh
+        clock, fresh = self._context.clock, session.id in self._replaced
         since = clock.unix_ms() - clock.now_ms()
         return SessionChange(
             saved=self._row(session),
             entries=unsaved,
-            fresh=fresh,
+            replaces=fresh,
             marks=[Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
             removed=list(session.retention.leaving),
             discarded=list(session.retention.leaving_one_by_one),
@@ -196,8 +196,8 @@ class Persister:
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
-        self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
-        self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
+        self._deleted.update(each for each in batch.deleted if each not in self._context.sessions)
+        self._replaced.update(change.saved.id for change in batch.changes if change.replaces)
         self._context.sessions.mark_all_changed(session.id for session in changed)
 
     def _kept_in_memory(self, session: Session) -> int:
@@ -219,7 +219,7 @@ class Persister:
         self._checkpointed = {session: each._replace(reached=None) for session, each in self._checkpointed.items()}
         self._snapshot_at = self._snapshot_position = 0
 
-    def checkpoint(self, session: Session, on_done: Done) -> None:
+    def checkpoint(self, session: Session, on_done: OnDone) -> None:
         """Write the session's checkpoint; `on_done` is called once it would survive this proxy and its disk.
 
         One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
@@ -229,7 +229,7 @@ class Persister:
         else:
             self._write(session, [on_done])
 
-    def _write(self, session: Session, waiting: list[Done]) -> None:
+    def _write(self, session: Session, waiting: list[OnDone]) -> None:
         outdated = self.outdated.get(session.id)
         if outdated is not None and session.epoch <= outdated.epoch:
             # One of a higher serial would take the place of what is there.
@@ -238,7 +238,7 @@ class Persister:
             return
         self._next[session] = []
         serial = self._next_serial(session)
-        session.level(self._context.state.frontier)
+        session.mark_caught_up(self._context.state.frontier)
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
         reached = _reached(session, acknowledged)
@@ -283,7 +283,7 @@ class Persister:
             for on_done in waiting:
                 on_done(None)
 
-    def first_checkpoint(self, session: Session, on_done: Done) -> None:
+    def first_checkpoint(self, session: Session, on_done: OnDone) -> None:
         """Write the checkpoint of a session that is to be; `on_done` as above. All that follow have a higher serial."""
         frontier = self._context.state.frontier
         checkpoint = Checkpoint(
@@ -291,7 +291,7 @@ class Persister:
         )
         self._context.outbox.emit(PutCheckpoint(checkpoint, on_done))
 
-    def written(self, session: Session, on_done: Done) -> None:
+    def written(self, session: Session, on_done: OnDone) -> None:
         """Call `on_done` once store and changelog have the session as it is, or one of them failed (handover rule 6).
 
         Both: after a crash with the disk kept the store counts, without it the changelog. What was answered, the
@@ -339,7 +339,7 @@ class Persister:
         keep their records for longer than that.
         """
         touched, self._touched = self._touched, set()
-        for identity in sorted(touched.union(self._others.take(self._context.sessions))):
+        for identity in sorted(touched.union(self._others.next_batch(self._context.sessions))):
             session = self._context.sessions.get(identity)
             if session is None or session.role is not Role.SERVING:
                 continue
@@ -427,13 +427,13 @@ class Persister:
         """Bytes of entries that came since the last write, or are being written."""
         return self.pending_bytes + self._saving_bytes
 
-    def took(self, size: int) -> None:
+    def count_unstored(self, size: int) -> None:
         """An entry of so many bytes has come."""
         self.pending += 1
         self.pending_bytes += size
 
     def _anything(self) -> bool:
-        return bool(self._context.sessions.has_changes or self._dropped or self._waiting or self.pending)
+        return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self.pending)
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock."""
@@ -445,6 +445,7 @@ class Persister:
 def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
     """Return a digest of how far all receivers are, and each of them: what a failover is to know soon."""
     places = (
-        (each.id, frozenset(each.frontier.items()), each.selective.digest()) for each in session.receivers.values()
+        (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
+        for receiver in session.receivers.values()
     )
     return hash((frozenset(acknowledged.items()), frozenset(places)))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker import Given, check
-from chaos.cluster import Cluster, Place
-from chaos.workloads.audience import Guest, MoveRequest
-from chaos.workloads.roaming import Roaming
-from tests.helpers.waiting import until
+from chaos.checker import Delivered, check
+from chaos.cluster import Cluster, ProxySpec
+from chaos.workloads.audience import BatchFilter, Guest
+from chaos.workloads.roamers import Roaming
+from tests.helpers.polling import until
 from waypost.client.received_notification import Received
 from waypost.identity import Incarnation, NotificationId, Origin
 
@@ -23,8 +23,8 @@ PUBLISHED = {ONE: {"n": 1}, TWO: {"n": 2}}
 A, B = Origin("A/0"), Origin("B/0")
 
 
-def at(origin: Origin, *ids: NotificationId) -> list[Given]:
-    return [Given(each, origin) for each in ids]
+def at(origin: Origin, *ids: NotificationId) -> list[Delivered]:
+    return [Delivered(each, origin) for each in ids]
 
 
 def test_a_clean_run_is_clean() -> None:
@@ -59,7 +59,7 @@ def test_no_order_is_asked_between_origins_or_between_lives_of_a_producer() -> N
     assert check(published, {"r": ["n > 0"]}, {"r": [*at(A, TWO, other_life), *at(B, ONE)]}).clean
 
 
-def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
+def _swapping() -> tuple[BatchFilter, list[NotificationId]]:
     """Keep the tenth notification back, and give it after the next one of the same producer."""
     seen = 0
     kept: list[Received] = []
@@ -68,13 +68,13 @@ def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
     def give(batch: Sequence[Received]) -> list[Received]:
         nonlocal seen
         given: list[Received] = []
-        for each in batch:
+        for received in batch:
             seen += 1
             if seen == 10:
-                kept.append(each)
+                kept.append(received)
                 continue
-            given.append(each)
-            if kept and each.id.producer == kept[0].id.producer:
+            given.append(received)
+            if kept and received.id.producer == kept[0].id.producer:
                 planted.append(kept[0].id)
                 given.append(kept.pop())
         return given
@@ -82,18 +82,18 @@ def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
     return give, planted
 
 
-def _planting(copies: int) -> tuple[MoveRequest, list[NotificationId]]:
+def _planting(copies: int) -> tuple[BatchFilter, list[NotificationId]]:
     """Give the tenth notification `copies` times: 0 swallows, 2 repeats."""
     seen, planted = 0, list[NotificationId]()
 
     def give(batch: Sequence[Received]) -> list[Received]:
         nonlocal seen
         given: list[Received] = []
-        for each in batch:
+        for received in batch:
             seen += 1
-            given += [each] * (copies if seen == 10 else 1)
+            given += [received] * (copies if seen == 10 else 1)
             if seen == 10:
-                planted.append(each.id)
+                planted.append(received.id)
         return given
 
     return give, planted
@@ -105,17 +105,17 @@ def _planting(copies: int) -> tuple[MoveRequest, list[NotificationId]]:
     ids=["swallows", "repeats", "swaps"],
 )
 async def test_what_a_client_swallows_repeats_or_swaps_is_found(
-    planting: Callable[[], tuple[MoveRequest, list[NotificationId]]],
+    planting: Callable[[], tuple[BatchFilter, list[NotificationId]]],
     called: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("chaos.workloads.audience.PATIENCE_S", 10)
-    cluster = Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path)
+    cluster = Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:
         give, planted = planting()
-        monkeypatch.setattr(Guest, "give", staticmethod(give))
+        monkeypatch.setattr(Guest, "filter_batch", staticmethod(give))
         work = Roaming({"A": [cluster.proxies["a1"].url]}, SEED, clients=1)
         await work.setup()
         work.start()

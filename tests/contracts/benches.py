@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from federation.ports import Journal, Registry, SiteLog
 from waypost.facts import Fact
 

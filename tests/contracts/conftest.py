@@ -13,7 +13,7 @@ import pytest
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from chaos.simulator.parts import PlainStore
+from chaos.simulator.fake_backends import PlainStore
 from federation.embedded import (
     EmbeddedChangelog,
     EmbeddedJournal,
@@ -22,7 +22,7 @@ from federation.embedded import (
     read_facts,
 )
 from federation.etcd import EtcdRegistry
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 from federation.memory import (
     MemoryChangelog,

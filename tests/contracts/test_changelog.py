@@ -20,7 +20,7 @@ def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
     descriptor = Descriptor(
         created_at={},
         subscriptions=[
-            SubscriptionRow(id=SubscriptionId("s1"), expression='x == "ü"', start={}, floor=floor, promised={})
+            SubscriptionRow(id=SubscriptionId("s1"), expression='x == "ü"', start={}, promise_floor=floor, promised={})
         ],
     )
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
@@ -185,10 +185,10 @@ async def test_what_was_deleted_is_removed_up_to_its_epoch(changelogs: Bench[Cha
     for one in (("deleted", 1, 0), ("deleted", 1, 3), ("anew", 2, 1), ("deleted", 2, 1), ("stays", 1, 1)):
         await writer.put(checkpoint(*one))
     await reader.forget({SessionId("deleted"): 2, SessionId("anew"): 1, SessionId("never was"): 9})
-    for each in (writer, reader, await changelogs.open()):
-        assert await each.latest(SessionId("deleted")) is None
-        assert await each.latest(SessionId("anew")) == checkpoint("anew", 2, 1)
-        assert await each.latest(SessionId("stays")) == checkpoint("stays", 1, 1)
+    for changelog in (writer, reader, await changelogs.open()):
+        assert await changelog.latest(SessionId("deleted")) is None
+        assert await changelog.latest(SessionId("anew")) == checkpoint("anew", 2, 1)
+        assert await changelog.latest(SessionId("stays")) == checkpoint("stays", 1, 1)
     # The name may be given again.
     await writer.put(checkpoint("deleted", 3, 1))
     assert await reader.latest(SessionId("deleted")) == checkpoint("deleted", 3, 1)

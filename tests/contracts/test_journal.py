@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from tests.contracts.benches import Journals
 from waypost.facts import Fact, FactKind, encode_fact
 
@@ -56,7 +56,7 @@ async def test_attested_facts_survive_reopening_and_the_next_life_writes_on_behi
 
 async def test_a_journal_in_parts_begins_each_with_what_the_parts_before_it_had(journals: Journals) -> None:
     size = len(encode_fact(fact(1))) + 1
-    journals.rotation = Rotation(part_bytes=3 * size + 200)
+    journals.rotation = Rotation(segment_bytes=3 * size + 200)
     journal = await journals.open()
     for number in range(1, 7):
         await journal.attest([fact(number)])

@@ -27,11 +27,11 @@ from federation.ports import (
     SiteLogRow,
 )
 from tests.contracts.benches import Registries
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.errors import RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 SESSION = SessionId("team/ünï|1")
 P1, P2 = ProxyId("p/1"), ProxyId("p2")
 NORTH = SiteId("north")
@@ -42,9 +42,9 @@ def owned(proxy: str, epoch: int) -> Ownership:
     return Ownership(ProxyId(proxy), Epoch(epoch))
 
 
-def row(proxy: ProxyId = P1, life: str = "a" * 16) -> ProxyRow:
-    url = f"ws://127.0.0.1:1/{life}"
-    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=NORTH, url=url, changelog="file:north")
+def row(proxy: ProxyId = P1, incarnation: str = "a" * 16) -> ProxyRow:
+    url = f"ws://127.0.0.1:1/{incarnation}"
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(incarnation), site=NORTH, url=url, changelog="file:north")
 
 
 @dataclass
@@ -65,7 +65,9 @@ class Observer:
                 self.owners[session] = ownership
             case ProxyUp(up):
                 self.proxies[up.proxy] = up
-            case ProxyDown(proxy, life) if proxy in self.proxies and self.proxies[proxy].incarnation == life:
+            case ProxyDown(proxy, incarnation) if (
+                proxy in self.proxies and self.proxies[proxy].incarnation == incarnation
+            ):
                 del self.proxies[proxy]
             case LeaderChanged(link, None, _):
                 self.leaders.pop(link, None)
@@ -73,7 +75,7 @@ class Observer:
                 self.leaders[link] = (proxy, epoch)
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not true():
                 await asyncio.sleep(0.005)
 
@@ -185,7 +187,9 @@ async def test_the_highest_checkpoint_that_was_noted_stays_until_the_row_is_forg
     async with watching(other) as observer:
         assert await one.noted_checkpoint(SESSION) is None
         await one.note_checkpoints({SESSION: (1, 9), without: (1, 1)})
-        await asyncio.gather(*(each.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for each in (one, other)))
+        await asyncio.gather(
+            *(registry.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for registry in (one, other))
+        )
         assert await other.noted_checkpoint(SESSION) == (1, 12)
         await other.note_checkpoints({SESSION: (2, 1)})
         await one.note_checkpoints({SESSION: (1, 99)})
@@ -289,14 +293,14 @@ async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
     async with watching(other) as observer:
         lease = await holder.announce(row(), LONG_MS)
         await observer.until_seen(ProxyUp(row()))
-        await lease.end()
+        await lease.revoke()
         await observer.until_seen(ProxyDown(P1, row().incarnation))
         assert not await lease.renew()
-        await lease.end()
+        await lease.revoke()
 
 
 async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries: Registries) -> None:
-    old, new = row(life="a" * 16), row(life="b" * 16)
+    old, new = row(incarnation="a" * 16), row(incarnation="b" * 16)
     one, other = await registries.open(), await registries.open()
     async with watching(other) as observer:
         old_lease = await one.announce(old, registries.ttl_ms)
@@ -313,17 +317,17 @@ async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries:
 async def test_of_two_lives_in_the_registry_the_later_one_is_loaded(registries: Registries) -> None:
     registry = await registries.open()
     # Their names sort the other way round.
-    await registry.announce(row(life="f" * 16), LONG_MS)
-    await registry.announce(row(life="0" * 16), LONG_MS)
+    await registry.announce(row(incarnation="f" * 16), LONG_MS)
+    await registry.announce(row(incarnation="0" * 16), LONG_MS)
     async with watching(registry) as observer:
-        assert observer.proxies == {P1: row(life="0" * 16)}
+        assert observer.proxies == {P1: row(incarnation="0" * 16)}
 
 
 # ---------------------------------------------------------------- names
 
 
-def instance(number: int, life: str) -> ProxyRow:
-    return row(life=life * 16).model_copy(update={"instance": f"instance {number}"})
+def instance(number: int, incarnation: str) -> ProxyRow:
+    return row(incarnation=incarnation * 16).model_copy(update={"instance": f"instance {number}"})
 
 
 async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(registries: Registries) -> None:
@@ -333,14 +337,14 @@ async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(regist
         await other.announce(instance(2, "b"), LONG_MS, earlier=())
     assert refusal.value.holder == instance(1, "a")
     assert await lease.renew()
-    await lease.end()
+    await lease.revoke()
     assert await (await other.announce(instance(2, "b"), LONG_MS, earlier=())).renew()
 
 
 async def test_another_instance_gets_the_name_once_the_lease_has_run_out(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), registries.ttl_ms, earlier=())
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(NameInUse):
                 taken = await other.announce(instance(2, "b"), LONG_MS, earlier=())
@@ -384,14 +388,14 @@ async def test_a_replaced_incarnation_does_not_come_back_when_who_replaced_it_en
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
     taken = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
-    await taken.end()
+    await taken.revoke()
     assert not await lease.renew()
     assert await (await other.announce(instance(2, "c"), LONG_MS, earlier=())).renew()
 
 
 async def test_of_twenty_instances_that_want_a_name_at_once_one_gets_it(registries: Registries) -> None:
     handles = [await registries.open() for _ in range(4)]
-    rows = [row(life=f"{n:016}").model_copy(update={"instance": str(n)}) for n in range(20)]
+    rows = [row(incarnation=f"{n:016}").model_copy(update={"instance": str(n)}) for n in range(20)]
     answers = await asyncio.gather(
         *(handles[n % 4].announce(wanted, LONG_MS, earlier=()) for n, wanted in enumerate(rows)),
         return_exceptions=True,
@@ -424,13 +428,13 @@ async def test_twenty_candidates_have_one_winner(registries: Registries) -> None
 
 async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registries: Registries) -> None:
     seen: list[int] = []
-    for life in range(5):
+    for incarnation in range(5):
         registry = await registries.open()
-        lease = await registry.announce(row(life=f"{life:016}"), LONG_MS)
+        lease = await registry.announce(row(incarnation=f"{incarnation:016}"), LONG_MS)
         epoch = await registry.elect("link", P1, lease)
         assert epoch is not None
         seen.append(epoch)
-        await lease.end()
+        await lease.revoke()
         await registry.close()
     assert seen == sorted(set(seen))
 
@@ -544,7 +548,7 @@ async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> 
 async def test_where_a_sites_checkpoints_are_is_known_after_all_its_proxies_are_gone(registries: Registries) -> None:
     registry = await registries.open()
     lease = await registry.announce(row(), LONG_MS)
-    await lease.end()
+    await lease.revoke()
     async with watching(await registries.open()) as observer:
         assert observer.events == [Reloaded({}, {}, {}, {NORTH: "file:north"})]
 

@@ -14,10 +14,12 @@ from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 A, B = Origin("A/0"), Origin("B/0")
 S, T = SessionId("s"), SessionId("t")
 X, Y = (SubscriptionId("x"),), (SubscriptionId("y"),)
-POLICY = SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={}, ttl_s=5)
+POLICY = SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, promise_floor={}, promised={}, ttl_s=5)
 KEPT = Descriptor(
     created_at={},
-    subscriptions=[SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={})],
+    subscriptions=[
+        SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, promise_floor={}, promised={})
+    ],
 )
 Stores = Bench[SessionStore]
 
@@ -51,7 +53,7 @@ def change(
     return SessionChange(
         saved=row(session, first, following, Descriptor(created_at={}, subscriptions=[POLICY])),
         entries=entries,
-        fresh=fresh,
+        replaces=fresh,
         marks=marks,
         removed=removed,
     )
@@ -59,7 +61,7 @@ def change(
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
     return StoreBatch(
-        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, deleted=dropped
     )
 
 
@@ -97,7 +99,7 @@ async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
 async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch())
-    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=()))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), deleted=()))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (2, b"later", b"state"))
 
@@ -105,16 +107,16 @@ async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> No
 async def test_the_site_state_may_stay_behind_what_sessions_have(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(position=1))
-    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=(), behind=True))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), deleted=(), behind=True))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (1, b"acceptance", b"state"))
-    await store.apply(StoreBatch(position=3, acceptance=b"last", site_state=b"new", changes=(), dropped=()))
+    await store.apply(StoreBatch(position=3, acceptance=b"last", site_state=b"new", changes=(), deleted=()))
     assert (await restored(stores)).site == (3, b"last", b"new")
 
 
 async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None:
     await (await stores.open()).apply(batch(change(session=T), change(session=S)))
-    assert [each.id for each in (await restored(stores)).sessions] == [S, T]
+    assert [saved_session.id for saved_session in (await restored(stores)).sessions] == [S, T]
 
 
 async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(stores: Stores) -> None:
@@ -174,7 +176,7 @@ async def test_a_session_that_is_dropped_takes_its_entries_with_it_and_nothing_o
     await store.apply(batch(dropped=(S,)))
     assert (await numbers(store, S), await numbers(store, T)) == ([], [1])
     found = await restored(stores)
-    assert [each.id for each in found.sessions] == [T] == list(found.policed)
+    assert [saved_session.id for saved_session in found.sessions] == [T] == list(found.policed)
     assert await store.outdated(S, [Window(X, 1, 9)], 10) == Swept([], None)
 
 
@@ -205,7 +207,7 @@ async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) ->
     with pytest.raises(TypeError):
         await store.apply(batch(change(entry(2), fresh=True), bad, position=9, dropped=(S,)))
     found = await restored(stores)
-    assert (found.position, [each.id for each in found.sessions]) == (1, [S])
+    assert (found.position, [saved_session.id for saved_session in found.sessions]) == (1, [S])
     assert await numbers(store) == [1]
 
 

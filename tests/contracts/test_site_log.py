@@ -24,13 +24,13 @@ from waypost.records import (
     Record,
 )
 
-PATIENCE_S = 20
-LIFE = Incarnation("00ff00ff00ff00ff")
+TIMEOUT_S = 20
+INCARNATION = Incarnation("00ff00ff00ff00ff")
 
 
 def published(producer: str, sequence: int) -> Published:
     return Published(
-        producer=producer, incarnation=LIFE, sequence=sequence, at_ms=1_700_000_000_000, body=b"\x00\xffbody"
+        producer=producer, incarnation=INCARNATION, sequence=sequence, at_ms=1_700_000_000_000, body=b"\x00\xffbody"
     )
 
 
@@ -42,7 +42,7 @@ async def collect(log: SiteLog, offset: int, count: int) -> Batch:
     """Tail from `offset` until `count` records are there."""
     found: Batch = []
     tail: Any = log.tail(offset)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             found += batch
             if len(found) >= count:
@@ -56,7 +56,7 @@ def of(batch: Batch, producer: str) -> list[int]:
 
 async def test_a_new_log_is_empty_and_begins_at_zero(logs: Logs) -> None:
     log = await logs.open()
-    assert (await log.first(), await log.end()) == (0, 0)
+    assert (await log.first_offset(), await log.end_offset()) == (0, 0)
     assert await log.read(0, 10) == []
 
 
@@ -72,15 +72,15 @@ async def test_every_kind_of_record_comes_back_as_it_was(logs: Logs) -> None:
             offset=17,
             path=(site, SiteId("east")),
             producer="p",
-            incarnation=LIFE,
+            incarnation=INCARNATION,
             sequence=1,
             at_ms=5,
             body=b"",
         ),
         Progress(site, 3, origin, 40),
         Effective(link=site, link_epoch=3, expression="a == 1", installation=2, origin=origin, above=-1),
-        InterestRegistered(proxy, LIFE, SessionId("s"), ("a == 1", 'b == "ü"')),
-        InterestsExpired(proxy, LIFE),
+        InterestRegistered(proxy, INCARNATION, SessionId("s"), ("a == 1", 'b == "ü"')),
+        InterestsExpired(proxy, INCARNATION),
         FiltersRequested(site, 3, 9, {"a == 1": 2}),
         Closed("p1", 5, {origin: 40}),
     ]
@@ -92,20 +92,21 @@ async def test_offsets_ascend_in_the_order_of_the_records(logs: Logs) -> None:
     log = await logs.open()
     offsets = await log.append(numbered("a", 50)) + await log.append(numbered("a", 50, 50))
     assert offsets == sorted(set(offsets)) and len(offsets) == 100
-    assert await log.end() == offsets[-1] + 1
+    assert await log.end_offset() == offsets[-1] + 1
     assert of(await collect(log, 0, 100), "a") == list(range(100))
 
 
 async def test_appending_nothing_is_nothing(logs: Logs) -> None:
     log = await logs.open()
     assert await log.append([]) == []
-    assert await log.end() == 0
+    assert await log.end_offset() == 0
 
 
 async def test_an_append_larger_than_any_batch_stays_whole_and_in_order(logs: Logs) -> None:
     log = await logs.open()
     large = [
-        Published(producer="a", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(20_000)) for number in range(200)
+        Published(producer="a", incarnation=INCARNATION, sequence=number, at_ms=0, body=bytes(20_000))
+        for number in range(200)
     ]
     offsets = await log.append(large)
     assert offsets == sorted(set(offsets)) and len(offsets) == 200
@@ -139,7 +140,7 @@ async def test_a_read_takes_no_more_than_its_limit_and_goes_on_where_it_stopped(
         assert len(batch) <= 7
         found += batch
     assert of(found, "a") == list(range(100))
-    assert await log.read(await log.end(), 7) == []
+    assert await log.read(await log.end_offset(), 7) == []
 
 
 async def test_a_tail_begins_in_the_middle_where_it_is_told(logs: Logs) -> None:
@@ -178,7 +179,7 @@ async def test_truncated_history_is_an_error_that_says_where_the_log_begins(logs
     log = await logs.open()
     offsets = await log.append(numbered("a", 20))
     await logs.truncate(log, offsets[15])
-    assert await log.first() == offsets[15]
+    assert await log.first_offset() == offsets[15]
     with pytest.raises(HistoryTruncated) as error:
         await log.read(offsets[14], 5)
     assert error.value.first == offsets[15]
@@ -196,7 +197,7 @@ async def test_a_log_that_forgot_everything_goes_on_at_its_end(logs: Logs) -> No
     with pytest.raises(HistoryTruncated):
         await log.read(0, 1)
     again = await logs.open()
-    assert (await again.first(), await again.end()) == (end, end + 1)
+    assert (await again.first_offset(), await again.end_offset()) == (end, end + 1)
 
 
 async def test_a_tail_beyond_the_end_says_that_it_is_not_the_log_that_was_read(logs: Logs) -> None:

@@ -33,8 +33,8 @@ async def test_the_environment_may_name_the_site(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(browse, "browse", everybody)
     monkeypatch.setenv("WAYPOST_SITE", "A")
-    assert [each.site for each in await proxies()] == ["A", "B"]
-    assert [each.site for each in await proxies("B")] == ["B", "A"]
+    assert [announcement.site for announcement in await proxies()] == ["A", "B"]
+    assert [announcement.site for announcement in await proxies("B")] == ["B", "A"]
     assert await find() == [IDLE.url, FAR.url]
 
 
@@ -55,7 +55,7 @@ async def test_what_is_too_long_for_dns_is_refused_in_words() -> None:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.1, 0.102, 0.11])
 async def test_whoever_stops_looking_is_let_go_at_once(after_s: float) -> None:
-    looking = asyncio.create_task(browse.browse(look_s=0.1, settle_s=0))
+    looking = asyncio.create_task(browse.browse(poll_s=0.1, idle_s=0))
     await asyncio.sleep(after_s)
     looking.cancel()
     began = time.monotonic()

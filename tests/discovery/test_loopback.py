@@ -14,7 +14,7 @@ def announcement(name: str, port: int, load: int = 0) -> Announcement:
 
 
 async def found() -> dict[str, Announcement]:
-    return {each.proxy: each for each in await browse(look_s=10, settle_s=3)}
+    return {each.proxy: each for each in await browse(poll_s=10, idle_s=3)}
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
@@ -39,14 +39,14 @@ async def test_a_proxy_that_said_goodbye_is_not_found_any_more_while_another_is(
 async def test_another_load_is_heard_by_those_who_look_later() -> None:
     said = announcement("busy", 7405)
     async with announced(said) as place:
-        await place.say(17)
+        await place.update(17)
         assert (await found())[said.proxy].load == 17
 
 
 async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
-    said = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
-    async with announced(said):
-        assert (await found())[said.proxy].url == "wss://proxy.example:7301"
+    announcement = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
+    async with announced(announcement):
+        assert (await found())[announcement.proxy].url == "wss://proxy.example:7301"
 
 
 async def test_what_says_no_address_of_a_proxy_is_not_taken_for_one() -> None:

@@ -16,7 +16,7 @@ SITES = {"A": ("a1", "a2"), "B": ("b1",)}
 
 
 @pytest.fixture(scope="module")
-def ways(
+def proxies(
     request: pytest.FixtureRequest, kafka: KafkaServer, etcd: EtcdServer, toxiproxy: ToxiproxyServer
 ) -> Iterator[dict[str, Fronted]]:
     """The proxies' places, by name. The module says for how long their leases hold: `LEASE_MS`."""
@@ -29,8 +29,8 @@ def ways(
 
 
 @pytest.fixture(scope="module")
-def cluster(ways: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [way.place for way in ways.values()]
+def cluster(proxies: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    places = [way.spec for way in proxies.values()]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("fronted")) as cluster:
         yield cluster
 

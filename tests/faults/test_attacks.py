@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from tests.helpers.attacks import ATTACKS
 from waypost.limits import MEMORY_BYTES
 
@@ -32,7 +32,7 @@ SETTLED = 1.5
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(Place("a", "A", {"no-discovery": "", "no-durable": ""}), (), tmp_path)
+    process = ProxyProcess(ProxySpec("a", "A", {"no-discovery": "", "no-durable": ""}), (), tmp_path)
     process.start()
     yield process
     process.stop()

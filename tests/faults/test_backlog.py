@@ -8,11 +8,11 @@ from pathlib import Path
 import waypost
 from bench.backlog import peak_mb, resident_mb
 from chaos.checker import check
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 
@@ -20,10 +20,10 @@ STORED = 50_000
 """Some 12 MB of deliveries, and twice that as objects."""
 MORE_MB = 24
 """QUEUE_IN_MEMORY, COPY_UNSAVED and a window of chunks, here some 8,000 entries; the caches of SQLite; slack."""
-PATIENCE_S = 90
+TIMEOUT_S = 90
 
 
-class Patient(Guest):
+class SlowReader(Guest):
     """Takes one delivery, and no other until it is told to go on."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Patient(Guest):
 
     async def read(self, session: waypost.Receiver) -> None:
         async for batch in session.batches():
-            self.tally(batch)
+            self.check(batch)
             session.acknowledge()
             self.took_one.set()
             await self.goes_on.wait()
@@ -40,26 +40,26 @@ class Patient(Guest):
 
 async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": "backlog"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     async with Cluster(places, [("A", "B")], tmp_path) as cluster:
         here, beside, there = (cluster.proxies[name] for name in ("a1", "a2", "b1"))
-        guest = Patient()
+        guest = SlowReader()
         await guest.appear(here.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
         await guest.vanish(politely=True)
         published: dict[NotificationId, Notification] = {}
-        async with waypost.produce("maker", proxy=here.url, timeout_s=PATIENCE_S) as producer:
+        async with waypost.produce("maker", proxy=here.url, timeout_s=TIMEOUT_S) as producer:
             for number in range(STORED):
                 published[producer.next_id] = body = Notification({"number": number})
                 await producer.publish_soon(body)
             while producer.unacknowledged:
                 await asyncio.sleep(0.05)
-        await until_seen(lambda: here.ask("/v1/status")["stored"] == STORED, "all is stored at a1")
+        await until_seen(lambda: here.request("/v1/status")["stored"] == STORED, "all is stored at a1")
 
         before = [resident_mb(proxy) for proxy in cluster.proxies.values()]
         await guest.appear(there.url, ())
         await until_seen(lambda: (here.owner(guest.session_id) or ("",))[0] == "b1", "the session has followed to b1")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await guest.took_one.wait()
             await guest.move(beside.url)
             had = len(guest.got)
@@ -72,4 +72,4 @@ async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: Etcd
         await guest.vanish(politely=True)
     tally = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
     assert tally.clean, tally.worst
-    assert tally.owed == STORED
+    assert tally.expected == STORED

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.bad_line import BadLine
 from chaos.faults.damage import Damage
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.toxiproxy import ToxiproxyServer
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 81
 SITES = {"a1": "A", "b1": "B"}
@@ -31,7 +31,7 @@ async def test_clients_roam_across_a_line_that_is_bad_in_every_way(
             stack.callback(front.destroy)
             damages[name] = await stack.enter_async_context(Damage(front.listen, SEED))
             own = {"port": str(port), "advertise": f"ws://{damages[name].address}"}
-            places.append(Place(name, site, shared | own))
+            places.append(ProxySpec(name, site, shared | own))
             fronts.append(front)
         cluster = await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path))
         work = Roaming(cluster.urls, SEED, clients=4, rate=40)
@@ -46,8 +46,8 @@ async def test_clients_roam_across_a_line_that_is_bad_in_every_way(
         for fault in faults:
             await fault.heal()
         tally = await work.check()
-        noticed = {name: cluster.proxies[name].ask("/v1/status")["refused"].get("wrong tag", 0) for name in damages}
+        noticed = {name: cluster.proxies[name].request("/v1/status")["refused"].get("wrong tag", 0) for name in damages}
         assert sum(noticed.values()) > 0
         assert all(noticed[name] <= damage.changed for name, damage in damages.items())
     assert tally.clean, tally.worst
-    assert tally.owed > 200
+    assert tally.expected > 200

@@ -7,14 +7,14 @@ import random
 from contextlib import ExitStack
 from pathlib import Path
 
-from chaos.checker import Tally
-from chaos.cluster import Cluster, Place
+from chaos.checker import CheckResult
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.cut import Cut
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.toxiproxy import ToxiproxyServer
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 31
 ROUNDS = 4
@@ -23,7 +23,7 @@ HANDOVER_S = 0.05
 NAMES = {"a1": "A", "a2": "A", "b1": "B"}
 
 
-def _fronted(toxiproxy: ToxiproxyServer, shared: dict[str, str]) -> tuple[list[Place], dict[str, Cut]]:
+def _fronted(toxiproxy: ToxiproxyServer, shared: dict[str, str]) -> tuple[list[ProxySpec], dict[str, Cut]]:
     """Return places that everybody reaches through a front, and the cuts of the fronts."""
     places, cuts = [], {}
     for name, site in NAMES.items():
@@ -31,11 +31,11 @@ def _fronted(toxiproxy: ToxiproxyServer, shared: dict[str, str]) -> tuple[list[P
         cuts[name] = Cut(toxiproxy.front(name, f"{LOOPBACK}:{port}", f"{LOOPBACK}:{front}"))
         advertise = f"ws://{LOOPBACK}:{front}"
         flags = {"no-discovery": "", "port": str(port), "advertise": advertise, "prefix": f"cut{SEED}", **shared}
-        places.append(Place(name, site, flags))
+        places.append(ProxySpec(name, site, flags))
     return places, cuts
 
 
-async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> Tally:
+async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> CheckResult:
     """Roam while one cut after the other is injected and healed."""
     rng = random.Random(SEED)
     sites = {site: [proxy.url for proxy in cluster.of_site(site)] for site in ("A", "B")}
@@ -52,7 +52,7 @@ async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> T
         await cut.heal()
     tally = await work.check()
     assert work.moves > 5
-    assert tally.owed > 100
+    assert tally.expected > 100
     return tally
 
 
@@ -76,7 +76,7 @@ async def test_a_proxy_is_cut_off_from_its_kafka(etcd: EtcdServer, toxiproxy: To
         for name, site in NAMES.items():
             kafka = broker.advertised("CUT") if name == "a1" else broker.bootstrap
             flags = {"no-discovery": "", "kafka": kafka, "etcd": etcd.endpoint, "prefix": f"kafka{SEED}"}
-            places.append(Place(name, site, flags))
+            places.append(ProxySpec(name, site, flags))
         cluster = stack.enter_context(Cluster(places, [("A", "B")], tmp_path / "proxies"))
         tally = await _roam_through(cluster, [Cut(front)], cut_s=4)
     assert tally.clean, tally.worst

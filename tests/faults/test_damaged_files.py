@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.flips import flip_bits
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import SessionLost
 from waypost.messages import Gap
 
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "1000"}
 COUNT = 1_500
 TEXT = "as it was published " * 5
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def folded(path: Path) -> Path:
@@ -52,7 +52,7 @@ async def had(cluster: Cluster, name: str) -> tuple[list[int], set[int]]:
         if isinstance(event, Gap):
             lacks.update(range(event.first, event.last + 1))
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async with waypost.attach(name, proxy=cluster.proxies["a1"].url, on_event=heard) as session:
             async for received in session:
                 assert received["text"] == TEXT
@@ -68,7 +68,7 @@ def kept_aside(cluster: Cluster) -> list[Path]:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_of_a_store_with_200_flipped_bits_nothing_is_used(tmp_path: Path, seed: int) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         await published(cluster, "s")
         flip_bits(folded(tmp_path / "proxies" / "a1" / "store.db"), 200, seed)
         await asyncio.to_thread(cluster.proxies["a1"].start)
@@ -78,7 +78,7 @@ async def test_of_a_store_with_200_flipped_bits_nothing_is_used(tmp_path: Path, 
 
 
 async def test_an_entry_that_turns_out_to_be_altered_while_the_proxy_runs_is_given_as_it_was(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         await published(cluster, "s")
         with closing(sqlite3.connect(tmp_path / "proxies" / "a1" / "store.db")) as database, database:
             (delivery,) = database.execute("SELECT delivery FROM notification WHERE offset = 700").fetchone()
@@ -92,7 +92,7 @@ async def test_an_entry_that_turns_out_to_be_altered_while_the_proxy_runs_is_giv
 
 
 async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_empty(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         await published(cluster, "s")
         for file in [
@@ -102,11 +102,11 @@ async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_emp
             file.unlink()
         await asyncio.to_thread(here.start)
         with pytest.raises(SessionLost, match="waypost sessions rm s"):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 async with waypost.attach("s", proxy=here.url) as session:
                     await session.wait_attached()
-        await asyncio.to_thread(here.ask, "/v1/sessions/delete", {"session": "s"})
-        async with asyncio.timeout(PATIENCE_S):
+        await asyncio.to_thread(here.request, "/v1/sessions/delete", {"session": "s"})
+        async with asyncio.timeout(TIMEOUT_S):
             async with waypost.attach("s", proxy=here.url) as session:
                 await session.subscribe("n > 0", id="x")
                 await session.wait_effective("x", ["A/0"])
@@ -116,7 +116,7 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
     tmp_path: Path,
 ) -> None:
     """The copy has every session, but not the last subscription of this one; other sessions go on from it."""
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         changelog, copy = tmp_path / "sites" / "A" / "changelog.db", tmp_path / "copy.db"
         await published(cluster, "s")
@@ -139,16 +139,16 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
         changelog.write_bytes(copy.read_bytes())
         await asyncio.to_thread(here.start)
         with pytest.raises(SessionLost, match="the changelog has lost its last checkpoint"):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 async with waypost.attach("s", proxy=here.url) as session:
                     await session.wait_attached()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async with waypost.attach("t", proxy=here.url) as session:
                 await session.wait_attached()
 
 
 async def test_of_a_log_with_400_flipped_bits_nothing_altered_is_given_and_the_rest_is_told(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         await published(cluster, "s")
         flip_bits(folded(tmp_path / "sites" / "A" / "log.db"), 400, 1, keep=20 * 4096, end=20 * 4096)
@@ -160,7 +160,7 @@ async def test_of_a_log_with_400_flipped_bits_nothing_altered_is_given_and_the_r
         assert len(came) < COUNT <= len(came) + len(lacks)
         async with waypost.produce("q", proxy=here.url) as producer:
             await producer.publish({"n": 5_000, "text": TEXT})
-        async with waypost.attach("s", proxy=here.url) as session, asyncio.timeout(PATIENCE_S):
+        async with waypost.attach("s", proxy=here.url) as session, asyncio.timeout(TIMEOUT_S):
             again = [received["n"] async for received in first_of(session)]
             assert again == [5_000], (
                 f"given before: {again[0] in came}, {len(came)} were, up to {came[-3:]}, {len(lacks)} not"

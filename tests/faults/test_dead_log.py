@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import WaypostError
 
 PROMISED_S = 5.0
@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 @pytest.fixture(scope="module")
 def proxy(broker: KafkaServer, etcd: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     flags = {"no-discovery": "", "kafka": broker.bootstrap, "etcd": etcd.endpoint, "prefix": "dead-log"}
-    with Cluster([Place("a1", "A", flags)], [], tmp_path_factory.mktemp("proxy")) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path_factory.mktemp("proxy")) as cluster:
         yield cluster.proxies["a1"]
 
 
@@ -59,14 +59,14 @@ async def test_proxy_without_its_log_is_not_ready(
     await until_seen(proxy.ready, "the proxy is ready")
     async with publishing(proxy) if busy else contextlib.nullcontext():
         if busy:
-            begins = proxy.ask("/v1/status")["position"]
-            await until_seen(lambda: proxy.ask("/v1/status")["position"] > begins + 50, "it is busy")
+            begins = proxy.request("/v1/status")["position"]
+            await until_seen(lambda: proxy.request("/v1/status")["position"] > begins + 50, "it is busy")
         began = time.monotonic()
         await asyncio.to_thread(broker.kill if fault == "killed" else broker.pause)
         try:
-            await until_seen(lambda: not proxy.ask("/v1/status")["ready"], "it is not ready", PROMISED_S + LATE_S)
+            await until_seen(lambda: not proxy.request("/v1/status")["ready"], "it is not ready", PROMISED_S + LATE_S)
             took_s = time.monotonic() - began
-            status = proxy.ask("/v1/status")
+            status = proxy.request("/v1/status")
             assert "log" in status["troubles"], status["troubles"]
             assert status["why_not"] == "the log of its site does not answer"
         finally:

@@ -10,7 +10,7 @@ import waypost
 from chaos.cluster import Cluster
 from chaos.faults.silence import QUESTIONS, Silence
 from chaos.fronted import Fronted
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 LEASE_MS = 6_000
 """Longer than the silence here, so that nobody is taken for dead who is not."""
@@ -42,14 +42,14 @@ async def test_acknowledgements_of_a_frozen_session_outlive_its_proxy(
         came = await take(receiver, 1)
         silence = Silence(ways[there.name].registry, QUESTIONS)
         await silence.inject()
-        here.ask("/v1/drains", {"proxy": here.name, "rate": 1000})
+        here.request("/v1/drains", {"proxy": here.name, "rate": 1000})
         await until_seen(lambda: frozen in here.phases(name), "the session is frozen")
         came += await take(receiver, HAD - 1)
         assert await receiver.wait_attested()
         assert frozen in here.phases(name)
         await asyncio.gather(asyncio.to_thread(here.stop), receiver.abandon())
     await silence.heal()
-    there.ask("/v1/drains", {"proxy": here.name})
+    there.request("/v1/drains", {"proxy": here.name})
     async with waypost.attach(name, proxy=there.url, timeout_s=60) as again:
         came += await take(again, COUNT - HAD)
     assert came == list(range(1, COUNT + 1))

@@ -6,18 +6,18 @@ import asyncio
 import random
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.kill import Kill
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 21
 FLAGS = {"no-discovery": ""}
-PLACES = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS), Place("b1", "B", FLAGS)]
+PROXIES = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS), ProxySpec("b1", "B", FLAGS)]
 
 
 async def test_clients_roam_while_proxies_are_killed(tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    cluster = Cluster(PLACES, [("A", "B")], tmp_path)
+    cluster = Cluster(PROXIES, [("A", "B")], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:
         sites = {site: [proxy.url for proxy in cluster.of_site(site)] for site in ("A", "B")}
@@ -26,15 +26,15 @@ async def test_clients_roam_while_proxies_are_killed(tmp_path: Path) -> None:
         work.start()
         for victim in random.Random(SEED).sample(list(cluster.proxies.values()), 2):
             await work.goes_on()
-            kill, life = Kill(victim), victim.process.pid
+            kill, incarnation = Kill(victim), victim.process.pid
             await kill.inject()
             await work.goes_on()
             await kill.heal()
-            assert victim.process.pid != life
+            assert victim.process.pid != incarnation
         await work.goes_on()
         tally = await work.check()
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
     assert tally.clean, tally.worst
-    assert tally.owed > 200
+    assert tally.expected > 200
     assert work.moves > 10

@@ -17,7 +17,7 @@ from chaos.faults.kill import Kill
 from chaos.faults.silence import ANSWERS, QUESTIONS, Silence
 from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience, Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 BACK = "a receiver came back to the source"
 LEASE_MS = 6_000
@@ -25,12 +25,12 @@ LEASE_MS = 6_000
 pytestmark = pytest.mark.usefixtures("healed")
 
 
-class Story:
+class Scenario:
     """A session at a1, epoch 1, whose client then goes to a2, while producers publish at both sites."""
 
-    def __init__(self, cluster: Cluster, ways: dict[str, Fronted], work: Audience) -> None:
+    def __init__(self, cluster: Cluster, proxies: dict[str, Fronted], work: Audience) -> None:
         self.source, self.target, self.witness = (cluster.proxies[name] for name in ("a1", "a2", "b1"))
-        self.ways = ways
+        self.ways = proxies
         self.work = work
         self.guest: Guest = work.clients[0]
 
@@ -58,40 +58,40 @@ class Story:
 
 
 @asynccontextmanager
-async def story(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncIterator[Story]:
+async def scenario(cluster: Cluster, proxies: dict[str, Fronted], seed: int) -> AsyncIterator[Scenario]:
     """Tell the story up to the move, and judge what came of it."""
     work = Audience(cluster.urls, seed, clients=2)
-    told = Story(cluster, ways, work)
+    scenario = Scenario(cluster, proxies, work)
     for guest in work.clients:
-        await guest.appear(told.source.url, ())
+        await guest.appear(scenario.source.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
     work.start()
-    await work.until_given()
-    yield told
-    await work.until_given()
+    await work.wait_delivered()
+    yield scenario
+    await work.wait_delivered()
     tally = await work.check()
     assert tally.clean, tally.worst
-    assert tally.owed > 100
+    assert tally.expected > 100
 
 
 async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_where_it_was(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 40) as told:
+    async with scenario(cluster, proxies, 40) as told:
         moving = await told.move()
         moving.cancel()
         await told.guest.vanish(politely=False)
         await told.guest.appear(told.source.url, ())
         await told.in_phase(told.source, "source ended")
         await told.unheard.heal()
-        await told.work.until_given()
+        await told.work.wait_delivered()
         assert told.witness.owner(told.guest.session_id) == ("a1", 1)
-        shown = told.source.ask("/v1/handovers")["handovers"]
+        shown = told.source.request("/v1/handovers")["handovers"]
         assert BACK in [row["why"] for row in shown if row["session"] == told.guest.session_id]
 
 
-async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[str, Fronted]) -> None:
-    async with story(cluster, ways, 41) as told:
+async def test_the_target_is_killed_after_prepare(cluster: Cluster, proxies: dict[str, Fronted]) -> None:
+    async with scenario(cluster, proxies, 41) as told:
         moving = await told.move()
         kill = Kill(told.target)
         await kill.inject()
@@ -102,8 +102,8 @@ async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[s
         await told.owned_by("a2", 2)
 
 
-async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, ways: dict[str, Fronted]) -> None:
-    async with story(cluster, ways, 42) as told:
+async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, proxies: dict[str, Fronted]) -> None:
+    async with scenario(cluster, proxies, 42) as told:
         moving = await told.move()
         silence = await told.silence(told.target, QUESTIONS)
         await told.in_phase(told.target, "target committing")
@@ -117,9 +117,9 @@ async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, way
 
 
 async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 43) as told:
+    async with scenario(cluster, proxies, 43) as told:
         moving = await told.move()
         silence = await told.silence(told.source, ANSWERS)
         await told.owned_by("a2", 2)
@@ -133,9 +133,9 @@ async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
 
 @pytest.mark.parametrize("dies", [True, False], ids=["and it dies", "and it lives"])
 async def test_the_target_does_not_hear_that_its_commit_was_applied(
-    dies: bool, cluster: Cluster, ways: dict[str, Fronted]
+    dies: bool, cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 44 + dies) as told:
+    async with scenario(cluster, proxies, 44 + dies) as told:
         moving = await told.move()
         silence = await told.silence(told.target, ANSWERS)
         await told.owned_by("a2", 2)

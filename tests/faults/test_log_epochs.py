@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from tests.helpers.waiting import until, until_seen
+from tests.helpers.polling import until, until_seen
 from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap
 
-PATIENCE_S, AUDIT_S = 40.0, 240.0
+TIMEOUT_S, AUDIT_S = 40.0, 240.0
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 
 
@@ -47,7 +47,7 @@ class Reader:
             self.gaps.append(event)
 
     async def prepare(self, url: str) -> None:
-        async with waypost.attach(self.name, proxy=url, state=self.state, timeout_s=PATIENCE_S) as session:
+        async with waypost.attach(self.name, proxy=url, state=self.state, timeout_s=TIMEOUT_S) as session:
             await session.wait_effective(await session.subscribe("n > 0"), ["A/0"])
 
     def start(self, url: str) -> None:
@@ -55,7 +55,7 @@ class Reader:
 
     async def _read(self, url: str) -> None:
         async with waypost.attach(
-            self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=PATIENCE_S
+            self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=TIMEOUT_S
         ) as session:
             self.session = session
             async for notification in session:
@@ -79,7 +79,7 @@ class Reader:
 async def publish(url: str, numbers: range) -> dict[int, Coordinate]:
     """Publish these numbers; return where each was acknowledged to be."""
     found = {}
-    async with waypost.produce("maker", proxy=url, timeout_s=PATIENCE_S) as producer:
+    async with waypost.produce("maker", proxy=url, timeout_s=TIMEOUT_S) as producer:
         for number in numbers:
             found[number] = await producer.publish({"n": number, "padding": "x" * 40})
     return found
@@ -100,7 +100,7 @@ async def cluster(etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[tuple[Clust
             await asyncio.to_thread(stack.enter_context, broker)
         shared = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"epochs-{new_incarnation()}"}
         places = [
-            Place(name, site, {**shared, "kafka": brokers[site].bootstrap})
+            ProxySpec(name, site, {**shared, "kafka": brokers[site].bootstrap})
             for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))
         ]
         yield await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path / "proxies")), brokers
@@ -118,7 +118,7 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         await reader.prepare(proxies["b1"].url)
     level[0].start(proxies["a1"].url)
     level[1].start(proxies["b1"].url)
-    prefix = cluster[0]._places[0].flags["prefix"]
+    prefix = cluster[0]._specs[0].flags["prefix"]
     safe = await publish(proxies["a1"].url, range(1, 201))
     await until(lambda: len(level[0].numbers) == len(level[1].numbers) == 200, "everything has arrived")
     # What lies at the end is not read by b1 any more: its sessions are owed what nobody has.
@@ -136,15 +136,15 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         reader.start(proxies[name].url)
     readers = [*level, *away]
     try:
-        await until(lambda: all(360 in each.numbers for each in readers), "the last one has come", PATIENCE_S)
+        await until(lambda: all(360 in reader.numbers for reader in readers), "the last one has come", TIMEOUT_S)
         await until(
-            lambda: not any(accounts(each, safe) for each in readers), "everything is given, or told to be lost", 10
+            lambda: not any(accounts(reader, safe) for reader in readers), "everything is given, or told to be lost", 10
         )
         for each in readers:
             await each.attested()
         await close(list(proxies.values()))
     finally:
-        wrong = [line for each in readers for line in accounts(each, safe)[:3]]
+        wrong = [line for reader in readers for line in accounts(reader, safe)[:3]]
         for each in readers:
             await each.stop()
         assert wrong == []
@@ -154,7 +154,7 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
     assert all(at.origin == "A/0.2" for n, at in safe.items() if n > 331)
     for proxy in proxies.values():
         await until_seen(proxy.ready, f"{proxy.name} is ready")
-        assert proxy.ask("/v1/status")["troubles"] == {}
+        assert proxy.request("/v1/status")["troubles"] == {}
     cluster[0].stop_proxies()
     sites = ",".join(f"{site}={broker.bootstrap}" for site, broker in brokers.items())
     audited = await asyncio.to_thread(partial(run, "audit", f"kafka://{sites}/{prefix}", "--json", timeout_s=AUDIT_S))
@@ -163,14 +163,16 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
 
 async def close(proxies: list[ProxyProcess]) -> None:
     """Have closing markers written, and wait until all below them is on record."""
-    markers = {each.name: int(each.ask("/v1/marker", post=True)["offset"]) for each in proxies}
+    markers = {
+        proxy_process.name: int(proxy_process.request("/v1/marker", post=True)["offset"]) for proxy_process in proxies
+    }
 
     def settled(proxy: ProxyProcess) -> bool:
-        status = proxy.ask("/v1/status")
+        status = proxy.request("/v1/status")
         return bool(status["position"] > markers[proxy.name] and status["unsettled"] == 0)
 
-    for each in proxies:
-        await until_seen(partial(settled, each), f"{each.name} has all on record")
+    for proxy_process in proxies:
+        await until_seen(partial(settled, proxy_process), f"{proxy_process.name} has all on record")
 
 
 def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
@@ -189,14 +191,14 @@ def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
 async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_path: Path, etcd: EtcdServer) -> None:
     flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"empty-{new_incarnation()}"}
     with KafkaServer(tmp_path / "kafka") as kafka:
-        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        proxy = ProxyProcess(ProxySpec("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
         await asyncio.to_thread(proxy.start)
         await publish(proxy.url, range(1, 20))
         await asyncio.sleep(3)
         proxy.stop()
     shutil.rmtree(tmp_path / "a" / "proxies")
     with KafkaServer(tmp_path / "another") as kafka:
-        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        proxy = ProxyProcess(ProxySpec("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
         try:
             proxy.process.start()
             await asyncio.to_thread(
@@ -214,13 +216,13 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
             await asyncio.to_thread(proxy.start)
             reader = Reader("anew")
-            async with waypost.attach("anew", proxy=proxy.url, timeout_s=PATIENCE_S) as session:
+            async with waypost.attach("anew", proxy=proxy.url, timeout_s=TIMEOUT_S) as session:
                 await session.wait_effective(await session.subscribe("n > 0"), ["A/0.2"])
             reader.start(proxy.url)
             safe = await publish(proxy.url, range(100, 110))
-            await until(lambda: 109 in reader.numbers, "the last one has come", PATIENCE_S)
+            await until(lambda: 109 in reader.numbers, "the last one has come", TIMEOUT_S)
             assert accounts(reader, safe) == []
-            assert proxy.ask("/v1/status")["log_epoch"] == 2
+            assert proxy.request("/v1/status")["log_epoch"] == 2
             await reader.stop()
         finally:
             proxy.stop()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import waypost
 from chaos.checker import check
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.pause import Pause
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 
@@ -21,14 +21,14 @@ SESSIONS = 120
 AWAY_S = 6.0
 """Longer than a lease: what every proxy holds is held no more, and all sessions are behind."""
 STOPPED_S = 7.0
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def test_all_that_was_missed_comes_when_the_site_answers_again(
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": "behind"}
-    async with Cluster([Place("a1", "A", flags), Place("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
         here, there = cluster.proxies["a1"], cluster.proxies["b1"]
         guests = [Guest(name=f"behind{each}", subscriptions=(f"kind == {each % 5}",)) for each in range(SESSIONS)]
         for guest in guests:
@@ -39,7 +39,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         stop = asyncio.Event()
 
         async def produce() -> None:
-            async with waypost.produce("maker", proxy=there.url, timeout_s=PATIENCE_S) as producer:
+            async with waypost.produce("maker", proxy=there.url, timeout_s=TIMEOUT_S) as producer:
                 for number in range(100_000):
                     if stop.is_set():
                         break
@@ -61,9 +61,9 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         await asyncio.sleep(STOPPED_S)
         await stopped.heal()
         stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await producing
-        await until_seen(lambda: here.ready() and here.ask("/v1/status")["gates"] == 0, "no gate is closed at a1")
+        await until_seen(lambda: here.ready() and here.request("/v1/status")["gates"] == 0, "no gate is closed at a1")
         # Some of each kind.
         chosen = {guest.name: guest for guest in guests[::7]}
         for guest in chosen.values():

@@ -6,13 +6,13 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.pause import Pause
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen, until_still
+from tests.helpers.polling import until_seen, until_still
 
 SEED = 71
 LEASE_MS = 4_000
@@ -27,7 +27,7 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
     with EtcdTrio(tmp_path / "etcd") as trio:
         flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": trio.endpoints, "prefix": f"quorum{SEED}"}
         flags["lease-ttl-ms"] = str(LEASE_MS)
-        places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+        places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
         async with Cluster(places, [("A", "B")], tmp_path / "proxies") as cluster:
             proxies = list(cluster.proxies.values())
             work = Audience(cluster.urls, SEED, clients=3)
@@ -35,32 +35,32 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
                 await guest.appear(proxy.url, ())
                 await guest.subscribe_all(["A/0", "B/0"])
             work.start()
-            await work.until_given()
+            await work.wait_delivered()
             owners = {guest.session_id: proxies[0].owner(guest.session_id) for guest in work.clients}
 
             # One of three may go, and nobody notices for long.
             faults = [Pause(member) for member in trio.members]
             await faults[0].inject()
-            await work.until_given()
+            await work.wait_delivered()
             await faults[1].inject()
-            await work.until_given(5)
+            await work.wait_delivered(5)
             moving = asyncio.create_task(work.clients[0].move(proxies[1].url))
             for proxy in proxies:
                 await until_seen(partial(unready, proxy), f"{proxy.name} is not ready any more")
-                assert "registry" in proxy.ask("/v1/status")["troubles"]
+                assert "registry" in proxy.request("/v1/status")["troubles"]
             # What they had sent by then may still be on its way.
-            given, published = await until_still(lambda: work.given), len(work.published)
+            given, published = await until_still(lambda: work.delivered_count), len(work.published)
             while len(work.published) < published + 200:
                 work.fail()
                 await asyncio.sleep(0.05)
-            assert work.given == given
+            assert work.delivered_count == given
             assert not moving.done()
             assert {session: proxies[0].owner(session) for session in owners} == owners
 
             for fault in faults:
                 await fault.heal()
             await moving
-            await work.until_given()
+            await work.wait_delivered()
             tally = await work.check()
     assert tally.clean, tally.worst
-    assert tally.owed > 200
+    assert tally.expected > 200

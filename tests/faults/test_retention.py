@@ -14,12 +14,12 @@ from pathlib import Path
 import aetcd
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaSiteLog
-from tests.faults.test_log_epochs import PATIENCE_S, Reader, accounts, publish
-from tests.helpers.waiting import until
+from tests.faults.test_log_epochs import TIMEOUT_S, Reader, accounts, publish
+from tests.helpers.polling import until
 from waypost.identity import new_incarnation
 
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
@@ -28,17 +28,17 @@ FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 @pytest.fixture
 async def cluster(kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[Cluster]:
     shared = {**FLAGS, "etcd": etcd.endpoint, "kafka": kafka.bootstrap, "prefix": f"retention-{new_incarnation()}"}
-    places = [Place(name, site, shared) for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))]
+    places = [ProxySpec(name, site, shared) for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))]
     with Cluster(places, [("A", "B")], tmp_path / "proxies") as cluster:
         yield cluster
 
 
 async def forget(kafka: KafkaServer, cluster: Cluster, site: str, keep: int) -> int:
     """Let retention remove all but the last records of a site's log; return the offset of the first that is left."""
-    log = KafkaSiteLog(kafka.bootstrap, f"{cluster._places[0].flags['prefix']}.{site}.log")
+    log = KafkaSiteLog(kafka.bootstrap, f"{cluster._specs[0].flags['prefix']}.{site}.log")
     try:
         await log.start()
-        first = await log.end() - keep
+        first = await log.end_offset() - keep
         await log.truncate(first)
         return first
     finally:
@@ -79,10 +79,10 @@ async def test_what_all_have_read_may_go_and_what_nobody_here_has_read_is_told(
         await asyncio.to_thread(b1.start)
         safe |= await publish(a1.url, range(421, 431))
         away.start(b1.url)
-        await until(lambda: all(430 in each.numbers for each in readers), "the last one has come", PATIENCE_S)
-        await until(lambda: not any(accounts(each, safe) for each in readers), "what is not given is told", 10)
+        await until(lambda: all(430 in reader.numbers for reader in readers), "the last one has come", TIMEOUT_S)
+        await until(lambda: not any(accounts(reader, safe) for reader in readers), "what is not given is told", 10)
     finally:
-        wrong = [line for each in readers for line in accounts(each, safe)[:3]]
+        wrong = [line for reader in readers for line in accounts(reader, safe)[:3]]
         for each in readers:
             await each.stop()
         assert wrong == []
@@ -112,7 +112,7 @@ async def test_a_proxy_that_was_stopped_while_its_place_in_the_log_went_goes_on(
         finally:
             os.kill(stopped, signal.SIGCONT)
         safe |= await publish(a1.url, range(151, 161))
-        await until(lambda: 160 in here.numbers and 160 in there.numbers, "the last one has come", PATIENCE_S)
+        await until(lambda: 160 in here.numbers and 160 in there.numbers, "the last one has come", TIMEOUT_S)
         await until(lambda: not accounts(here, safe) and not accounts(there, safe), "what is not given is told", 10)
     finally:
         wrong = [*accounts(here, safe)[:3], *accounts(there, safe)[:3]]
@@ -140,7 +140,7 @@ async def test_a_registry_that_is_compacted_again_and_again_costs_nothing(cluste
             reader.start((a2 if turn % 2 == 0 else a1).url)
             await compact(etcd)
             safe |= await publish(a1.url, range(11 + 20 * turn, 21 + 20 * turn))
-        await until(lambda: len(reader.numbers) == 120, "the last one has come", PATIENCE_S)
+        await until(lambda: len(reader.numbers) == 120, "the last one has come", TIMEOUT_S)
     finally:
         wrong = accounts(reader, safe)  # type: ignore[arg-type]
         await reader.stop()

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import Process
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 FLAGS = {"no-discovery": ""}
 
 
 def _until_ended(process: Process) -> str:
-    process.wait_until(lambda: process.has_logged("error: "), timeout_s=PATIENCE_S, what="refused")
+    process.wait_until(lambda: process.has_logged("error: "), timeout_s=TIMEOUT_S, what="refused")
     return process.log.read_text()
 
 
 def test_a_second_process_with_the_same_folder_is_refused(tmp_path: Path) -> None:
-    with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
-        second = ProxyProcess(Place("a", "A", FLAGS), (), tmp_path)
+    with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
+        second = ProxyProcess(ProxySpec("a", "A", FLAGS), (), tmp_path)
         second.process.log = tmp_path / "second.log"
         second.process.start()
         try:
@@ -46,7 +46,7 @@ def started(tmp_path: Path, flags: dict[str, str]) -> Iterator[Callable[..., Pro
 
     def start(folder: str, *, is_ready: bool = True, **more: str) -> ProxyProcess:
         (tmp_path / folder).mkdir(exist_ok=True)
-        process = ProxyProcess(Place("a", "A", {**flags, **more}), (), tmp_path / folder)
+        process = ProxyProcess(ProxySpec("a", "A", {**flags, **more}), (), tmp_path / folder)
         process.process.log = tmp_path / f"{folder}-{len(processes)}.log"
         processes.append(process)
         if is_ready:

@@ -14,7 +14,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.toxiproxy import ToxiproxyServer
 from chaos.workloads.audience import KINDS, Audience
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.limits import LINK_WINDOW
 from waypost.notification import Notification
 
@@ -29,7 +29,7 @@ async def test_what_a_site_owes_comes_once_it_is_back_and_nobody_waits_for_it(
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": f"away{SEED}"}
     ways = fronted(toxiproxy, {"A": ("a1",), "B": ("b1",), "C": ("c1",)}, etcd.endpoint, flags)
     try:
-        places = [way.place for way in ways.values()]
+        places = [way.spec for way in ways.values()]
         async with Cluster(places, [("A", "B"), ("A", "C")], tmp_path) as cluster:
             here, there, away = (cluster.proxies[name] for name in ("a1", "b1", "c1"))
             work = Audience({"A": [here.url], "B": [there.url]}, SEED, clients=3)
@@ -37,28 +37,28 @@ async def test_what_a_site_owes_comes_once_it_is_back_and_nobody_waits_for_it(
                 await guest.appear(here.url, ())
                 await guest.subscribe_all(["A/0", "B/0", "C/0"])
             work.start()
-            await work.until_given()
+            await work.wait_delivered()
 
             cut, kill = Cut(ways["c1"].peers), Kill(away)
             await cut.inject()
             last = await owe(work, away.url)
             await kill.inject()
-            await until_seen(lambda: "c1" not in here.ask("/v1/status")["proxies"], "the lease of c1 ends")
-            assert here.ask("/v1/status")["frontier"].get("C/0", -1) < last
+            await until_seen(lambda: "c1" not in here.request("/v1/status")["proxies"], "the lease of c1 ends")
+            assert here.request("/v1/status")["frontier"].get("C/0", -1) < last
             for target in (there, here, there, here):
                 await asyncio.gather(*(guest.move(target.url) for guest in work.clients))
-                await work.until_given()
-            assert here.ask("/v1/status")["frontier"].get("C/0", -1) < last
+                await work.wait_delivered()
+            assert here.request("/v1/status")["frontier"].get("C/0", -1) < last
 
             await cut.heal()
             await kill.heal()
-            await until_seen(lambda: there.ask("/v1/status")["frontier"].get("C/0", -1) >= last, "C has paid")
+            await until_seen(lambda: there.request("/v1/status")["frontier"].get("C/0", -1) >= last, "C has paid")
             tally = await work.check()
     finally:
         for way in ways.values():
             way.remove()
     assert tally.clean, tally.worst
-    assert tally.owed > DEBTS / KINDS
+    assert tally.expected > DEBTS / KINDS
 
 
 async def owe(work: Audience, url: str) -> int:

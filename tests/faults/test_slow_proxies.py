@@ -16,14 +16,14 @@ from chaos.faults.pause import Pause
 from chaos.faults.silence import ANSWERS, Silence
 from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen, until_still
+from tests.helpers.polling import until_seen, until_still
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import SessionId
 from waypost.messages import VERSION, Attach, Attached, Deliver, Hello
 
 LEASE_MS = 12_000
 """Longer than a target is patient with a source."""
-PATIENCE_OVER = "patience was at an end"
+TIMED_OUT = "patience was at an end"
 pytestmark = pytest.mark.usefixtures("healed")
 
 
@@ -35,17 +35,17 @@ async def audience(cluster: Cluster, seed: int) -> AsyncIterator[Audience]:
         await guest.appear(cluster.proxies["a1"].url, ())
         await guest.subscribe_all(["A/0", "B/0"])
     work.start()
-    await work.until_given()
+    await work.wait_delivered()
     yield work
-    await work.until_given()
+    await work.wait_delivered()
     tally = await work.check()
     assert tally.clean, tally.worst
-    assert tally.owed > 100
+    assert tally.expected > 100
 
 
 async def until_counted_out(proxy: ProxyProcess, by: ProxyProcess) -> None:
     """Return when the lease of the proxy has ended, as the other one sees it."""
-    await until_seen(lambda: proxy.name not in by.ask("/v1/status")["proxies"], f"the lease of {proxy.name} ends")
+    await until_seen(lambda: proxy.name not in by.request("/v1/status")["proxies"], f"the lease of {proxy.name} ends")
 
 
 async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_keeps_its_session_until_it_wakes(
@@ -60,12 +60,12 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
         moving = asyncio.create_task(guest.move(target.url))
 
         def tired() -> bool:
-            rows = target.ask("/v1/handovers")["handovers"]
-            return any(row["session"] == guest.session_id and row["why"] == PATIENCE_OVER for row in rows)
+            rows = target.request("/v1/handovers")["handovers"]
+            return any(row["session"] == guest.session_id and row["why"] == TIMED_OUT for row in rows)
 
         await until_seen(tired, "the target's patience ends")
         assert witness.owner(guest.session_id) == before
-        assert source.name in witness.ask("/v1/status")["proxies"]
+        assert source.name in witness.request("/v1/status")["proxies"]
         assert not moving.done()
         await pause.heal()
         await moving
@@ -73,7 +73,7 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
 
 
 async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into_a_socket_that_is_still_open(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     source, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     name, numbers = "tests/woken", [*range(60)]
@@ -84,12 +84,12 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
     ):
         async with waypost.attach(name, proxy=source.url, state=place) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
-        heard = Heard(still_open)
-        await heard.attach(name, place)
-        pause, silence = Pause(source.process), Silence(ways[source.name].registry, ANSWERS)
+        received_frames = ReceivedFrames(still_open)
+        await received_frames.attach(name, place)
+        pause, silence = Pause(source.process), Silence(proxies[source.name].registry, ANSWERS)
         for number in numbers[:20]:
             await producer.publish({"number": number})
-        await heard.until_delivered(20)
+        await received_frames.until_delivered(20)
         # Nothing but its own clock can tell it that its time is over.
         await silence.inject()
         await pause.inject()
@@ -104,16 +104,16 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
             async with asyncio.timeout(30):
                 assert [(await anext(session))["number"] for _ in numbers] == numbers
             # It is awake, and has read all that there was to read.
-            position = heir.ask("/v1/status")["position"]
-            await until_seen(lambda: source.ask("/v1/status")["position"] >= position, "a1 has read its log")
+            position = heir.request("/v1/status")["position"]
+            await until_seen(lambda: source.request("/v1/status")["position"] >= position, "a1 has read its log")
             assert source.owner(name) == ("a1", 1)
             await silence.heal()
             await until_seen(source.ready, "a1 has a lease again")
-        assert heard.delivered == 20
-        heard.stop()
+        assert received_frames.delivered == 20
+        received_frames.stop()
 
 
-class Heard:
+class ReceivedFrames:
     """What a socket hears that nobody closes, whatever it is told, and that acknowledges nothing."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -122,9 +122,9 @@ class Heard:
         self.delivered = 0
         self._task = asyncio.create_task(self._listen())
 
-    async def attach(self, session: str, place: waypost.ReceiverState) -> None:
+    async def attach(self, session: str, state: waypost.ReceiverState) -> None:
         await self._socket.send(encode_message(Hello(VERSION, "still open")))
-        attach = Attach(session=SessionId(session), receiver="main", incarnation="older", frontier=dict(place.frontier))
+        attach = Attach(session=SessionId(session), receiver="main", incarnation="older", frontier=dict(state.frontier))
         await self._socket.send(encode_message(attach))
         async with asyncio.timeout(30):
             await self._attached.wait()
@@ -147,23 +147,23 @@ class Heard:
 
 
 async def test_an_owner_that_is_cut_off_from_the_registry_stops_in_time_and_serves_on_at_a_new_epoch(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     owner, witness = cluster.proxies["a1"], cluster.proxies["b1"]
     async with audience(cluster, 62) as work:
         before = {guest.session_id: witness.owner(guest.session_id) for guest in work.clients}
-        cut = Cut(ways["a1"].registry)
+        cut = Cut(proxies["a1"].registry)
         await cut.inject()
-        await work.until_given()
+        await work.wait_delivered()
         await until_counted_out(owner, witness)
         # What the owner had sent before its lease ended may still be on its way.
-        given, published = await until_still(lambda: work.given), len(work.published)
+        given, published = await until_still(lambda: work.delivered_count), len(work.published)
         while len(work.published) < published + 100:
             await asyncio.sleep(0.05)
-        assert work.given == given
+        assert work.delivered_count == given
         assert not owner.ready()
         await cut.heal()
-        await work.until_given()
+        await work.wait_delivered()
         for session, row in before.items():
             assert row is not None
             owner_now = witness.owner(session)
@@ -171,19 +171,19 @@ async def test_an_owner_that_is_cut_off_from_the_registry_stops_in_time_and_serv
 
 
 async def test_a_client_of_an_owner_that_is_cut_off_from_the_registry_is_served_elsewhere(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     owner, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     async with audience(cluster, 63) as work:
         guest = work.clients[0]
-        cut = Cut(ways["a1"].registry)
+        cut = Cut(proxies["a1"].registry)
         await cut.inject()
         await until_counted_out(owner, heir)
         await guest.move(heir.url)
         await work.clients[1].move(heir.url)
-        await work.until_given()
+        await work.wait_delivered()
         row = heir.owner(guest.session_id)
         await cut.heal()
         await until_seen(owner.ready, "a1 has a lease again")
-        await work.until_given()
+        await work.wait_delivered()
         assert heir.owner(guest.session_id) == row

@@ -92,6 +92,6 @@ async def test_a_record_that_stands_elsewhere_is_damaged(tmp_path: Path) -> None
     log = EmbeddedSiteLog(path)
     found = await all_of(log)
     assert [offset for offset, record in found if isinstance(record, Damaged)] == [5]
-    assert await log.end() == 1999
+    assert await log.end_offset() == 1999
     assert await log.append(RECORDS[:1]) == [1999]
     await log.close()

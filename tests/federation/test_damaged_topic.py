@@ -101,7 +101,7 @@ async def test_what_claims_another_place_is_not_believed_and_nothing_is_passed_i
 
         log = KafkaSiteLog(broker.bootstrap, TOPIC)
         await log.start()
-        assert await log.end() == COUNT
+        assert await log.end_offset() == COUNT
         for found in (await tailed(log), await read(log)):
             assert [offset for offset, _ in found] == list(range(COUNT))
             whole = [offset for offset, record in found if not isinstance(record, Damaged)]

@@ -22,15 +22,15 @@ from federation.embedded import (
     EmbeddedJournal,
     EmbeddedRegistry,
     EmbeddedSiteLog,
-    part_paths,
     read_facts,
+    segment_paths,
 )
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import write
 from federation.embedded.registry import MachineClock
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.facts import Fact, FactKind, encode_fact
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
@@ -38,7 +38,7 @@ from waypost.limits import LOG_WRITES_TOGETHER
 from waypost.records import Published
 
 T = TypeVar("T")
-PATIENCE_S = 30
+TIMEOUT_S = 30
 PRELUDE = """
 import asyncio, sys, time
 from federation.embedded import *
@@ -107,7 +107,7 @@ async def collect(log: EmbeddedSiteLog, count: int) -> list[tuple[int, Published
     """Return `count` records of a tail with the time at which each came."""
     found: list[tuple[int, Published, int]] = []
     tail: Any = log.tail(0)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             found += [(offset, record, time.monotonic_ns()) for offset, record in batch]
             if len(found) >= count:
@@ -177,7 +177,7 @@ async def test_concurrent_appends_share_transactions(tmp_path: Path, monkeypatch
         )
     )
     assert 2000 / LOG_WRITES_TOGETHER <= len(transactions) < 100
-    assert await log.end() == 2000
+    assert await log.end_offset() == 2000
     await log.close()
 
 
@@ -247,15 +247,15 @@ class HandClock(MachineClock):
         return self.hand[0]
 
 
-def row(life: str = "1") -> ProxyRow:
-    return ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation(life), site=SiteId("north"), url="")
+def row(incarnation: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation(incarnation), site=SiteId("north"), url="")
 
 
 async def test_the_death_of_a_process_is_seen_by_another(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     registry = EmbeddedRegistry(path)
     seen = []
-    async with process(HOLDER, path, "p") as running, asyncio.timeout(PATIENCE_S):
+    async with process(HOLDER, path, "p") as running, asyncio.timeout(TIMEOUT_S):
         assert await line(running) == "renewed\n"
         async for event in changes(registry):
             seen.append(event)
@@ -301,7 +301,7 @@ async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> Non
     registry = EmbeddedRegistry(tmp_path / "registry.db")
     events: Any = changes(registry)
     first, second = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
-    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         assert await anext(events) == Reloaded({}, {}, {})
         await registry.create(SessionId("s"), first)
         await registry.claim(SessionId("s"), first, second)
@@ -340,10 +340,10 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
     other = await registry.announce(slashed, 60_000)
     assert await lease.renew() and await other.renew()
     events: Any = changes(registry)
-    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         reloaded = await anext(events)
         assert reloaded.proxies == {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}
-        await other.end()
+        await other.revoke()
         assert await anext(events) == ProxyDown(ProxyId("p/1"), Incarnation("1"))
         await registry.announce(slashed, 60_000)
         assert await anext(events) == ProxyUp(slashed)
@@ -382,13 +382,13 @@ def full_disk(room: int = 0) -> Iterator[None]:
 
 
 async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_numbers(tmp_path: Path) -> None:
-    rotation = Rotation(part_bytes=250)
+    rotation = Rotation(segment_bytes=250)
     for numbers in (range(1, 7), range(7, 12)):
         journal = EmbeddedJournal(tmp_path, "a/w", rotation=rotation)
         for number in numbers:
             await journal.attest([fact(number)])
         await journal.close()
-    parts = part_paths(tmp_path, "a/w")
+    parts = segment_paths(tmp_path, "a/w")
     assert [path.name for path in parts[:2]] == ["a%2Fw.000001.jsonl", "a%2Fw.000002.jsonl"]
     assert parts[-1].name == "a%2Fw.jsonl" and len(parts) > 3
     found = read_facts(tmp_path, "a/w")
@@ -398,12 +398,12 @@ async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_n
     for path, begin in zip(parts, begins, strict=True):
         assert path.read_bytes().startswith(encode_fact(begin) + b"\n")
     # Another writer's parts are none of this one's.
-    assert part_paths(tmp_path, "a") == []
+    assert segment_paths(tmp_path, "a") == []
 
 
 @pytest.mark.parametrize("room", [0, 130], ids=["room for nothing", "room for the beginning alone"])
 async def test_a_part_that_could_not_be_begun_is_begun_by_the_next_fact(tmp_path: Path, room: int) -> None:
-    journal = EmbeddedJournal(tmp_path, "w", rotation=Rotation(part_bytes=250))
+    journal = EmbeddedJournal(tmp_path, "w", rotation=Rotation(segment_bytes=250))
     for number in range(1, 4):
         await journal.attest([fact(number)])
     with full_disk(room):

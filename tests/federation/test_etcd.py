@@ -15,12 +15,12 @@ from chaos.servers.process import free_port
 from federation import etcd as adapter
 from federation.etcd import EtcdRegistry
 from federation.ports import OwnerChanged, ProxyRow, Reloaded
-from tests.helpers.waiting import until as comes_true
-from tests.helpers.watching import changes
+from tests.helpers.polling import until as comes_true
+from tests.helpers.watch import changes
 from waypost.errors import BadConfiguration, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 
-PATIENCE_S = 40
+TIMEOUT_S = 40
 S = SessionId("s")
 
 
@@ -30,7 +30,7 @@ def owned(epoch: int) -> Ownership:
 
 async def until(events: Any, wanted: object) -> list[object]:
     seen: list[object] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while wanted not in seen:
             seen.append(await anext(events))
     return seen
@@ -38,7 +38,7 @@ async def until(events: Any, wanted: object) -> list[object]:
 
 async def settled(registry: EtcdRegistry, expected: Ownership, new: Ownership) -> None:
     """Claim until it is known to have happened."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 await registry.claim(S, expected, new)
@@ -92,12 +92,12 @@ async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_
                 await registry.claim(S, owned(1), owned(2))
             assert time.monotonic() - started < 3
             next_event = asyncio.create_task(anext(events))
-            await comes_true(lambda: len(loads) > 1, "the watch gives its silent stream up", PATIENCE_S)
+            await comes_true(lambda: len(loads) > 1, "the watch gives its silent stream up", TIMEOUT_S)
             assert not next_event.done()
         finally:
             etcd.resume()
         await settled(registry, owned(1), owned(2))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             event = await next_event
         assert isinstance(event, Reloaded)
         if event != Reloaded({S: owned(2)}, {}, {}):
@@ -172,7 +172,7 @@ async def test_what_rows_were_before_does_not_stay_for_ever(etcd: EtcdServer, ke
             return True
         return False
 
-    async with aclosing(watches[0]), aclosing(watches[1]), asyncio.timeout(PATIENCE_S):
+    async with aclosing(watches[0]), aclosing(watches[1]), asyncio.timeout(TIMEOUT_S):
         for events in watches:
             await until(events, Reloaded({S: owned(1)}, {}, {}))
         epoch = 1
@@ -196,6 +196,6 @@ async def test_more_rows_than_fit_in_one_read_are_loaded(
     sessions = [SessionId(f"s{number}") for number in range(30)]
     await asyncio.gather(*(registry.create(session, owned(1)) for session in sessions))
     events: Any = changes(registry)
-    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         assert await anext(events) == Reloaded(dict.fromkeys(sessions, owned(1)), {}, {})
     await registry.close()

@@ -33,16 +33,16 @@ def answer(
 ) -> CaughtUp:
     """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
     wanted = CatchUp(1, OWN, after, upto, ("n > 0",))
-    answering = HistoryAnswer(state or read_state(log), wanted, most=most, most_bytes=most_bytes)
+    answering = HistoryAnswer(state or read_state(log), wanted, max_records=most, max_bytes=most_bytes)
     while (offset := answering.wanted_from) is not None:
         if log and offset < min(log):
             answering.truncated(min(log))
         else:
-            answering.take([each for each in sorted(log.items()) if each[0] >= offset][:2])
+            answering.add([item for item in sorted(log.items()) if item[0] >= offset][:2])
     if answering.mark is not None and answering.mark < min(log):
         answering.removed(min(log))
     elif answering.mark is not None:
-        answering.compare([each for each in log.items() if each[0] == answering.mark])
+        answering.compare([item for item in log.items() if item[0] == answering.mark])
     return answering.answer()
 
 

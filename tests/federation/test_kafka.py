@@ -16,14 +16,14 @@ from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation import kafka as adapter
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from tests.helpers.waiting import stands_still, until
+from tests.helpers.polling import stands_still, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable
 from waypost.identity import Epoch, Incarnation, SessionId
 from waypost.records import Published
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def record(number: int) -> Published:
@@ -32,7 +32,7 @@ def record(number: int) -> Published:
 
 async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
     tail: Any = log.tail(0)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             numbers += [found.sequence for _, found in batch]
             if len(numbers) >= count:
@@ -46,7 +46,7 @@ async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
     async def look() -> None:
         while True:
             await log.interrupted()
-            log.go_on()
+            log.resume()
 
     looking = asyncio.create_task(look())
     try:
@@ -57,7 +57,7 @@ async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
 
 async def append_again(log: KafkaSiteLog, wanted: Published) -> None:
     """Append until the way to the broker is there again."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(LogUnavailable):
                 await log.append([wanted])
@@ -115,10 +115,10 @@ async def test_after_an_interruption_nothing_is_appended_or_read_until_it_was_lo
             await append_again(other, record(5))
             waiting = asyncio.create_task(log.append([record(6)]))
             assert await stands_still(waiting, for_s=2)
-            assert (seen, await log.end()) == ([*range(5)], 6)
+            assert (seen, await log.end_offset()) == ([*range(5)], 6)
             await log.interrupted()
             assert log.seen_below == 5
-            log.go_on()
+            log.resume()
             assert await waiting == [6]
             await tail
             assert seen == [*range(7)]
@@ -145,15 +145,15 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
         await log.append([record(number) for number in range(5)])
         for _ in range(2):
             await break_off(faulty_kafka)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await log.interrupted()
-            log.go_on()
+            log.resume()
         await break_off(faulty_kafka)
         waiting = asyncio.create_task(log.append([record(5)]))
         assert await stands_still(waiting, for_s=1)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
-        log.go_on()
+        log.resume()
         assert await waiting == [5]
     finally:
         await log.close()
@@ -166,7 +166,7 @@ async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
     await log.start()
     await log.append([record(0)])
     await break_off(faulty_kafka)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await log.interrupted()
     waiting = asyncio.create_task(log.append([record(1)]))
     assert await stands_still(waiting, for_s=1)
@@ -175,7 +175,7 @@ async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
         await waiting
     await other.start()
     try:
-        assert await other.end() == 1
+        assert await other.end_offset() == 1
     finally:
         await other.close()
 
@@ -200,11 +200,11 @@ async def test_a_failed_append_is_an_interruption(
         with pytest.raises(LogUnavailable):
             await log.append([record(1)])
         await asyncio.to_thread(faulty_kafka.proxy.destroy_toxic, "late")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         waiting = asyncio.create_task(log.append([record(2)]))
         assert await stands_still(waiting, for_s=0.5)
-        log.go_on()
+        log.resume()
         await waiting
     finally:
         await log.close()
@@ -245,7 +245,7 @@ async def test_an_append_past_its_deadline_says_that_it_is_not_known_and_the_nex
     # Those that queued behind the failed one failed with it.
     assert time.monotonic() - started < 2.5
     with pytest.raises(LogUnavailable):
-        await log.end()
+        await log.end_offset()
     await asyncio.to_thread(faulty_kafka.proxy.enable)
     async with looked_after(log):
         await append_again(log, record(4))
@@ -297,7 +297,7 @@ async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_kne
         fault = LostEnd(kafka, "changelog", 1_000)
         await fault.inject()
         await fault.heal()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await lost
             while (found := await changelog.latest(session)) is None or found.serial == 40:
                 await asyncio.sleep(0.1)

@@ -193,7 +193,9 @@ def test_announcements_in_force_are_said_again_on_every_opening() -> None:
 
 def test_what_was_asked_for_after_the_opening_and_before_the_first_record_is_announced_too() -> None:
     link = Link(published(1), FiltersRequested(B, 7, 1, {}), FiltersRequested(B, 7, 2, {X: 3}))
-    assert [each.installation for each in link.open({OWN: 0}).hello() if isinstance(each, Effective)] == [3]
+    assert [
+        effective.installation for effective in link.open({OWN: 0}).hello() if isinstance(effective, Effective)
+    ] == [3]
 
 
 def test_a_sender_folds_its_own_copy() -> None:

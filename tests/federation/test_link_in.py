@@ -9,7 +9,7 @@ import msgspec
 
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
-from federation.link_in import ELECT_MS, SAY_AGAIN_MS, SILENCE_MS, LinkIn, Phase
+from federation.link_in import ELECT_MS, RESEND_MS, SILENCE_MS, LinkIn, Phase
 from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
@@ -27,8 +27,8 @@ X, Y = "n > 0", "n > 1"
 Kind = TypeVar("Kind")
 
 
-def row(proxy: ProxyId, life: str = "1") -> ProxyRow:
-    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=A, url="")
+def row(proxy: ProxyId, incarnation: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(incarnation), site=A, url="")
 
 
 def progress(upto: int, link: SiteId = A) -> Progress:
@@ -54,7 +54,7 @@ class Pulling:
         assert isinstance(effect, kind), effect
         return effect
 
-    def said(self, kind: type[Kind]) -> tuple[ProxyId, Kind]:
+    def sent(self, kind: type[Kind]) -> tuple[ProxyId, Kind]:
         sent = self.wants(SendPeer)
         assert isinstance(sent.message, kind), sent
         return sent.proxy, sent.message
@@ -75,17 +75,17 @@ class Pulling:
 
     def lead(self, epoch: int = 5) -> tuple[ProxyId, LinkOpen]:
         """Begin a lease, be elected, and open."""
-        self.link.lease_begun(self.now)
+        self.link.lease_granted(self.now)
         self.wants(Elect).on_done(epoch, self.now)
         return self.opened()
 
     def opened(self) -> tuple[ProxyId, LinkOpen]:
         self.wants(FindEnd).on_done(len(self.log), self.now)
-        return self.said(LinkOpen)
+        return self.sent(LinkOpen)
 
-    def hear(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
+    def receive(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
         applied_serial = opening.serial if self.applied_serial is None else self.applied_serial
-        said = LinkRecords(
+        link_records = LinkRecords(
             site=A,
             epoch=epoch,
             opening=opening.serial,
@@ -93,12 +93,12 @@ class Pulling:
             records=list(records),
             applied_serial=applied_serial,
         )
-        self.link.receive(peer, said, self.now)
+        self.link.receive(peer, link_records, self.now)
 
 
 def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     assert asked.link == "A->B"
     asked.on_done(None, pulling.now)
@@ -111,7 +111,7 @@ def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> 
 
 def test_it_asks_again_when_the_registry_does_not_answer() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(RegistryUnavailable("no answer"), pulling.now)
     pulling.passes(ELECT_MS)
     pulling.wants(Elect)
@@ -120,12 +120,12 @@ def test_it_asks_again_when_the_registry_does_not_answer() -> None:
 def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
     pulling = Pulling()
     pulling.fold(progress(3))
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
     pulling.wants(FindEnd).on_done(2, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(8))
-    peer, opening = pulling.said(LinkOpen)
+    peer, opening = pulling.sent(LinkOpen)
     assert (peer, opening.site, opening.frontier[FROM_A]) == (A1, B, 8)
 
 
@@ -145,7 +145,7 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
 def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_above_nobody() -> None:
     pulling = Pulling()
     pulling.rows = []
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(1, pulling.now)
     pulling.fold(msgspec.structs.replace(progress(8), link_epoch=2))
     pulling.rows = [row(A1)]
@@ -182,7 +182,7 @@ def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
 def test_it_waits_for_somebody_to_open_at() -> None:
     pulling = Pulling()
     pulling.rows = []
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
     assert not pulling.effects and pulling.link.next_deadline() == NEVER
     pulling.rows = [row(A2)]
@@ -193,43 +193,43 @@ def test_it_waits_for_somebody_to_open_at() -> None:
 def test_what_comes_is_appended_in_order_and_acknowledged_once_it_is_in_the_log() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1), progress(2))
+    pulling.receive(opening, 1, progress(1), progress(2))
     append = pulling.wants(Append)
     assert append.records == [progress(1), progress(2)]
     assert not pulling.effects
     append.on_done([0, 1], pulling.now)
-    assert pulling.said(LinkAppended) == (A1, LinkAppended(B, 5, opening.serial, 2))
+    assert pulling.sent(LinkAppended) == (A1, LinkAppended(B, 5, opening.serial, 2))
 
 
 def test_what_comes_during_an_append_goes_with_the_next_one() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     for number in (1, 2, 3):
-        pulling.hear(opening, number, progress(number))
+        pulling.receive(opening, number, progress(number))
     append = pulling.wants(Append)
     assert not pulling.effects
     append.on_done([0], pulling.now)
-    assert pulling.said(LinkAppended)[1].count == 1
+    assert pulling.sent(LinkAppended)[1].count == 1
     assert pulling.wants(Append).records == [progress(2), progress(3)]
 
 
 def test_what_speaks_for_another_link_is_not_appended_but_takes_no_room_either() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1, link=C), progress(2))
+    pulling.receive(opening, 1, progress(1, link=C), progress(2))
     append = pulling.wants(Append)
     assert append.records == [progress(2)]
     append.on_done([0], pulling.now)
-    assert pulling.said(LinkAppended)[1].count == 2
+    assert pulling.sent(LinkAppended)[1].count == 2
 
 
 def test_a_message_that_comes_twice_counts_once() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
-    pulling.hear(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
     pulling.wants(Append).on_done([0], pulling.now)
-    pulling.said(LinkAppended)
+    pulling.sent(LinkAppended)
     assert not pulling.effects
 
 
@@ -239,17 +239,17 @@ def test_what_belongs_to_another_opening_epoch_or_peer_is_passed_over() -> None:
     pulling.link.receive(
         A1, LinkRecords(site=A, epoch=5, opening=opening.serial + 1, number=1, records=[progress(1)]), pulling.now
     )
-    pulling.hear(opening, 1, progress(1), epoch=4)
-    pulling.hear(opening, 1, progress(1), peer=A2)
+    pulling.receive(opening, 1, progress(1), epoch=4)
+    pulling.receive(opening, 1, progress(1), peer=A2)
     assert not pulling.effects and pulling.link.phase is Phase.PULLING
 
 
 def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_under_way() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
     append = pulling.wants(Append)
-    pulling.hear(opening, 3, progress(3))
+    pulling.receive(opening, 3, progress(3))
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     pulling.link.tick(pulling.now)
     assert not pulling.effects
@@ -257,7 +257,7 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     pulling.wants(FindEnd).on_done(1, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(1))
-    peer, again = pulling.said(LinkOpen)
+    peer, again = pulling.sent(LinkOpen)
     assert (peer, again.frontier[FROM_A]) == (A2, 1)
     assert again.serial > opening.serial
 
@@ -278,11 +278,11 @@ def test_what_was_altered_on_its_way_is_not_appended_and_asked_for_again() -> No
         body=b"body",
         check=checksum(b"body"),
     )
-    pulling.hear(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
-    assert not [each for each in pulling.effects if isinstance(each, Append)]
+    pulling.receive(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
+    assert not [effect for effect in pulling.effects if isinstance(effect, Append)]
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     _, again = pulling.opened()
-    pulling.hear(again, 1, whole, peer=A2)
+    pulling.receive(again, 1, whole, peer=A2)
     assert pulling.wants(Append).records == [whole]
 
 
@@ -305,11 +305,11 @@ def test_when_nothing_is_heard_it_opens_again_after_longer_and_longer_pauses() -
 def test_a_slow_append_is_no_silence() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
     append = pulling.wants(Append)
     pulling.passes(5 * SILENCE_MS)
     append.on_done([0], pulling.now)
-    pulling.said(LinkAppended)
+    pulling.sent(LinkAppended)
     pulling.passes(SILENCE_MS - 1)
     assert pulling.link.phase is Phase.PULLING
 
@@ -317,8 +317,8 @@ def test_a_slow_append_is_no_silence() -> None:
 def test_one_who_does_not_heed_the_window_is_left() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
-    pulling.hear(opening, 2, *(progress(number) for number in range(2, 8)))
+    pulling.receive(opening, 1, progress(1))
+    pulling.receive(opening, 2, *(progress(number) for number in range(2, 8)))
     assert pulling.link.phase is Phase.PAUSING
     pulling.wants(Append)
     assert not pulling.effects
@@ -327,7 +327,7 @@ def test_one_who_does_not_heed_the_window_is_left() -> None:
 def test_when_its_proxy_goes_it_opens_at_another() -> None:
     pulling = Pulling()
     pulling.lead()
-    pulling.rows = [row(A1, life="2"), row(A2)]
+    pulling.rows = [row(A1, incarnation="2"), row(A2)]
     pulling.link.proxies_changed(pulling.now)
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     assert pulling.opened()[0] == A2
@@ -336,7 +336,7 @@ def test_when_its_proxy_goes_it_opens_at_another() -> None:
 def test_when_the_log_fails_it_is_elected_anew() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
     pulling.wants(Append).on_done(LogUnavailable("no answer"), pulling.now)
     assert not pulling.link.epoch
     pulling.passes(ELECT_MS)
@@ -348,7 +348,7 @@ def test_what_it_wants_is_said_when_it_changes() -> None:
     _, opening = pulling.lead()
     assert opening.installations == {}
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
-    peer, wants = pulling.said(LinkWants)
+    peer, wants = pulling.sent(LinkWants)
     assert (peer, wants.installations) == (A1, {X: 0})
     assert wants.serial > opening.serial
     pulling.fold(progress(1))
@@ -359,12 +359,12 @@ def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is
     pulling = Pulling()
     pulling.lead()
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
-    _, wants = pulling.said(LinkWants)
+    _, wants = pulling.sent(LinkWants)
     pulling.fold(Effective(link=C, link_epoch=1, expression=X, installation=0, origin=Origin("C/0"), above=3))
-    pulling.passes(SAY_AGAIN_MS)
-    assert pulling.said(LinkWants)[1] == wants
+    pulling.passes(RESEND_MS)
+    assert pulling.sent(LinkWants)[1] == wants
     pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
-    pulling.passes(2 * SAY_AGAIN_MS - 1)
+    pulling.passes(2 * RESEND_MS - 1)
     assert not pulling.effects
 
 
@@ -375,26 +375,26 @@ def test_what_is_not_in_force_there_is_said_again() -> None:
     _, opening = pulling.lead()
     pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), ()))
-    _, wants = pulling.said(LinkWants)
+    _, wants = pulling.sent(LinkWants)
     assert (wants.serial, wants.installations) == (opening.serial + 1, {})
-    pulling.hear(opening, 1)
-    pulling.passes(SAY_AGAIN_MS)
-    assert pulling.said(LinkWants)[1] == wants
+    pulling.receive(opening, 1)
+    pulling.passes(RESEND_MS)
+    assert pulling.sent(LinkWants)[1] == wants
     pulling.applied_serial = wants.serial
-    pulling.hear(opening, 2)
-    pulling.passes(2 * SAY_AGAIN_MS)
+    pulling.receive(opening, 2)
+    pulling.passes(2 * RESEND_MS)
     assert not pulling.effects
 
 
 def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.hear(opening, 1, progress(1))
+    pulling.receive(opening, 1, progress(1))
     append = pulling.wants(Append)
-    pulling.hear(opening, 2, progress(2))
+    pulling.receive(opening, 2, progress(2))
     pulling.link.lease_ended()
     append.on_done([0], pulling.now)
-    pulling.hear(opening, 3, progress(3))
+    pulling.receive(opening, 3, progress(3))
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     pulling.passes(10 * SILENCE_MS)
     assert not pulling.effects and pulling.link.next_deadline() == NEVER
@@ -402,7 +402,7 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
 
 def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     pulling.link.lease_ended()
     asked.on_done(5, pulling.now)

@@ -8,7 +8,7 @@ from federation.acceptance import Acceptance
 from federation.link import Position
 from federation.link_bounds import Bounds
 from federation.link_effects import LinkEffect, ReadLog, SendPeer
-from federation.link_out import BUSY_MS, GIVE_UP_MS, HEARTBEAT_MS, QUIET_MS, LinkOut
+from federation.link_out import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkOut
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.site_state import SiteState
 from waypost.errors import LogUnavailable, WaypostError
@@ -169,7 +169,7 @@ def test_a_shut_window_is_silent_so_that_the_far_side_opens_again() -> None:
     sending.began()
     sending.fold(*(published(number) for number in range(1, 7)))
     sending.sent()
-    sending.passes(GIVE_UP_MS - 1)
+    sending.passes(UNACKNOWLEDGED_TIMEOUT_MS - 1)
     assert not sending.messages()
 
 
@@ -250,12 +250,12 @@ def test_when_its_log_fails_it_ends() -> None:
 def test_a_far_leader_that_acknowledges_nothing_is_given_up() -> None:
     sending = Sending()
     sending.began()
-    sending.passes(GIVE_UP_MS)
+    sending.passes(UNACKNOWLEDGED_TIMEOUT_MS)
     assert sending.ends == [None]
     idle = Sending()
     idle.began()
     idle.link.appended(1, idle.now)
-    idle.passes(2 * GIVE_UP_MS)
+    idle.passes(2 * UNACKNOWLEDGED_TIMEOUT_MS)
     assert not idle.ends
 
 
@@ -278,7 +278,7 @@ def test_filters_that_take_long_are_looked_at_a_record_at_a_time_and_others_have
     records = [published(number + 1, 200_000) for number in range(6)]
     sending = Sending(*records[:3], bounds=bounds, wanted=costly)
     sending.begin(1)
-    sending.effects[:] = [each for each in sending.effects if isinstance(each, ReadLog)]
+    sending.effects[:] = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.read()
     sending.fold(*records[3:])
     given = [numbers(sending.sent())]

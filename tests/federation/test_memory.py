@@ -15,7 +15,7 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, Reloaded
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
@@ -43,7 +43,7 @@ async def test_a_storage_that_is_away_refuses_and_does_nothing() -> None:
     with pytest.raises(LogUnavailable):
         await log.append([Published(producer="a", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")])
     storage.away = False
-    assert await log.end() == 0
+    assert await log.end_offset() == 0
 
 
 async def test_leases_end_on_the_clock_that_is_given() -> None:
@@ -58,10 +58,10 @@ async def test_leases_end_on_the_clock_that_is_given() -> None:
         clock.advance(999)
         assert await lease.renew()
         clock.advance(1000)
-        storage.settle(clock.now_ms())
+        storage.expire_leases(clock.now_ms())
         assert len(storage.rows.terms) == 1
         clock.advance(1)
-        storage.settle(clock.now_ms())
+        storage.expire_leases(clock.now_ms())
         assert await anext(events) == LeaderChanged("link", None, 1)
         assert await anext(events) == ProxyDown(ROW.proxy, ROW.incarnation)
         assert not await lease.renew()

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from federation.site_events import (
     Advanced,
     Announced,
-    Arrived,
     Covered,
     Event,
-    HoldsDropped,
     InterestChanged,
+    InterestWithdrawn,
     Interrupted,
-    Released,
+    NotificationArrived,
+    RegistrationsExpired,
     WantsChanged,
 )
 from federation.site_state import SiteState, read_snapshot
@@ -55,8 +55,8 @@ def forwarded(offset: int, epoch: int = 1, origin: Origin = FROM_B, link: SiteId
     )
 
 
-def held(*expressions: str, proxy: str = "a1", life: str = "1") -> InterestRegistered:
-    return InterestRegistered(ProxyId(proxy), Incarnation(life), SessionId("s"), expressions)
+def registered(*expressions: str, proxy: str = "a1", incarnation: str = "1") -> InterestRegistered:
+    return InterestRegistered(ProxyId(proxy), Incarnation(incarnation), SessionId("s"), expressions)
 
 
 class Log:
@@ -76,13 +76,13 @@ class Log:
 def test_what_is_published_here_moves_the_own_frontier_to_its_offset() -> None:
     log = Log()
     (arrived,) = log.take(Closed("w", 0, {}), published())
-    assert isinstance(arrived, Arrived) and (arrived.origin, arrived.offset) == (OWN, 1)
+    assert isinstance(arrived, NotificationArrived) and (arrived.origin, arrived.offset) == (OWN, 1)
     assert log.state.frontier == {OWN: 1}
 
 
 def test_markers_move_no_own_frontier() -> None:
     log = Log()
-    log.take(published(), held(X), Closed("w", 0, {}), FiltersRequested(B, 1, 0, {}))
+    log.take(published(), registered(X), Closed("w", 0, {}), FiltersRequested(B, 1, 0, {}))
     assert log.state.frontier == {OWN: 0}
 
 
@@ -128,26 +128,26 @@ def test_our_own_notifications_that_come_back_are_passed_over() -> None:
 
 def test_a_first_need_turns_an_ask_on_and_the_last_one_off() -> None:
     log = Log()
-    assert log.take(held(X)) == [InterestChanged(X), WantsChanged(B)]
-    assert log.take(held(X, proxy="a2")) == [InterestChanged(X)]
-    assert WantsChanged(B) not in log.take(held())
-    assert WantsChanged(B) in log.take(held(proxy="a2"))
+    assert log.take(registered(X)) == [InterestChanged(X), WantsChanged(B)]
+    assert log.take(registered(X, proxy="a2")) == [InterestChanged(X)]
+    assert WantsChanged(B) not in log.take(registered())
+    assert WantsChanged(B) in log.take(registered(proxy="a2"))
     assert log.state.wants == {B: {}}
 
 
 def test_what_a_proxy_needs_no_more_is_named() -> None:
     log = Log()
-    log.take(held(X, Y))
-    assert log.take(held(Y))[0] == Released(ProxyId("a1"), SessionId("s"), frozenset([X]))
-    assert log.take(held(Y)) == []
-    assert log.take(held())[0] == Released(ProxyId("a1"), SessionId("s"), frozenset([Y]))
+    log.take(registered(X, Y))
+    assert log.take(registered(Y))[0] == InterestWithdrawn(ProxyId("a1"), SessionId("s"), frozenset([X]))
+    assert log.take(registered(Y)) == []
+    assert log.take(registered())[0] == InterestWithdrawn(ProxyId("a1"), SessionId("s"), frozenset([Y]))
 
 
 def test_an_off_and_on_is_another_installation() -> None:
     log = Log()
-    log.take(held(X))
+    log.take(registered(X))
     first = log.state.wants[B][X]
-    log.take(held(), held(X))
+    log.take(registered(), registered(X))
     assert log.state.wants[B][X] != first
     assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=3)) == []
     assert log.state.covered_above(FROM_B, [X]) is None
@@ -155,27 +155,27 @@ def test_an_off_and_on_is_another_installation() -> None:
 
 def test_an_off_forgets_from_where_on_it_was_effective() -> None:
     log = Log()
-    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=3))
+    log.take(registered(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=3))
     assert log.state.covered_above(FROM_B, [X]) == 3
-    log.take(held(), held(X))
+    log.take(registered(), registered(X))
     assert log.state.covered_above(FROM_B, [X]) is None
 
 
 def test_holds_end_with_the_lease_of_that_very_life() -> None:
     log = Log()
-    log.take(held(X, life="2"))
+    log.take(registered(X, incarnation="2"))
     assert log.take(InterestsExpired(ProxyId("a1"), Incarnation("1"))) == [
-        HoldsDropped(ProxyId("a1"), Incarnation("1"))
+        RegistrationsExpired(ProxyId("a1"), Incarnation("1"))
     ]
-    assert log.state.held == {X: 1}
+    assert log.state.interest_counts == {X: 1}
     assert WantsChanged(B) in log.take(InterestsExpired(ProxyId("a1"), Incarnation("2")))
-    assert not log.state.held and not log.state.holds
+    assert not log.state.interest_counts and not log.state.registered
 
 
 def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> None:
     """Rule 10: a stale leader may have pushed the frontier past what only the new filter lets through."""
     log = Log()
-    log.take(held(X), Progress(B, 1, FROM_B, 9))
+    log.take(registered(X), Progress(B, 1, FROM_B, 9))
     assert log.take(Effective(link=B, link_epoch=2, expression=X, installation=0, origin=FROM_B, above=4)) == [
         Covered(X, FROM_B, 9)
     ]
@@ -184,7 +184,9 @@ def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> Non
 def test_what_is_told_again_does_not_move_the_coverage() -> None:
     log = Log()
     log.take(
-        held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4), forwarded(9)
+        registered(X),
+        Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4),
+        forwarded(9),
     )
     assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4)) == []
     assert log.state.covered_above(FROM_B, [X]) == 4
@@ -192,13 +194,13 @@ def test_what_is_told_again_does_not_move_the_coverage() -> None:
 
 def test_an_announcement_alone_makes_an_origin_known() -> None:
     log = Log()
-    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=NOTHING))
+    log.take(registered(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=NOTHING))
     assert log.state.frontier == {OWN: NOTHING, FROM_B: NOTHING}
 
 
 def test_all_expressions_must_be_covered() -> None:
     log = Log()
-    log.take(held(X, Y), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
+    log.take(registered(X, Y), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
     assert log.state.covered_above(FROM_B, [X]) == 4
     assert log.state.covered_above(FROM_B, [X, Y]) is None
     assert log.state.covered_above(FROM_B, []) == NOTHING
@@ -217,7 +219,7 @@ def test_an_older_ask_of_a_neighbour_changes_nothing() -> None:
     log = Log()
     log.take(FiltersRequested(B, 2, 1, {X: 8}))
     assert log.take(FiltersRequested(B, 1, 9, {})) == log.take(FiltersRequested(B, 2, 1, {})) == []
-    assert set(log.state.asks[B].filters) == {X}
+    assert set(log.state.neighbour_filters[B].filters) == {X}
 
 
 def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -> None:
@@ -231,7 +233,9 @@ def test_what_is_passed_on_starts_no_earlier_than_the_own_coverage() -> None:
     """Rule 11, at once: we have it from B already when C asks."""
     log = Log(B, C)
     log.take(
-        held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4), forwarded(6)
+        registered(X),
+        Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4),
+        forwarded(6),
     )
     assert Announced(
         C, Effective(link=A, link_epoch=0, expression=X, installation=8, origin=FROM_B, above=6)
@@ -249,9 +253,11 @@ def test_what_is_learnt_later_is_passed_on_from_where_the_neighbours_filter_stoo
 
 def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
     log = Log(B, C)
-    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
+    log.take(registered(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
     origins = [
-        each.effective.origin for each in log.take(FiltersRequested(B, 1, 1, {X: 8})) if isinstance(each, Announced)
+        announced.effective.origin
+        for announced in log.take(FiltersRequested(B, 1, 1, {X: 8}))
+        if isinstance(announced, Announced)
     ]
     assert origins == [OWN]
 
@@ -259,7 +265,7 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
 def test_what_stands_is_said_again_for_what_the_neighbour_asked_for_last() -> None:
     log = Log()
     log.take(FiltersRequested(B, 1, 1, {X: 8, Y: 9}), FiltersRequested(B, 1, 2, {X: 8, Y: 10}))
-    assert [(each.expression, each.installation) for each in log.state.standing(B)] == [(X, 8), (Y, 10)]
+    assert [(effective.expression, effective.installation) for effective in log.state.standing(B)] == [(X, 8), (Y, 10)]
     assert log.state.standing(C) == []
 
 
@@ -271,7 +277,7 @@ def some_records(rng: random.Random) -> list[Record]:
         lambda: forwarded(rng.randint(0, 60), rng.randint(1, 3)),
         lambda: forwarded(rng.randint(0, 60), 1, FROM_C, rng.choice([B, C])),
         lambda: Progress(B, rng.randint(1, 3), FROM_B, rng.randint(0, 60)),
-        lambda: held(*rng.choice(sets), proxy=rng.choice(["a1", "a2"]), life=rng.choice("12")),
+        lambda: registered(*rng.choice(sets), proxy=rng.choice(["a1", "a2"]), incarnation=rng.choice("12")),
         lambda: InterestsExpired(ProxyId(rng.choice(["a1", "a2"])), Incarnation(rng.choice("12"))),
         lambda: FiltersRequested(C, 1, rng.randint(0, 60), dict.fromkeys(rng.choice(sets), rng.randint(0, 3))),
         lambda: Effective(
@@ -304,7 +310,7 @@ def test_a_snapshot_taken_anywhere_and_folded_on_is_the_same_as_folding_through(
 
 def test_a_copy_goes_its_own_way() -> None:
     log = Log()
-    log.take(held(X), FiltersRequested(B, 1, 1, {X: 8}))
+    log.take(registered(X), FiltersRequested(B, 1, 1, {X: 8}))
     before = log.state.snapshot()
     copy = log.state.copy()
     for offset, record in enumerate(some_records(random.Random(1)), 2):
@@ -316,7 +322,7 @@ def test_a_copy_goes_its_own_way() -> None:
 def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_between_will_never_come() -> None:
     log = Log(B, C)
     log.take(
-        held(X),
+        registered(X),
         FiltersRequested(C, 1, 1, {X: 7}),
         Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=NOTHING),
         forwarded(3),
@@ -346,15 +352,15 @@ def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> 
                 beginner.fold(offset, record)
             through.fold(offset, record)
         assert beginner.snapshot() == through.snapshot(), f"seed {seed}"
-        assert beginner.held == through.held
+        assert beginner.interest_counts == through.interest_counts
 
 
 def test_who_begins_at_a_log_of_which_less_is_left_than_it_knows_begins_there() -> None:
     log = Log(B, C)
-    log.take(held(X), published())
+    log.take(registered(X), published())
     beginner, stranger = SiteState(A, (B, C)), SiteState(A, (B, C))
     beginner.begin(first=50, known=read_snapshot(log.state.snapshot()))
     stranger.begin(first=50, known=None)
     assert beginner.position == stranger.position == 50
     assert beginner.frontier[beginner.origin] == stranger.frontier[stranger.origin] == 49
-    assert beginner.held == {X: 1} and not stranger.held
+    assert beginner.interest_counts == {X: 1} and not stranger.interest_counts

@@ -82,9 +82,9 @@ class Pair:
         if self.target.state is TargetState.SHADOWING:
             self.feed(self.target, target.Complete())
 
-    def feed(self, which: SourceTransfer | TargetTransfer, given: object) -> None:
+    def feed(self, which: SourceTransfer | TargetTransfer, input: object) -> None:
         try:
-            effects = which.step(given, self.now)
+            effects = which.step(input, self.now)
         except UnexpectedInput:
             return
         self._to_do(which, effects)
@@ -102,8 +102,8 @@ class Pair:
                     self.adopted = self.target.wanted
                 case target.Merge():
                     self.later(5, self._store)
-                case _ if type(effect) in SAID:
-                    self.send(SAID[type(effect)])
+                case _ if type(effect) in MESSAGES:
+                    self.send(MESSAGES[type(effect)])
 
     def _store(self) -> None:
         self.feed(self.target, target.StoreFailed() if self.rng.random() < 0.1 else target.Staged())
@@ -131,7 +131,7 @@ class Pair:
             self.feed(which, given)
 
 
-SAID: dict[type, object] = {
+MESSAGES: dict[type, object] = {
     source.SendPrepared: Prepared(*NAMED, descriptor=Descriptor(), stored=0),
     source.SendChunks: Chunk(*NAMED, number=1, after=None, upto=0, entries=[], checksum=0),
     source.SendFrozen: Frozen(*NAMED, descriptor=Descriptor(), cut={}, chunks=1, oldest=1, next_number=1),

@@ -35,21 +35,21 @@ class Hostile:
         self._incarnation = new_incarnation()
         self._published = 0
 
-    async def say(self, *messages: msgspec.Struct) -> None:
+    async def send(self, *messages: msgspec.Struct) -> None:
         for message in messages:
             await self._socket.send(encode_message(message))
 
     async def publish(self, **attributes: str | int) -> None:
         self._published += 1
         body = Notification(attributes).body
-        await self.say(
+        await self.send(
             Publish(producer=f"hostile {os.getpid()}", secret=self._incarnation, first=self._published, bodies=[body])
         )
 
     async def publish_often(self, count: int, **attributes: str | int) -> None:
         """Publish the same so often, in one frame."""
         bodies = [Notification(attributes).body] * count
-        await self.say(
+        await self.send(
             Publish(
                 producer=f"hostile {os.getpid()}", secret=self._incarnation, first=self._published + 1, bodies=bodies
             )
@@ -57,7 +57,7 @@ class Hostile:
         self._published += count
 
     async def attach(self, session: str, receiver: str = "hostile") -> None:
-        await self.say(
+        await self.send(
             Hello(VERSION, "hostile"),
             Attach(session=session, receiver=receiver, incarnation=self._incarnation, frontier={}),
         )
@@ -67,7 +67,7 @@ class Hostile:
     async def begin(self, *, introduced: bool) -> None:
         """Say hello, or not: it proves nothing."""
         if introduced:
-            await self.say(Hello(VERSION, "hostile"))
+            await self.send(Hello(VERSION, "hostile"))
             await self._socket.recv()
 
     def read(self) -> None:
@@ -111,7 +111,7 @@ async def scanning(url: str) -> None:
         hostile.read()
         await hostile.attach("scanning")
         for number in range(51):
-            await hostile.say(Subscribe(subscription=f"s{number}", expression=costly(number)))
+            await hostile.send(Subscribe(subscription=f"s{number}", expression=costly(number)))
         await asyncio.sleep(10)
         for _ in range(3):
             await hostile.publish(text="x" * LARGE)
@@ -125,7 +125,7 @@ async def subscribing(url: str) -> None:
         await hostile.attach("subscribing")
         for number in range(533):
             tests = " || ".join(f"a{number}x{place} == {place}" for place in range(14_000 // 19))
-            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
+            await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(20)
 
 
@@ -136,7 +136,7 @@ async def looking(url: str) -> None:
         await hostile.attach("looking")
         for number in range(16):
             tests = " || ".join(f"a + {place} == b + {place + number * 1_000}" for place in range(200))
-            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
+            await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(3)
         for _ in range(100):
             await hostile.publish_often(1_000, a=1, b=2)
@@ -156,7 +156,7 @@ async def _subscribe_often(url: str, session: int) -> None:
         await hostile.attach(f"many{session}")
         for number in range(500):
             tests = " || ".join(f"a{session}x{number}x{place} == {place}" for place in range(14_000 // 22))
-            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
+            await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(30)
 
 
@@ -185,11 +185,11 @@ async def absent(url: str) -> None:
     async with connected(url) as hostile:
         hostile.read()
         await hostile.attach("absent")
-        await hostile.say(Subscribe(subscription="all", expression="require(absent)"))
+        await hostile.send(Subscribe(subscription="all", expression="require(absent)"))
         await asyncio.sleep(1)
     async with connected(url) as hostile:
         hostile.read()
-        await hostile.say(Hello(VERSION, "hostile"))
+        await hostile.send(Hello(VERSION, "hostile"))
         for _ in range(10_000):
             await hostile.publish(absent=1, text="x" * LARGE)
 
@@ -227,9 +227,9 @@ async def wide(url: str) -> None:
     async def publish(name: str) -> None:
         async with connected(url) as hostile:
             hostile.read()
-            await hostile.say(Hello(VERSION, "hostile"))
+            await hostile.send(Hello(VERSION, "hostile"))
             for first in range(1, 80 * 10_000, 80):
-                await hostile.say(
+                await hostile.send(
                     Publish(
                         producer=name,
                         secret=f"the secret of {name}",
@@ -248,8 +248,8 @@ async def staying(url: str) -> None:
     async def say(name: str) -> None:
         async with connected(url) as hostile:
             hostile.read()
-            await hostile.say(Hello(VERSION, "hostile"))
-            await hostile.say(Publish(producer=name, secret=f"the secret of {name}", first=1, bodies=[body] * 1_000))
+            await hostile.send(Hello(VERSION, "hostile"))
+            await hostile.send(Publish(producer=name, secret=f"the secret of {name}", first=1, bodies=[body] * 1_000))
             await asyncio.sleep(60)
 
     await asyncio.gather(*(say(f"staying {number}") for number in range(200)))
@@ -262,9 +262,9 @@ async def coordinates(url: str) -> None:
     async def attach(name: str) -> None:
         async with connected(url) as hostile:
             hostile.read()
-            await hostile.say(Hello(VERSION, "hostile"))
+            await hostile.send(Hello(VERSION, "hostile"))
             for _ in range(1_000):
-                await hostile.say(
+                await hostile.send(
                     Attach(
                         session=name, receiver="hostile", incarnation=new_incarnation(), frontier={}, selective=named
                     )

@@ -10,8 +10,8 @@ from urllib.request import urlopen
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
-from node.password_hashing import Passwords
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
+from node.password_hasher import Passwords
 from tests.node.test_command_line import run
 from waypost.client.events import Retry
 from waypost.errors import BadRecord, Forbidden, Refused
@@ -25,12 +25,12 @@ SECRET, OTHER = "correct horse", "battery staple"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
     root = tmp_path_factory.mktemp("access")
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def home(cluster: Cluster) -> ProxyProcess:
+def proxy(cluster: Cluster) -> ProxyProcess:
     return cluster.proxies["a1"]
 
 
@@ -61,43 +61,43 @@ async def _refused(name: str, url: str, password: str = "", principal: str = "")
     return refused.value
 
 
-def _forbidden(home: ProxyProcess, why: str) -> float:
+def _forbidden(proxy: ProxyProcess, why: str) -> float:
     """Return how often the proxy counted that."""
-    with urlopen(home.url.replace("ws://", "http://") + "/metrics", timeout=10) as answer:
+    with urlopen(proxy.url.replace("ws://", "http://") + "/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     counted = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return float(counted[f'waypost_forbidden_total{{why="{why}"}}'])
 
 
-async def test_a_session_with_a_password_lets_in_who_says_it(home: ProxyProcess, name: str) -> None:
-    await _lock(name, home.url)
-    refused = await _refused(name, home.url)
+async def test_a_session_with_a_password_lets_in_who_says_it(proxy: ProxyProcess, name: str) -> None:
+    await _lock(name, proxy.url)
+    refused = await _refused(name, proxy.url)
     assert (refused.code, refused.field, refused.exit_status) == ("FORBIDDEN", "credential", 2)
-    await _refused(name, home.url, OTHER)
-    await _publish(name, home.url, 1)
-    async with asyncio.timeout(20), waypost.attach(name, proxy=home.url, password=SECRET) as session:
+    await _refused(name, proxy.url, OTHER)
+    await _publish(name, proxy.url, 1)
+    async with asyncio.timeout(20), waypost.attach(name, proxy=proxy.url, password=SECRET) as session:
         assert (await anext(session))["number"] == 1
 
 
-async def test_rights_are_refused_by_name_and_the_session_goes_on(home: ProxyProcess, name: str) -> None:
-    await _lock(name, home.url)
-    async with waypost.attach(name, proxy=home.url, receiver="guest", principal="guest") as session:
+async def test_rights_are_refused_by_name_and_the_session_goes_on(proxy: ProxyProcess, name: str) -> None:
+    await _lock(name, proxy.url)
+    async with waypost.attach(name, proxy=proxy.url, receiver="guest", principal="guest") as session:
         with pytest.raises(Forbidden, match="no right to subscribe"):
             await session.subscribe("number > 0")
         with pytest.raises(Forbidden, match="no right to administer"):
             await session.set_access()
         with pytest.raises(Forbidden, match="no right to administer"):
             await session.delete()
-        await _publish(name, home.url, 1)
+        await _publish(name, proxy.url, 1)
         async with asyncio.timeout(20):
             assert (await anext(session))["number"] == 1
 
 
-async def test_who_loses_its_right_is_told_at_once(home: ProxyProcess, name: str) -> None:
-    await _lock(name, home.url)
+async def test_who_loses_its_right_is_told_at_once(proxy: ProxyProcess, name: str) -> None:
+    await _lock(name, proxy.url)
     async with (
-        waypost.attach(name, proxy=home.url, password=SECRET) as owner,
-        waypost.attach(name, proxy=home.url, receiver="guest", principal="guest") as guest,
+        waypost.attach(name, proxy=proxy.url, password=SECRET) as owner,
+        waypost.attach(name, proxy=proxy.url, receiver="guest", principal="guest") as guest,
     ):
         await guest.wait_attached()
         await owner.set_access(password=SECRET)
@@ -137,30 +137,30 @@ async def test_the_session_follows_who_was_let_in_and_nobody_else(cluster: Clust
         await session.subscribe("number > 0")
 
 
-async def test_guessing_is_slowed_down_and_others_attach_meanwhile(home: ProxyProcess, name: str) -> None:
-    await _lock(name, home.url)
+async def test_guessing_is_slowed_down_and_others_attach_meanwhile(proxy: ProxyProcess, name: str) -> None:
+    await _lock(name, proxy.url)
     # After three each next one waits, twice as long each time: so long that there is no doubt.
     for _ in range(5):
-        await _refused(name, home.url, OTHER)
+        await _refused(name, proxy.url, OTHER)
     told = asyncio.Event()
 
     def hear(event: object) -> None:
         if isinstance(event, Retry) and "too many passwords" in event.reason:
             told.set()
 
-    eve = waypost.attach(name, proxy=home.url, receiver="eve", password=OTHER, on_event=hear)
+    eve = waypost.attach(name, proxy=proxy.url, receiver="eve", password=OTHER, on_event=hear)
     entering = asyncio.create_task(eve.__aenter__())
     async with asyncio.timeout(20):
         await told.wait()
-    async with waypost.attach(name, proxy=home.url, receiver="guest", principal="guest"):
+    async with waypost.attach(name, proxy=proxy.url, receiver="guest", principal="guest"):
         pass
     with pytest.raises(Forbidden):
         await entering
-    assert await asyncio.to_thread(_forbidden, home, "unproven") >= 3
+    assert await asyncio.to_thread(_forbidden, proxy, "unproven") >= 3
 
 
-async def test_a_change_that_locks_its_owner_out_is_refused(home: ProxyProcess, name: str) -> None:
-    async with waypost.attach(name, proxy=home.url) as session:
+async def test_a_change_that_locks_its_owner_out_is_refused(proxy: ProxyProcess, name: str) -> None:
+    async with waypost.attach(name, proxy=proxy.url) as session:
         with pytest.raises(Refused, match="could never change it again"):
             await session.set_access({"alice": waypost.grant("owner", password=SECRET)})
     with pytest.raises(Refused, match="is no right"):
@@ -176,20 +176,20 @@ async def test_what_the_disk_has_of_a_password_is_a_salted_hash(cluster: Cluster
 
 
 def test_sub_takes_the_password_from_a_file_or_the_environment(
-    home: ProxyProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proxy: ProxyProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asyncio.run(_lock(name, home.url))
-    asyncio.run(_publish(name, home.url, 1))
+    asyncio.run(_lock(name, proxy.url))
+    asyncio.run(_publish(name, proxy.url, 1))
     file = tmp_path / "password"
     file.write_text(f"{OTHER}\n")
-    sub = ("sub", f'to == "{name}"', "--session", name, "--proxy", home.url, "-C", "1", "-f", "{number}", "-W", "10")
+    sub = ("sub", f'to == "{name}"', "--session", name, "--proxy", proxy.url, "-C", "1", "-f", "{number}", "-W", "10")
     done = run(*sub, "--password-file", str(file))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: FORBIDDEN: credential: session ")
     file.write_text(f"{SECRET}\n")
     done = run(*sub, "--password-file", str(file))
     assert (done.returncode, done.stdout) == (0, "1\n")
-    asyncio.run(_publish(name, home.url, 2))
+    asyncio.run(_publish(name, proxy.url, 2))
     monkeypatch.setenv("WAYPOST_PASSWORD", SECRET)
     done = run(*sub)
     assert (done.returncode, done.stdout) == (0, "2\n")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands import proxy_client
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import Forbidden, NotFound, NotServed, Refused
 from waypost.limits import MAX_BODY_BYTES
 from waypost.messages import SubscriptionChanged
@@ -29,7 +29,7 @@ WAYPOST = str(Path(sys.executable).with_name("waypost"))
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("administering")) as cluster:
         yield cluster
 
@@ -88,7 +88,7 @@ async def test_terms_hold_after_a_crash_and_a_move_and_what_is_not_said_stays(cl
     shown = await ran(here, "set", "admin/terms", "--max-count", "0", "--expiry", "0", "--no-deadlines")
     unbounded = {"max_count": None, "max_bytes": None, "discard": "lifo", "deadlines": False}
     assert (shown["owner"], shown["queue"], shown["expiry_s"]) == ("b1", unbounded, None)
-    assert shown["places"]["main"]["reliability"] == "best-effort events, persistent connection"
+    assert shown["registrations"]["main"]["reliability"] == "best-effort events, persistent connection"
 
 
 async def test_access_is_taken_and_given_back_and_what_was_said_stands_after_a_crash_and_a_move(
@@ -159,7 +159,7 @@ async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_
         assert await main.wait_attested()
         assert (await refused(here, "forget", "admin/places", "main"))["field"] == "receiver"
         shown = await ran(here, "forget", "admin/places", "phone")
-        assert [*shown["places"]] == ["main"] and shown["stored"] == 0
+        assert [*shown["registrations"]] == ["main"] and shown["stored"] == 0
         assert (await refused(here, "forget", "admin/places", "phone"))["code"] == "NOT_FOUND"
 
 
@@ -170,9 +170,9 @@ async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluste
     there = cluster.proxies["b1"].url
     await until_seen(lambda: cluster.proxies["b1"].owner("admin/elsewhere") is not None, "b1 knows of it")
     with pytest.raises(NotServed, match=f"proxy a1, at {cluster.proxies['a1'].url}"):
-        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", wish)
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", wish)
     with pytest.raises(NotFound):
-        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
     async with waypost.attach("admin/wrong", proxy=here) as session:
         await session.wait_attached()
     with pytest.raises(Refused) as caught:
-        await asyncio.to_thread(proxy_client.ask, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
+        await asyncio.to_thread(proxy_client.request, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
     assert caught.value.field == field
     shown = await ran(here, "show", "admin/wrong")
     assert (shown["queue"], shown["expiry_s"], shown["reliability"]) == (
@@ -212,7 +212,7 @@ async def test_change_that_changes_nothing_is_refused(cluster: Cluster, page: st
         await session.subscribe("n > 0", id="x")
     with pytest.raises(Refused) as caught:
         await asyncio.to_thread(
-            proxy_client.ask, here, f"/v1/sessions/{page}", {"session": "admin/nothing", **more}, post=True
+            proxy_client.request, here, f"/v1/sessions/{page}", {"session": "admin/nothing", **more}, post=True
         )
     assert caught.value.field in ("expiry_s", "ttl_s")
     assert "nothing is to be changed" in caught.value.message

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from tests.node.test_command_line import WAYPOST, run
 from waypost.errors import NoProxy, Refused, WaypostError
 from waypost.facts import decode_fact
@@ -26,7 +26,9 @@ WAIT_S = 10
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(Place("a", "A", {"no-discovery": "", "no-durable": ""}), (), tmp_path_factory.mktemp("run"))
+    process = ProxyProcess(
+        ProxySpec("a", "A", {"no-discovery": "", "no-durable": ""}), (), tmp_path_factory.mktemp("run")
+    )
     process.start()
     yield process
     process.stop()
@@ -197,7 +199,7 @@ def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path
 
 
 def test_a_proxy_that_ends_under_load_complains_of_nothing_that_it_closes_itself(tmp_path: Path, session: str) -> None:
-    proxy = ProxyProcess(Place("a", "A", {"no-discovery": ""}), (), tmp_path)
+    proxy = ProxyProcess(ProxySpec("a", "A", {"no-discovery": ""}), (), tmp_path)
     proxy.start()
     sub = Sub(proxy, "n > 0", "--session", session)
     publishing = [WAYPOST, "pub", "--lines", "--proxy", proxy.url]
@@ -286,16 +288,16 @@ def test_an_operator_deletes_a_session(proxy: ProxyProcess, session: str) -> Non
 
 
 def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, tmp_path: Path) -> None:
-    places = [Place(name, "A", {"no-discovery": ""}) for name in ("a", "b")]
+    places = [ProxySpec(name, "A", {"no-discovery": ""}) for name in ("a", "b")]
     with Cluster(places, [], tmp_path) as cluster:
         dead, alive = cluster.proxies["a"], cluster.proxies["b"]
         with waypost.blocking.attach(session, proxy=dead.url) as alice:
             alice.subscribe("n > 0", id="numbers")
             _, epoch = dead.owner(session) or ("", 0)
             dead.kill()
-            assert alive.ask("/v1/sessions/delete", {"session": session})["deleted"]
+            assert alive.request("/v1/sessions/delete", {"session": session})["deleted"]
     journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
-    facts = [decode_fact(line) for each in journals for line in each.read_bytes().splitlines()]
+    facts = [decode_fact(line) for journal in journals for line in journal.read_bytes().splitlines()]
     # A proxy that ends while it writes facts writes them again, under the same numbers.
     (said,) = {(fact.writer, fact.number): fact for fact in facts if fact.kind == "deleted"}.values()
     assert (said.session, said.epoch, said.proxy) == (session, epoch, "b")

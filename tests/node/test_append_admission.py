@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from node.append_admission import Ahead, FairOrder, Records
+from node.append_admission import AppendAdmission, FairOrder, Records
 from proxy.core.effects import Append, ignore_result
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, WAITING_BYTES
+from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES
 from waypost.records import InterestsExpired, Published
 
 MS = 1_000_000
-LIFE = Incarnation("i")
-AT_ONCE_MS = int((AHEAD_S + AHEAD_PART_S) * 1_000)
+INCARNATION = Incarnation("i")
+AT_ONCE_MS = int((ADMITTED_S + ADMISSION_BATCH_S) * 1_000)
 
 
 def published(*sizes: int) -> list[Published]:
     return [
-        Published(producer="p", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(size))
+        Published(producer="p", incarnation=INCARNATION, sequence=number, at_ms=0, body=bytes(size))
         for number, size in enumerate(sizes)
     ]
 
@@ -36,7 +36,7 @@ class Log:
         """Of each record."""
         self.appends: list[int] = []
         self.factor = 1.0
-        self.ahead = Ahead(self._foreseen)
+        self.admission = AppendAdmission(self._foreseen)
         self.fails_after: int | None = None
         self.gone: set[int] = set()
 
@@ -53,16 +53,16 @@ class Log:
             return list(range(first, len(self.connections)))
 
         effect = Append(records, ignore_result, connection, lambda: connection not in self.gone)
-        self.ahead.wanted(effect.records)
-        return asyncio.create_task(self.ahead.append(effect, append))
+        self.admission.wanted(effect.records)
+        return asyncio.create_task(self.admission.append(effect, append))
 
     async def read(self, count: int | None = None) -> None:
         """Read on to there, or to the end, and let the others have their turn."""
-        self.ahead.read(len(self.connections) if count is None else count)
+        self.admission.read(len(self.connections) if count is None else count)
         await turns()
 
     def is_empty(self) -> bool:
-        return (self.ahead._bytes, self.ahead._ns, self.ahead._waiting_bytes) == (0, 0, 0)
+        return (self.admission._bytes, self.admission._ns, self.admission._waiting_bytes) == (0, 0, 0)
 
 
 async def turns() -> None:
@@ -159,9 +159,9 @@ async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
     async def append(records: Records) -> list[int]:
         return [1]
 
-    own = Append([InterestsExpired(ProxyId("a"), LIFE)], ignore_result)
-    log.ahead.wanted(own.records)
-    assert await log.ahead.append(own, append) == [1]
+    own = Append([InterestsExpired(ProxyId("a"), INCARNATION)], ignore_result)
+    log.admission.wanted(own.records)
+    assert await log.admission.append(own, append) == [1]
     task.cancel()
 
 
@@ -197,12 +197,12 @@ async def test_what_its_producer_waits_for_no_more_is_not_appended() -> None:
 async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_shut_the_door() -> None:
     log = Log()
     log.factor = 0
-    await log.publish(1, *published(AHEAD_BYTES, 1))
-    assert log.ahead.is_large
+    await log.publish(1, *published(ADMITTED_BYTES, 1))
+    assert log.admission.is_large
     await log.read(1)
-    assert log.ahead.is_large
+    assert log.admission.is_large
     await log.read(2)
-    assert not log.ahead.is_large
+    assert not log.admission.is_large
     log.factor = 1
     costly = log.publish(1, *published(*[100_000] * 100))
     await turns()
@@ -217,7 +217,7 @@ async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
     tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
     await turns()
     for _ in range(100):
-        log.ahead.read(len(log.connections))
+        log.admission.read(len(log.connections))
         # Perhaps it was let in just now, and has not had its turn.
         rng.choice(tasks).cancel()
         for _ in range(rng.randrange(3)):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from federation.embedded.registry import EmbeddedRegistry
-from node.cli.commands.proxy_client import ask
+from node.cli.commands.proxy_client import request
 from proxy.clients.tokens import Named, issue, token_key
 from tests.node.test_command_line import run
 from waypost.errors import Forbidden
@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
-    with Cluster([Place("a1", "A", ALLOWED), Place("b1", "B", ALLOWED)], [("A", "B")], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", ALLOWED), ProxySpec("b1", "B", ALLOWED)], [("A", "B")], root) as cluster:
         yield cluster
 
 
@@ -94,15 +94,15 @@ def test_the_pages_for_operators_ask_for_a_token(cluster: Cluster, root: Path, m
     monkeypatch.delenv("WAYPOST_TOKEN", raising=False)
     for path in ("/v1/status", "/v1/sessions", "/v1/drains", "/metrics"):
         with pytest.raises(Forbidden, match="say who you are"):
-            ask(url, path)
+            request(url, path)
     with pytest.raises(Forbidden):
-        ask(url, "/v1/marker", post=True)
-    assert ask(url, "/readyz")["ready"] and ask(url, "/livez")
+        request(url, "/v1/marker", post=True)
+    assert request(url, "/readyz")["ready"] and request(url, "/livez")
     monkeypatch.setenv("WAYPOST_TOKEN", token(root, "office"))
     with pytest.raises(Forbidden, match="no operator"):
-        ask(url, "/v1/status")
+        request(url, "/v1/status")
     monkeypatch.setenv("WAYPOST_TOKEN", token(root, "olga"))
-    assert ask(url, "/v1/status")["proxy"] == "a1"
+    assert request(url, "/v1/status")["proxy"] == "a1"
 
 
 def test_the_commands_say_the_token_of_the_environment(

@@ -14,10 +14,10 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.tls import CERTIFIED_MS, Certified, vouched
 from proxy.clients.tokens import read
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import Incarnation
 from waypost.messages import VERSION, Attach, Credential, Hello
 
@@ -61,7 +61,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def cluster(authority: Authority, tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster([Place(name, "A", authority.flags) for name in ("a1", "a2")], [], tmp_path / "parts") as cluster:
+    with Cluster([ProxySpec(name, "A", authority.flags) for name in ("a1", "a2")], [], tmp_path / "parts") as cluster:
         yield cluster
 
 
@@ -75,7 +75,7 @@ async def days_left(cluster: Cluster, authority: Authority) -> int:
 
 
 def troubles(cluster: Cluster) -> dict[str, str]:
-    found: dict[str, str] = cluster.proxies["a1"].ask("/v1/status")["troubles"]
+    found: dict[str, str] = cluster.proxies["a1"].request("/v1/status")["troubles"]
     return found
 
 

@@ -55,7 +55,7 @@ class Made:
 async def found(changelogs: RemoteChangelogs, *sites: str) -> tuple[list[str], list[str]]:
     """Return of which sessions something was found, and the sites whose changelogs could not be read."""
     checkpoints, missing = await changelogs.latest(SessionId("s"), {SiteId(site): site for site in sites})
-    return [each.session for each in checkpoints], [*missing]
+    return [checkpoint.session for checkpoint in checkpoints], [*missing]
 
 
 async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import waypost
 import waypost.blocking
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from waypost.errors import ReceiverTaken, Refused
 from waypost.notification import Notification
 
@@ -22,12 +22,12 @@ NUMBERS = list(range(1, 101))
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
     root = tmp_path_factory.mktemp("library")
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def home(cluster: Cluster) -> ProxyProcess:
+def proxy(cluster: Cluster) -> ProxyProcess:
     return cluster.proxies["a1"]
 
 
@@ -51,53 +51,53 @@ async def _rest(name: str, url: str, number: int, state: waypost.ReceiverState |
         return await _take(session, number)
 
 
-async def test_what_was_not_asked_for_comes_to_the_next_attach(home: ProxyProcess) -> None:
-    await _prepare("team/stops", home.url)
-    async with waypost.attach("team/stops", proxy=home.url) as session:
+async def test_what_was_not_asked_for_comes_to_the_next_attach(proxy: ProxyProcess) -> None:
+    await _prepare("team/stops", proxy.url)
+    async with waypost.attach("team/stops", proxy=proxy.url) as session:
         taken = await _take(session, 10)
-    assert taken + await _rest("team/stops", home.url, 90) == NUMBERS
+    assert taken + await _rest("team/stops", proxy.url, 90) == NUMBERS
 
 
-async def test_what_was_in_hand_when_the_application_failed_comes_again(home: ProxyProcess) -> None:
-    await _prepare("team/fails", home.url)
+async def test_what_was_in_hand_when_the_application_failed_comes_again(proxy: ProxyProcess) -> None:
+    await _prepare("team/fails", proxy.url)
     with pytest.raises(ZeroDivisionError):
-        async with waypost.attach("team/fails", proxy=home.url) as session:
+        async with waypost.attach("team/fails", proxy=proxy.url) as session:
             await _take(session, 10)
             raise ZeroDivisionError
-    assert await _rest("team/fails", home.url, 91) == NUMBERS[9:]
+    assert await _rest("team/fails", proxy.url, 91) == NUMBERS[9:]
 
 
-async def test_what_was_acknowledged_does_not_come_again_though_the_application_failed(home: ProxyProcess) -> None:
-    await _prepare("team/says", home.url)
+async def test_what_was_acknowledged_does_not_come_again_though_the_application_failed(proxy: ProxyProcess) -> None:
+    await _prepare("team/says", proxy.url)
     with pytest.raises(ZeroDivisionError):
-        async with waypost.attach("team/says", proxy=home.url) as session:
+        async with waypost.attach("team/says", proxy=proxy.url) as session:
             await _take(session, 10)
             session.acknowledge()
             raise ZeroDivisionError
-    assert await _rest("team/says", home.url, 90) == NUMBERS[10:]
+    assert await _rest("team/says", proxy.url, 90) == NUMBERS[10:]
 
 
 async def test_what_was_acknowledged_in_the_middle_of_a_delivery_is_safe_whatever_becomes_of_the_process(
-    home: ProxyProcess,
+    proxy: ProxyProcess,
 ) -> None:
     name = "team/dies"
-    await _prepare(name, home.url)
+    await _prepare(name, proxy.url)
     async with asyncio.timeout(30):
-        session = waypost.attach(name, proxy=home.url)
+        session = waypost.attach(name, proxy=proxy.url)
         await session.__aenter__()
         taken = await _take(session, 30)
         session.acknowledge()
         assert await session.wait_attested(10)
         # What follows is what kill -9 does: nothing more is said.
         await session.abandon()
-    assert home.stored(name) == 70
-    assert taken + await _rest(name, home.url, 70) == NUMBERS
+    assert proxy.stored(name) == 70
+    assert taken + await _rest(name, proxy.url, 70) == NUMBERS
 
 
 async def test_a_promise_is_that_of_the_subscription_and_not_of_the_one_before_it_of_the_name(
-    home: ProxyProcess,
+    proxy: ProxyProcess,
 ) -> None:
-    async with asyncio.timeout(30), waypost.attach("team/again", proxy=home.url) as session:
+    async with asyncio.timeout(30), waypost.attach("team/again", proxy=proxy.url) as session:
         for number in range(3):
             await session.subscribe(f"number > {number}", id="x")
             await session.wait_effective("x", ["A/0"])
@@ -106,11 +106,11 @@ async def test_a_promise_is_that_of_the_subscription_and_not_of_the_one_before_i
             assert session.effective("x") == {}
 
 
-async def test_a_promise_ends_with_its_subscription_whoever_ended_it(home: ProxyProcess) -> None:
+async def test_a_promise_ends_with_its_subscription_whoever_ended_it(proxy: ProxyProcess) -> None:
     async with (
         asyncio.timeout(30),
-        waypost.attach("team/both", proxy=home.url, receiver="one") as one,
-        waypost.attach("team/both", proxy=home.url, receiver="other") as other,
+        waypost.attach("team/both", proxy=proxy.url, receiver="one") as one,
+        waypost.attach("team/both", proxy=proxy.url, receiver="other") as other,
     ):
         await one.subscribe("number > 0", id="x")
         await one.wait_effective("x", ["A/0"])
@@ -133,11 +133,11 @@ async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster
     assert taken + await _rest("team/moves", there, 80, place) == NUMBERS
 
 
-async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: ProxyProcess) -> None:
-    await _prepare("team/one", home.url)
-    async with waypost.attach("team/one", proxy=home.url) as first:
+async def test_of_two_that_attach_under_one_name_the_later_one_stays(proxy: ProxyProcess) -> None:
+    await _prepare("team/one", proxy.url)
+    async with waypost.attach("team/one", proxy=proxy.url) as first:
         await first.wait_attached()
-        async with waypost.attach("team/one", proxy=home.url) as second:
+        async with waypost.attach("team/one", proxy=proxy.url) as second:
             assert await _take(second, 100) == NUMBERS
             with pytest.raises(ReceiverTaken):
                 # What it was sent before that, it may still be given.
@@ -150,7 +150,7 @@ async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: Proxy
 async def test_who_leaves_while_nobody_hears_it_is_told_and_only_then(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
         home = cluster.proxies["a1"]
         await _prepare("team/leaves", home.url)
         async with waypost.attach("team/leaves", proxy=home.url) as session:
@@ -166,16 +166,16 @@ async def test_who_leaves_while_nobody_hears_it_is_told_and_only_then(
 # ---------------------------------------------------------------- mistakes
 
 
-async def test_the_state_of_another_receiver_is_refused(home: ProxyProcess) -> None:
+async def test_the_state_of_another_receiver_is_refused(proxy: ProxyProcess) -> None:
     """What that one had would count as had: it would be lost, in silence."""
-    await _prepare("team/mine", home.url)
-    async with waypost.attach("team/mine", proxy=home.url) as session:
+    await _prepare("team/mine", proxy.url)
+    async with waypost.attach("team/mine", proxy=proxy.url) as session:
         await _take(session, 10)
     for name, receiver in (("team/other", "main"), ("team/mine", "second")):
         with pytest.raises(Refused, match="receiver main of session team/mine"):
-            waypost.attach(name, receiver=receiver, proxy=home.url, state=session.state)
+            waypost.attach(name, receiver=receiver, proxy=proxy.url, state=session.state)
     with pytest.raises(Refused, match="ReceiverState"):
-        waypost.attach("team/mine", proxy=home.url, state={"a": 1})  # type: ignore[arg-type]
+        waypost.attach("team/mine", proxy=proxy.url, state={"a": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1:7401", "http://h:1", "ws://", "", [], [7401], 7401, b"ws://h:1"])
@@ -186,15 +186,15 @@ async def test_what_is_no_address_of_a_proxy_is_refused_at_once(proxy: Any) -> N
         waypost.attach("s", proxy=proxy)
 
 
-async def test_nobody_moves_to_what_is_no_address(home: ProxyProcess) -> None:
-    async with waypost.attach("team/stays", proxy=home.url) as session:
+async def test_nobody_moves_to_what_is_no_address(proxy: ProxyProcess) -> None:
+    async with waypost.attach("team/stays", proxy=proxy.url) as session:
         with pytest.raises(Refused, match="ws://host:7301"):
             await session.move("nonsense")
         assert (await session.wait_attached()).proxy == "a1"
 
 
-async def test_what_was_not_entered_says_so_at_once(home: ProxyProcess) -> None:
-    receiver, producer = waypost.attach("team/outside", proxy=home.url), waypost.produce("p", proxy=home.url)
+async def test_what_was_not_entered_says_so_at_once(proxy: ProxyProcess) -> None:
+    receiver, producer = waypost.attach("team/outside", proxy=proxy.url), waypost.produce("p", proxy=proxy.url)
     asked: list[Callable[[], Awaitable[object]]] = [
         lambda: producer.publish({"n": 1}),
         lambda: producer.quench("n"),
@@ -208,8 +208,8 @@ async def test_what_was_not_entered_says_so_at_once(home: ProxyProcess) -> None:
             await asyncio.wait_for(ask(), 1)
 
 
-def test_what_was_not_entered_says_so_at_once_without_an_event_loop_too(home: ProxyProcess) -> None:
-    producer = waypost.blocking.produce("p", proxy=home.url)
+def test_what_was_not_entered_says_so_at_once_without_an_event_loop_too(proxy: ProxyProcess) -> None:
+    producer = waypost.blocking.produce("p", proxy=proxy.url)
     try:
         with pytest.raises(Refused, match="it was not entered"):
             producer.publish({"n": 1})

@@ -103,9 +103,9 @@ def test_wrong_usage_is_one_line_perhaps_a_hint_and_a_status(arguments: list[str
 )
 def test_an_address_that_can_be_no_proxys_is_refused_at_once(command: list[str], address: str) -> None:
     refusal = f"error: REFUSED: proxy: {address!r} is not ws://host:port\n"
-    told = CliRunner().invoke(app, [*command, "--proxy", address])
-    assert isinstance(told.exception, WaypostError)
-    assert (f"error: {told.exception}\n", told.exception.exit_status) == (refusal, 2)
+    cli_runner = CliRunner().invoke(app, [*command, "--proxy", address])
+    assert isinstance(cli_runner.exception, WaypostError)
+    assert (f"error: {cli_runner.exception}\n", cli_runner.exception.exit_status) == (refusal, 2)
 
 
 def test_an_address_in_the_environment_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,9 +92,13 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"advertise": "ws://host:many"}, "advertise", "from --advertise"),
         ({"host": "0.0.0.0"}, "advertise", "0.0.0.0 is no address that others can reach; say with --advertise"),
         ({"host": ""}, "advertise", "every address is no address that others can reach; say with --advertise"),
-        ({"parts_cert": "c.pem", "etcd": "h:1"}, "parts_key", "c.pem is of no use without its key"),
-        ({"parts_key": "c.key", "etcd": "h:1"}, "parts_cert", "c.key is the key of no certificate"),
-        ({"parts_cert": "c.pem", "parts_key": "c.key", "etcd": "h:1"}, "parts_ca", "name the file of who certifies"),
+        ({"backend_cert": "c.pem", "etcd": "h:1"}, "backend_key", "c.pem is of no use without its key"),
+        ({"backend_key": "c.key", "etcd": "h:1"}, "backend_cert", "c.key is the key of no certificate"),
+        (
+            {"backend_cert": "c.pem", "backend_key": "c.key", "etcd": "h:1"},
+            "backend_ca",
+            "name the file of who certifies",
+        ),
         ({"replication": 3}, "replication", "3 is of Kafka's topics; name Kafka with --kafka"),
         ({"kafka": "h:1", "replication": 2, "min_insync": 3}, "min_insync", "3 is more than --replication 2"),
         ({"advertise": "ws://0.0.0.0:7301"}, "advertise", "ws://0.0.0.0:7301 is no address that others can reach"),
@@ -184,8 +188,8 @@ def test_an_address_to_advertise_that_nobody_could_use_is_refused(url: str) -> N
 def test_every_setting_is_a_flag_an_environment_variable_and_a_key_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = [each.name for each in inspect.signature(serve).parameters.values()]
-    assert set(options) - {"config", "json_"} == {each.name for each in fields(NodeConfig)}
+    options = [parameter.name for parameter in inspect.signature(serve).parameters.values()]
+    assert set(options) - {"config", "json_"} == {field.name for field in fields(NodeConfig)}
     (tmp_path / "waypost.toml").write_text('prefix = "file"\n')
     monkeypatch.setenv("WAYPOST_KAFKA", "environment:9092")
     config = load_config({"etcd": "flag:2379"}, tmp_path / "waypost.toml")

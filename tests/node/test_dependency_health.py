@@ -7,7 +7,7 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
-from node.dependency_health import STEADY_MS, DependencyHealth, part_of
+from node.dependency_health import STEADY_MS, DependencyHealth, dependency_of
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogUnavailable, RegistryUnavailable, Unreachable
 
@@ -25,15 +25,15 @@ def troubles(clock: ManualClock) -> DependencyHealth:
 def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(
     troubles: DependencyHealth, clock: ManualClock
 ) -> None:
-    troubles.missing("log", Unreachable("away"))
-    troubles.missing("log", Unreachable("still away"))
+    troubles.unavailable("log", Unreachable("away"))
+    troubles.unavailable("log", Unreachable("still away"))
     assert list(troubles.now) == ["log"] and "still away" in troubles.now["log"]
     assert troubles.outages == {"log": 1}
-    troubles.there("log")
-    troubles.there("log")
+    troubles.available("log")
+    troubles.available("log")
     assert troubles.now == {}
     clock.advance(STEADY_MS)
-    troubles.missing("log", TimeoutError())
+    troubles.unavailable("log", TimeoutError())
     assert (troubles.now, troubles.outages) == ({"log": "no answer"}, {"log": 2})
 
 
@@ -42,11 +42,11 @@ def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays
 ) -> None:
     with capture_logs() as lines:
         for _ in range(500):
-            troubles.missing("registry", Unreachable("database or disk is full"))
+            troubles.unavailable("registry", Unreachable("database or disk is full"))
             clock.advance(100)
-            troubles.there("registry")
+            troubles.available("registry")
             clock.advance(100)
-            troubles.look()
+            troubles.tick()
     assert [line["event"] for line in lines] == [
         "part is not there; trying again",
         "part is there again",
@@ -55,8 +55,8 @@ def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays
     assert list(troubles.now) == ["registry"] and troubles.outages == {"registry": 1}
     clock.advance(STEADY_MS)
     with capture_logs() as lines:
-        troubles.look()
-        troubles.look()
+        troubles.tick()
+        troubles.tick()
     assert troubles.now == {}
     assert [line["event"] for line in lines] == ["part is there again"]
 
@@ -65,11 +65,11 @@ def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(
     troubles: DependencyHealth, clock: ManualClock
 ) -> None:
     for _ in range(2):
-        troubles.missing("log", Unreachable("full"))
-        troubles.there("log")
-    troubles.missing("log", Unreachable("full"))
+        troubles.unavailable("log", Unreachable("full"))
+        troubles.available("log")
+    troubles.unavailable("log", Unreachable("full"))
     clock.advance(10 * STEADY_MS)
-    troubles.look()
+    troubles.tick()
     assert list(troubles.now) == ["log"]
 
 
@@ -83,7 +83,7 @@ async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: Depend
         assert list(troubles.now) == ["etcd"]
         return "open"
 
-    assert await troubles.patiently("parts", opened) == "open"
+    assert await troubles.retry("parts", opened) == "open"
     assert (len(tries), troubles.now, troubles.outages) == (3, {}, {"etcd": 1})
 
 
@@ -92,7 +92,7 @@ async def test_what_is_configured_wrong_is_not_tried_again(troubles: DependencyH
         raise BadConfiguration("no such topic", field="kafka")
 
     with pytest.raises(BadConfiguration):
-        await troubles.patiently("parts", opened)
+        await troubles.retry("parts", opened)
     assert troubles.now == {}
 
 
@@ -106,18 +106,18 @@ async def test_what_is_configured_wrong_is_not_tried_again(troubles: DependencyH
     ],
 )
 def test_an_error_names_the_part_that_did_not_answer(error: Unreachable, part: str) -> None:
-    assert part_of(error) == part
+    assert dependency_of(error) == part
 
 
 def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: DependencyHealth) -> None:
     troubles.close()
     with capture_logs() as lines:
-        troubles.missing("log", Unreachable("closed"))
+        troubles.unavailable("log", Unreachable("closed"))
     assert (lines, troubles.now, troubles.outages) == ([], {}, {})
 
 
 def test_what_to_do_about_a_part_stands_in_its_line(troubles: DependencyHealth) -> None:
     with capture_logs() as lines:
-        troubles.missing("log", Unreachable("it is damaged", hint="bring back a copy of it"))
-        troubles.missing("registry", TimeoutError())
+        troubles.unavailable("log", Unreachable("it is damaged", hint="bring back a copy of it"))
+        troubles.unavailable("registry", TimeoutError())
     assert [line.get("hint") for line in lines] == ["bring back a copy of it", None]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.notification import Notification
 
 SESSIONS = 12
@@ -25,7 +25,7 @@ NUMBERS = 200
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path) as cluster:
         yield cluster
 

@@ -10,7 +10,7 @@ import pytest
 import websockets
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.messages import LARGEST, VERSION, Acknowledged, Hello, Problem, ProxyMessage, Publish, Welcome
 from waypost.notification import Notification
@@ -20,12 +20,12 @@ FORGED = 50
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [Place(proxy, "A", {"no-discovery": ""}) for proxy in ("a1", "a2")]
+    places = [ProxySpec(proxy, "A", {"no-discovery": ""}) for proxy in ("a1", "a2")]
     with Cluster(places, [], tmp_path_factory.mktemp("forged")) as cluster:
         yield cluster
 
 
-async def said(socket: websockets.ClientConnection, message: object) -> ProxyMessage:
+async def sent(socket: websockets.ClientConnection, message: object) -> ProxyMessage:
     await socket.send(encode_message(message))  # type: ignore[arg-type]
     return decode_proxy_message(await asyncio.wait_for(socket.recv(), 10))
 
@@ -38,18 +38,18 @@ async def test_a_reader_cannot_take_the_place_of_what_a_producer_publishes_next(
         await victim.publish({"n": 0})
         known = (await asyncio.wait_for(anext(session), 10)).id
         async with websockets.connect(f"{url}/v1/client") as attacker:
-            assert isinstance(await said(attacker, Hello(VERSION, "attacker")), Welcome)
+            assert isinstance(await sent(attacker, Hello(VERSION, "attacker")), Welcome)
             bodies = [Notification({"n": -1}).body] * FORGED
             forged = Publish(
                 producer=known.producer, secret=str(known.incarnation), first=known.sequence + 1, bodies=bodies
             )
-            assert isinstance(await said(attacker, forged), Acknowledged)
+            assert isinstance(await sent(attacker, forged), Acknowledged)
         for number in range(1, FORGED + 1):
             await victim.publish({"n": number})
         given = [await asyncio.wait_for(anext(session), 10) for _ in range(2 * FORGED)]
         assert [each["n"] for each in given if each["n"] != -1] == list(range(1, FORGED + 1))
-        assert {each.id.incarnation for each in given if each["n"] != -1} == {known.incarnation}
-        assert known.incarnation not in {each.id.incarnation for each in given if each["n"] == -1}
+        assert {received.id.incarnation for received in given if received["n"] != -1} == {known.incarnation}
+        assert known.incarnation not in {received.id.incarnation for received in given if received["n"] == -1}
         await session.delete()
 
 
@@ -61,20 +61,20 @@ async def test_every_proxy_finds_the_same_life_in_the_same_secret_and_no_number_
         body = Notification({"m": 1}).body
         for proxy in ("a1", "a2"):
             async with websockets.connect(f"{cluster.proxies[proxy].url}/v1/client") as socket:
-                await said(socket, Hello(VERSION, "p"))
+                await sent(socket, Hello(VERSION, "p"))
                 for first in (LARGEST + 1, 2**64 - 1):
                     frame = msgspec.msgpack.encode(["publish", "p", "a secret of its own", first, [body]])
                     await socket.send(frame)
                     refused = decode_proxy_message(await asyncio.wait_for(socket.recv(), 10))
                     assert isinstance(refused, Problem)
                     assert refused.code == "BAD_MESSAGE"
-                refused = await said(
+                refused = await sent(
                     socket, Publish(producer="p", secret="a secret of its own", first=LARGEST, bodies=[body, body])
                 )
                 assert isinstance(refused, Problem)
                 assert (refused.code, refused.field) == ("BAD_MESSAGE", "first")
                 assert isinstance(
-                    await said(
+                    await sent(
                         socket, Publish(producer="p", secret="a secret of its own", first=LARGEST, bodies=[body])
                     ),
                     Acknowledged,

@@ -29,7 +29,7 @@ from node.log_output import LogOutput
 from node.node import Node
 
 WATCHED_S = 4.0
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Disk:
@@ -67,7 +67,7 @@ async def running(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     stop = asyncio.Event()
     serving = asyncio.create_task(service.serve(config, lambda url: None, stop))
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not (nodes and nodes[0].why_not_ready == ""):
                 await asyncio.sleep(0.02)
         yield nodes[0]
@@ -89,11 +89,11 @@ async def test_a_full_disk_is_said_once_and_is_over_when_there_is_room(
             await asyncio.sleep(WATCHED_S)
             missing = set(node.troubles.now)
         assert {"registry"} <= missing
-        said = Counter((line["event"], line.get("part")) for line in lines)
-        assert len(lines) < 12, said
-        assert max(said.values()) <= 1, said
+        counter = Counter((line["event"], line.get("dependency")) for line in lines)
+        assert len(lines) < 12, counter
+        assert max(counter.values()) <= 1, counter
         disk.is_full = False
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await publishing
             while node.troubles.now or node.why_not_ready:
                 await asyncio.sleep(0.05)
@@ -138,14 +138,14 @@ def test_a_proxy_whose_log_is_on_a_full_disk_serves_all_the_same(tmp_path: Path)
     command = [waypost_, "serve", f"--data={tmp_path}", f"--port={port}", "--no-discovery"]
     with Path("/dev/full").open("w") as full, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=full) as process:
         try:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while not _ready(port):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         finally:
             process.terminate()
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
 
 
 def _ready(port: int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from node.cli.commands.interrupt import EXIT_INTERRUPTED, ORDERLY_END_S
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
@@ -25,7 +25,7 @@ GAPS_S = [0.0, 0.01, 0.05, 0.2]
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     root = tmp_path_factory.mktemp("interrupts")
-    with Cluster([Place("a", "A", {"no-discovery": ""})], [], root) as cluster:
+    with Cluster([ProxySpec("a", "A", {"no-discovery": ""})], [], root) as cluster:
         yield cluster.proxies["a"]
 
 
@@ -50,7 +50,7 @@ def subscriber(proxy: ProxyProcess, *words: str) -> Iterator[subprocess.Popen[st
 
 
 def sessions(proxy: ProxyProcess) -> set[str]:
-    return {row["session"] for row in proxy.ask("/v1/sessions")["sessions"]}
+    return {row["session"] for row in proxy.request("/v1/sessions")["sessions"]}
 
 
 def interrupted(process: subprocess.Popen[str], times: int = 1, gap_s: float = 0.0) -> tuple[int, str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands.receive import EXIT_IN_VAIN
 from tests.node.test_command_line import run
 from waypost.errors import Refused
@@ -28,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags | {"neighbours": "B"}), Place("b1", "B", flags | {"neighbours": "A"})]
+    places = [ProxySpec("a1", "A", flags | {"neighbours": "B"}), ProxySpec("b1", "B", flags | {"neighbours": "A"})]
     with Cluster(places, [], root) as cluster:
         yield cluster
 
@@ -52,9 +52,9 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         await other.publish({"report": 2})
         await other.publish({"news": 3})
         found = [await anext(desk) for _ in range(3)]
-        secure = {next(iter(each.values())): set(each.secure) for each in found}
+        secure = {next(iter(received.values())): set(received.secure) for received in found}
         assert secure == {1: {reports, anything}, 2: set(), 3: set()}
-        assert all(reports not in each.subscriptions for each in found if not each.secure)
+        assert all(reports not in received.subscriptions for received in found if not received.secure)
         await desk.move(there)
         await desk.wait_attached()
         await honest.publish({"report": 4}, insecure=False)

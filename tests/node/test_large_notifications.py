@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.notification import Notification
 
 FLAGS = {"no-discovery": ""}
@@ -17,7 +17,7 @@ NUMBER, BYTES = 60, 200_000
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    return Cluster([Place("a1", "A", FLAGS), Place("b1", "B", FLAGS)], [("A", "B")], tmp_path)
+    return Cluster([ProxySpec("a1", "A", FLAGS), ProxySpec("b1", "B", FLAGS)], [("A", "B")], tmp_path)
 
 
 async def _take(session: waypost.Receiver, number: int) -> list[int]:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.rate_limit import RateLimit, RateLimits
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Origin, ProxyId
@@ -31,8 +31,8 @@ CHANGE_RATE = 20
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "max-connections": "4", "max-sessions": "2", "publish-rate": str(RATE)}
-    bounded = {"no-discovery": "", "max-connections-each": "2", "change-rate": str(CHANGE_RATE)}
-    places = [Place("a1", "A", flags), Place("b1", "B", bounded)]
+    bounded = {"no-discovery": "", "max-connections-per-address": "2", "change-rate": str(CHANGE_RATE)}
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", bounded)]
     with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster
 
@@ -51,22 +51,22 @@ def test_what_a_receiver_attests_counts_by_notifications_and_not_by_frames() -> 
 
 def attached(cluster: Cluster, session: str, receiver: str) -> bool:
     row = cluster.proxies["a1"].shown(session)
-    return row is not None and row["places"][receiver]["attached"]
+    return row is not None and row["registrations"][receiver]["attached"]
 
 
 async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     inside = [waypost.produce(f"p{number}", proxy=url) for number in range(4)]
-    for each in inside:
-        await each.__aenter__()
+    for client in inside:
+        await client.__aenter__()
     with pytest.raises((NoProxy, Unreachable)):
         async with waypost.produce("late", proxy=url, timeout_s=1):
             pass
     late = asyncio.create_task(waypost.produce("late", proxy=url, timeout_s=20).__aenter__())
     await inside.pop().close()
     inside.append(await late)
-    for each in inside:
-        await each.close()
+    for client in inside:
+        await client.close()
 
 
 async def test_no_more_sessions_are_made_than_the_proxy_may_have_and_the_others_go_on(cluster: Cluster) -> None:

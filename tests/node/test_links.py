@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from federation.link_ends import LinkEnds
+from federation.link_endpoints import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
@@ -32,13 +32,13 @@ class SlowLog:
     def __init__(self) -> None:
         self.asked: list[Sequence[Record]] = []
         self.go_on = asyncio.Event()
-        self.wrong: Exception | None = None
+        self.failure: Exception | None = None
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         self.asked.append(records)
         await self.go_on.wait()
-        if self.wrong is not None:
-            raise self.wrong
+        if self.failure is not None:
+            raise self.failure
         return list(range(len(records)))
 
     async def first(self) -> int:
@@ -57,7 +57,7 @@ class Sent:
 
 def links(log: SlowLog, sent: Sent) -> Links:
     state = SiteState(A, (B,))
-    ends, site_log = LinkEnds(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
+    ends, site_log = LinkEndpoints(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
     guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)
@@ -88,7 +88,7 @@ async def test_an_action_that_fails_as_nobody_foresaw_is_answered_too() -> None:
     shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
     shell.peer_message(B1, LinkWants(B, 1, 2, {Y: 2}))
     await moments()
-    log.wrong = ZeroDivisionError("a bug")
+    log.failure = ZeroDivisionError("a bug")
     log.go_on.set()
     await moments()
     assert log.asked == [[FiltersRequested(B, 1, 1, {X: 1})], [FiltersRequested(B, 1, 2, {Y: 2})]]

@@ -24,7 +24,7 @@ from node.dependency_health import DependencyHealth
 from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.witnesses import Witnesses
-from proxy.core.store_port import Restored, SitePlace
+from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, SiteId, origin_of
@@ -74,8 +74,8 @@ async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> 
 
 
 async def test_who_knows_of_an_earlier_end_than_was_said_says_so() -> None:
-    said = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
-    mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=said)
+    site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
+    mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
     notice(mine, end=6)
     await mine.raise_epoch()
     row = await registry.site_log(A)
@@ -109,7 +109,7 @@ class Proxy:
         self.guard._has_begun = True
         self.read = read
 
-    async def look(self) -> asyncio.Task[None]:
+    async def check(self) -> asyncio.Task[None]:
         """Read to where it has read, be interrupted, and look."""
         if self.read:
             tail = self.log.tail(0)
@@ -135,7 +135,7 @@ async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_
     assert row is not None
     storage.records.extend(published(each) for each in range(10))
     ahead, behind = Proxy(storage, registry, row, 10), Proxy(storage, registry, row, 0)
-    looking = [await ahead.look(), await behind.look()]
+    looking = [await ahead.check(), await behind.check()]
     del storage.records[6:]
     append = asyncio.create_task(behind.log.append([published(99)]))
     done, _ = await asyncio.wait(looking, timeout=5)
@@ -157,7 +157,7 @@ async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guard.begin()
     assert await proxy.log.append([published(99)]) == [4]
-    looking = await proxy.look()
+    looking = await proxy.check()
     del storage.records[3:]
     await asyncio.wait([looking], timeout=5)
     assert isinstance(looking.exception(), LogReplaced)
@@ -186,7 +186,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
         await append()
     proxy.guard._state.fold(3, storage.records[3])
     assert await append() == [4]
-    assert [type(each) for each in storage.records[3:]] == [LogBegun, Published]
+    assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
 
 
 async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
@@ -197,7 +197,7 @@ async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended
     assert row is not None
     storage.records.extend(published(each) for each in range(3))
     proxy = Proxy(storage, registry, row, 3, Nobody(8))
-    looking = await proxy.look()
+    looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
     await asyncio.wait([looking], timeout=5)
     assert isinstance(looking.exception(), LogReplaced) and not append.done()
@@ -215,7 +215,7 @@ async def test_a_registry_that_has_lost_the_row_is_told_it_again(
     storage.records.extend(published(each) for each in range(3))
     empty = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     proxy = Proxy(storage, empty, row, 3)
-    looking = await proxy.look()
+    looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [3]
     found = await empty.site_log(A)
     assert found is not None and (found.identity, found.seen) == ("log", 2)
@@ -252,13 +252,13 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     for offset, record in enumerate(storage.records):
         state.fold(offset, record)
     place = (state.position, state.acceptance.snapshot())
-    restored = Restored(*place, SitePlace(*place, b"")) if said_by == "folder" else None
+    restored = Restored(*place, SiteCheckpoint(*place, b"")) if said_by == "folder" else None
     if said_by == "changelog":
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
     start = await where_to_begin(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
-    begun = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
-    await begun.begin()
+    log_guard = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
+    await log_guard.begin()
     row = await registry.site_log(A)
     assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)
 
@@ -304,7 +304,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     assert row is not None
     storage.records.extend(published(each) for each in range(10))
     proxy = Proxy(storage, registry, row, 10)
-    looking = await proxy.look()
+    looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.seen) == (1, 9)
@@ -317,7 +317,7 @@ async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, m
     assert row is not None
     proxy = Proxy(storage, registry, row, 0)
     registry._storage.away = True
-    looking = await proxy.look()
+    looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
     await asyncio.sleep(0.5)
     assert not append.done()
@@ -335,9 +335,9 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     said = row.model_copy(update={"seen": 8})
 
     class Restarted(MemorySiteLog):
-        async def end(self) -> int:
+        async def end_offset(self) -> int:
             await registry.claim_site_log(A, row, said)
-            return await super().end()
+            return await super().end_offset()
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
@@ -358,7 +358,7 @@ async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change
     storage.records.extend(published(each) for each in range(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
-    looking = asyncio.create_task(proxy.guard.look_into())
+    looking = asyncio.create_task(proxy.guard.check_remote_ends())
     await asyncio.sleep(0.05)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 2}))
     await asyncio.wait([looking], timeout=5)
@@ -371,11 +371,11 @@ async def test_what_a_neighbour_has_seen_of_an_ended_origin_is_kept_until_the_re
     registry, storage = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), MemoryLogStorage()
     row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
     await registry.claim_site_log(A, None, row)
-    begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
-    storage.records.append(begun)
+    log_begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
+    storage.records.append(log_begun)
     proxy = Proxy(storage, registry, row, 1)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
     proxy.guard.seen_beyond(origin_of(A), 99)
-    await proxy.guard.look_into()
+    await proxy.guard.check_remote_ends()
     found = await registry.site_log(A)
     assert found is not None and (found.seen, found.ended) == (9, {"A/0": (3, 99)})

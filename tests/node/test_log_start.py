@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from federation.embedded.site_log import EmbeddedSiteLog
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.messages import Gap
 from waypost.notification import Notification
 from waypost.records import Closed
@@ -40,8 +40,8 @@ async def publish(url: str, *numbers: int) -> None:
             await producer.publish(Notification({"to": SESSION, "number": number}))
 
 
-async def subscribed(proxy: ProxyProcess, place: waypost.ReceiverState) -> None:
-    async with waypost.attach(SESSION, proxy=proxy.url, state=place) as session:
+async def subscribed(proxy: ProxyProcess, state: waypost.ReceiverState) -> None:
+    async with waypost.attach(SESSION, proxy=proxy.url, state=state) as session:
         await session.wait_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
 
 
@@ -53,11 +53,11 @@ async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and
     tmp_path: Path,
 ) -> None:
     place, gaps = waypost.ReceiverState(), list[Gap]()
-    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
         await subscribed(proxy, place)
         await publish(proxy.url, 1, 2)
-        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
         await with_log(tmp_path, forget_all)
         await restarted(proxy)
@@ -73,7 +73,7 @@ async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and
 
 
 async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_path: Path) -> None:
-    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
         changelog = tmp_path / "sites/A/changelog.db"
 
@@ -93,11 +93,11 @@ async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_
 
 
 async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path: Path) -> None:
-    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy, place = cluster.proxies["a"], waypost.ReceiverState()
         await subscribed(proxy, place)
         await publish(proxy.url, 1, 2)
-        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
         for file in (tmp_path / LOG).parent.glob("log.db*"):
             file.unlink()

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from tests.helpers.attacks import connected
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.limits import HANG_UP_WITHIN_S, REPLIES_WITHIN_S
 
 CLIENTS = 150
@@ -25,7 +25,7 @@ WITHIN_S = 40
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path_factory.mktemp("many")) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path_factory.mktemp("many")) as cluster:
         yield cluster.proxies["a1"]
 
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from websockets.asyncio.client import connect
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from handover.source import SourceState
 from handover.target import TargetState
 from node.backends import Backends
@@ -46,7 +46,7 @@ Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two sites, and a session with something stored that has moved from a1 to a2."""
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("metrics")) as cluster:
         asyncio.run(_move(cluster))
         yield cluster
@@ -177,7 +177,7 @@ def test_every_queue_has_a_bound_and_is_below_it(cluster: Cluster) -> None:
 
 
 def test_no_label_names_a_session_a_receiver_a_client_or_a_transfer(cluster: Cluster) -> None:
-    (shown,) = cluster.proxies["a2"].ask("/v1/handovers")["handovers"]
+    (shown,) = cluster.proxies["a2"].request("/v1/handovers")["handovers"]
     private = {SESSION, RECEIVER, CLIENT, shown["transfer"]}
     for proxy in cluster.proxies:
         values = {value for _, labels in scraped(cluster, proxy) for _, value in labels}
@@ -209,12 +209,12 @@ def test_every_metric_in_the_list_is_shown_and_no_other_one_of_ours(cluster: Clu
         for family in parse_text(fetch(cluster, "a1")[1])
         if family.name.startswith("waypost_") and not family.name.endswith("_created")
     }
-    listed = {each.name.removesuffix("_total"): (each.kind, each.meaning) for each in METRICS}
+    listed = {described.name.removesuffix("_total"): (described.kind, described.meaning) for described in METRICS}
     assert shown == listed
 
 
 def test_labels_are_as_the_list_says(cluster: Cluster) -> None:
-    listed = {each.name: set(each.labels) for each in METRICS}
+    listed = {described.name: set(described.labels) for described in METRICS}
     for name, labels in scraped(cluster, "b1"):
         base = re.sub("_(bucket|sum|count)$", "", name)
         if base in listed:
@@ -280,7 +280,7 @@ def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
 
     node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1", clock)
     for part, text in troubles.items():
-        node.troubles.missing(part, Unreachable(text))
+        node.troubles.unavailable(part, Unreachable(text))
     return node
 
 
@@ -312,7 +312,7 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
 )
 def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> None:
     node = unstarted()
-    node.troubles.missing(trouble, Unreachable("away"))
+    node.troubles.unavailable(trouble, Unreachable("away"))
     missing = {dict(labels)["part"] for (name, labels), value in looked(node).items() if name == MISSING and value}
     assert missing == {part}
 
@@ -320,11 +320,11 @@ def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> No
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
     clock = ManualClock()
     node = unstarted(clock, log="away")
-    node.troubles.missing("log", Unreachable("still away"))
+    node.troubles.unavailable("log", Unreachable("still away"))
     assert looked(node)["waypost_part_outages_total", (("part", "log"),)] == 1
-    node.troubles.there("log")
+    node.troubles.available("log")
     clock.advance(STEADY_MS)
-    node.troubles.missing("log", Unreachable("away again"))
+    node.troubles.unavailable("log", Unreachable("away again"))
     found = looked(node)
     assert found["waypost_part_outages_total", (("part", "log"),)] == 2
     assert found["waypost_part_missing", (("part", "log"),)] == 1
@@ -333,7 +333,7 @@ def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
 def test_times_are_shown_in_seconds_and_every_bucket_has_all_that_is_below_it() -> None:
     node = unstarted()
     for milliseconds in (1, 3, 400, 70_000):
-        node.asking.store_writes.note(milliseconds)
+        node.effect_runner.store_writes.note(milliseconds)
     found = looked(node)
     buckets = {
         labels[0][1]: value for (name, labels), value in found.items() if name == "waypost_store_write_seconds_bucket"
@@ -363,10 +363,10 @@ def test_the_page_for_operators_has_the_list_as_it_is() -> None:
 
 
 def test_every_metric_that_the_page_names_exists() -> None:
-    shown: dict[str, Any] = {each.name: each for each in METRICS}
-    for each in METRICS:
-        if each.kind == "histogram":
-            shown |= {f"{each.name}_{end}": each for end in ("bucket", "sum", "count")}
+    shown: dict[str, Any] = {described.name: described for described in METRICS}
+    for described in METRICS:
+        if described.kind == "histogram":
+            shown |= {f"{described.name}_{end}": described for end in ("bucket", "sum", "count")}
     assert set(re.findall(r"\bwaypost_[a-z_]+", PAGE.read_text())) <= set(shown)
 
 

@@ -13,7 +13,7 @@ from handover.messages import HandoverOffer
 from node.operator_log import NOBODYS_FAULT, OperatorLog
 from proxy.core import effects
 from proxy.core.effects import ClaimRow, FoundCheckpoint
-from tests.helpers.alone import ME, SESSION, Alone, owner
+from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
@@ -23,133 +23,133 @@ OTHER = ProxyId("other")
 PAGE = Path(__file__).parents[2] / "docs/operating.md"
 
 
-class ClientEvent(Alone):
+class OperatorLogHarness(EngineHarness):
     """The engine alone, with what is told of it."""
 
     def __init__(self, *, lease: bool = True) -> None:
         super().__init__(lease=False)
-        self.telling = OperatorLog(ME, lambda: "ws://me:1", self.clock)
+        self.operator_log = OperatorLog(ME, lambda: "ws://me:1", self.clock)
         self.lines: list[Any] = []
         if lease:
             self.lease()
-            self.look()
+            self.check()
 
-    def look(self) -> list[str]:
+    def check(self) -> list[str]:
         """Look, with the facts that came since; return the events."""
-        return [line["event"] for line in self.told()]
+        return [line["event"] for line in self.new_lines()]
 
-    def told(self) -> list[Any]:
+    def new_lines(self) -> list[Any]:
         with capture_logs() as lines:
-            self.telling.attested(self.facts)
+            self.operator_log.attested(self.facts)
             self.facts.clear()
-            self.telling.look(self.engine)
+            self.operator_log.report_changes(self.engine)
         return lines
 
     def drained(self, drain: DrainRow | None) -> list[str]:
         self.engine.registry_event(DrainChanged(ME, drain))
-        self.settle()
-        return self.look()
+        self.run_effects()
+        return self.check()
 
     def take_over(self, session: str) -> None:
         """Serve a session whose owner is dead."""
         self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
-        self.says(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
-        self.answer(effects.ReadRow, owner("dead", 4))
+        self.send(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
+        self.complete(effects.ReadRow, owner("dead", 4))
         found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
-        self.answer(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
+        self.complete(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
         claim = self.next(ClaimRow)
         answer = Claimed(True, claim.new)
-        self.telling.claimed(claim, answer)
+        self.operator_log.claimed(claim, answer)
         claim.on_done(answer)
-        self.settle()
+        self.run_effects()
 
 
 def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
-    place = ClientEvent(lease=False)
-    assert place.look() == []
-    place.lease()
-    (line,) = place.told()
-    assert (line["event"], line["url"], line["site"], line["life"]) == ("ready", "ws://me:1", "A", "me#1")
-    assert place.look() == []
+    harness = OperatorLogHarness(lease=False)
+    assert harness.check() == []
+    harness.lease()
+    (line,) = harness.new_lines()
+    assert (line["event"], line["url"], line["site"], line["incarnation"]) == ("ready", "ws://me:1", "A", "me#1")
+    assert harness.check() == []
 
 
 def test_a_lease_that_runs_out_is_a_warning_and_the_next_one_is_told_with_its_life() -> None:
-    place = ClientEvent()
-    place.engine.lease_lost()
-    (lost,) = place.told()
+    harness = OperatorLogHarness()
+    harness.engine.lease_lost()
+    (lost,) = harness.new_lines()
     assert (lost["event"].split(";")[0], lost["log_level"]) == ("lease lost", "warning")
-    assert place.look() == []
-    place.engine.lease_granted(Incarnation("me#2"), 1 << 40)
-    place.settle()
-    (taken,) = place.told()
-    assert (taken["event"], taken["life"]) == ("lease taken anew", "me#2")
-    place.engine.lease_lost()
-    place.engine.lease_granted(Incarnation("me#3"), 1 << 40)
-    assert place.look() == ["lease taken anew"]
+    assert harness.check() == []
+    harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    harness.run_effects()
+    (taken,) = harness.new_lines()
+    assert (taken["event"], taken["incarnation"]) == ("lease taken anew", "me#2")
+    harness.engine.lease_lost()
+    harness.engine.lease_granted(Incarnation("me#3"), 1 << 40)
+    assert harness.check() == ["lease taken anew"]
 
 
 def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> None:
-    place = ClientEvent()
-    place.telling.leaving()
-    place.engine.leave()
-    place.settle()
-    assert place.look() == []
+    harness = OperatorLogHarness()
+    harness.operator_log.leaving()
+    harness.engine.leave()
+    harness.run_effects()
+    assert harness.check() == []
 
 
 def test_a_drain_is_told_when_it_begins_is_paused_goes_on_and_is_taken_back() -> None:
-    place = ClientEvent()
-    place.serve()
-    assert place.drained(DrainRow(rate=5)) == ["drain begun"]
-    assert place.look() == []
-    assert place.drained(DrainRow(rate=5, paused=True)) == ["drain paused"]
-    assert place.drained(DrainRow(rate=7)) == ["drain goes on"]
-    assert place.drained(None) == ["drain cancelled"]
+    harness = OperatorLogHarness()
+    harness.serve()
+    assert harness.drained(DrainRow(rate=5)) == ["drain begun"]
+    assert harness.check() == []
+    assert harness.drained(DrainRow(rate=5, paused=True)) == ["drain paused"]
+    assert harness.drained(DrainRow(rate=7)) == ["drain goes on"]
+    assert harness.drained(None) == ["drain cancelled"]
 
 
 def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_taken_back() -> None:
-    place = ClientEvent()
-    place.serve()
-    place.drained(DrainRow(rate=5))
-    place.engine.registry_event(OwnerChanged(SESSION, owner("other", 2)))
-    place.settle()
-    assert place.look() == ["drain finished"]
-    assert place.look() == []
-    assert place.drained(None) == ["drain over"]
+    harness = OperatorLogHarness()
+    harness.serve()
+    harness.drained(DrainRow(rate=5))
+    harness.engine.registry_event(OwnerChanged(SESSION, owner("other", 2)))
+    harness.run_effects()
+    assert harness.check() == ["drain finished"]
+    assert harness.check() == []
+    assert harness.drained(None) == ["drain over"]
 
 
 def test_a_failover_is_told_with_session_epoch_and_whose_it_was() -> None:
-    place = ClientEvent()
-    place.take_over("s")
-    (line,) = place.told()
+    harness = OperatorLogHarness()
+    harness.take_over("s")
+    (line,) = harness.new_lines()
     assert (line["event"], line["session"], line["epoch"], line["before"]) == ("failover taken", "s", 5, "dead")
 
 
 def test_of_many_failovers_some_are_told_and_the_others_are_counted() -> None:
-    place = ClientEvent()
+    harness = OperatorLogHarness()
     for number in range(100):
-        place.take_over(f"s{number}")
-    assert place.look() == ["failover taken"] * LOG_LINES_ALIKE
-    place.clock.advance(LOG_LINES_MS)
-    (more,) = place.told()
+        harness.take_over(f"s{number}")
+    assert harness.check() == ["failover taken"] * LOG_LINES_ALIKE
+    harness.clock.advance(LOG_LINES_MS)
+    (more,) = harness.new_lines()
     assert (more["event"], more["count"]) == ("failover taken, more of the same", 100 - LOG_LINES_ALIKE)
-    place.take_over("later")
-    assert place.look() == ["failover taken"]
+    harness.take_over("later")
+    assert harness.check() == ["failover taken"]
 
 
 def test_what_is_counted_and_not_told_yet_is_told_at_the_end() -> None:
-    place = ClientEvent()
+    harness = OperatorLogHarness()
     for number in range(LOG_LINES_ALIKE + 2):
-        place.take_over(f"s{number}")
-    place.look()
+        harness.take_over(f"s{number}")
+    harness.check()
     with capture_logs() as lines:
-        place.telling.close(place.engine)
+        harness.operator_log.close(harness.engine)
     assert [line["count"] for line in lines] == [2]
 
 
 def test_a_session_that_is_made_here_is_not_told() -> None:
-    place = ClientEvent()
-    place.serve()
-    assert place.look() == []
+    harness = OperatorLogHarness()
+    harness.serve()
+    assert harness.check() == []
 
 
 def test_what_is_told_without_a_warning_is_what_the_page_for_operators_says_to_do_nothing_about() -> None:
@@ -158,13 +158,13 @@ def test_what_is_told_without_a_warning_is_what_the_page_for_operators_says_to_d
 
 
 def test_a_handover_that_came_to_nothing_is_told_once_with_its_cause_and_warned_of_if_something_is_wrong() -> None:
-    place = ClientEvent()
-    place.reload({SESSION: owner("other", 3)}, "other")
-    place.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))
-    place.settle()
-    assert place.look() == []
-    place.pass_time(6_000)
-    (line,) = place.told()
+    harness = OperatorLogHarness()
+    harness.reload({SESSION: owner("other", 3)}, "other")
+    harness.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))
+    harness.run_effects()
+    assert harness.check() == []
+    harness.pass_time(6_000)
+    (line,) = harness.new_lines()
     assert (line["event"], line["log_level"]) == ("handover aborted", "warning")
     assert (line["cause"], line["role"], line["peer"], line["session"]) == ("timeout", "target", "other", "s")
-    assert place.look() == []
+    assert harness.check() == []

@@ -8,23 +8,23 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
-from tests.helpers.waiting import until_seen
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until_seen
 from waypost.errors import Refused
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("order")) as cluster:
         yield cluster
 
 
 async def next_ones(session: waypost.Receiver, count: int) -> list[int]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         return [int((await anext(session))["n"]) for _ in range(count)]
 
 

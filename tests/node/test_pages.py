@@ -15,7 +15,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.http.api import ANSWERS
 from node.http.schemas import PAGES, openapi
 
@@ -25,7 +25,7 @@ SCHEMA = schemathesis.openapi.from_dict(openapi())
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A proxy with a session, whose pages have something to show."""
-    places = [Place("a1", "A", {"no-discovery": ""}), Place("a2", "A", {"no-discovery": ""})]
+    places = [ProxySpec("a1", "A", {"no-discovery": ""}), ProxySpec("a2", "A", {"no-discovery": ""})]
     with Cluster(places, [], tmp_path_factory.mktemp("pages")) as cluster:
         asyncio.run(_something(cluster))
         yield f"http://127.0.0.1:{cluster.proxies['a1'].port}"

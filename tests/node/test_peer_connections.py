@@ -15,7 +15,7 @@ from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import PEER_QUEUE
 
 ME, OTHER = ProxyId("me"), ProxyId("other")
-LIFE = Incarnation("life")
+INCARNATION = Incarnation("life")
 SECRET = b"s" * 32
 
 
@@ -24,11 +24,11 @@ def waiting() -> list[str]:
 
 
 def row_at(url: str) -> ProxyRow:
-    return ProxyRow(proxy=OTHER, incarnation=LIFE, site=SiteId("A"), url=url)
+    return ProxyRow(proxy=OTHER, incarnation=INCARNATION, site=SiteId("A"), url=url)
 
 
 def peers_with(row: ProxyRow | None) -> Peers:
-    return Peers(ME, lambda proxy: row, lambda: LIFE, lambda: SECRET, lambda *_: None)
+    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None)
 
 
 async def lost(peers: Peers, count: int) -> dict[str, int]:

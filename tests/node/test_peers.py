@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.damage import Damage
 from chaos.servers.process import LOOPBACK, free_port
 from federation.embedded import EmbeddedRegistry
@@ -22,7 +22,7 @@ from federation.ports import ProxyRow, Reloaded
 from handover.messages import Prepare
 from node.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
 from node.seal import Introduction, Sealer, check_proof, new_nonce
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.messages import VERSION
 
@@ -39,7 +39,7 @@ FLAGS = {"no-discovery": ""}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [Place(A1, "A", FLAGS), Place(A2, "A", FLAGS)]
+    places = [ProxySpec(A1, "A", FLAGS), ProxySpec(A2, "A", FLAGS)]
     with Cluster(places, [], tmp_path_factory.mktemp("strangers")) as cluster:
         yield cluster
 
@@ -63,34 +63,34 @@ async def rows_and_secret(cluster: Cluster) -> tuple[dict[ProxyId, ProxyRow], by
 class Caller:
     """Somebody who says to be proxy a2, on a connection to a1."""
 
-    def __init__(self, socket: ClientConnection, challenge: bytes, life: Incarnation) -> None:
+    def __init__(self, socket: ClientConnection, challenge: bytes, incarnation: Incarnation) -> None:
         self.socket = socket
         self._challenge = challenge
-        self._life = life
+        self._incarnation = incarnation
 
-    async def say(self, message: msgspec.Struct) -> None:
+    async def send(self, message: msgspec.Struct) -> None:
         await self.socket.send(msgspec.msgpack.encode(message))
 
     async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
-        said = Introduction(
+        introduction = Introduction(
             challenge=self._challenge,
             nonce=new_nonce(),
             version=version,
             caller=A2,
-            incarnation=self._life,
+            incarnation=self._incarnation,
             callee=callee,
         )
-        await self.say(
+        await self.send(
             PeerHello(
                 version=version,
                 proxy=A2,
-                incarnation=self._life,
+                incarnation=self._incarnation,
                 callee=callee,
-                nonce=said.nonce,
-                proof=said.callers_proof(secret),
+                nonce=introduction.nonce,
+                proof=introduction.callers_proof(secret),
             )
         )
-        return said
+        return introduction
 
     async def refused(self) -> tuple[int | None, str]:
         """Return code and reason of the end; raises when anything is answered before."""
@@ -102,15 +102,15 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(proxy: ProxyProcess, life: Incarnation) -> AsyncIterator[Caller]:
+async def calling(proxy: ProxyProcess, incarnation: Incarnation) -> AsyncIterator[Caller]:
     async with connect(f"{proxy.url}/v1/peer") as socket:
         challenge = decode_introduction(await socket.recv())
         assert isinstance(challenge, PeerChallenge)
-        yield Caller(socket, challenge.nonce, life)
+        yield Caller(socket, challenge.nonce, incarnation)
 
 
 def refusals(proxy: ProxyProcess) -> dict[str, int]:
-    told: dict[str, int] = proxy.ask("/v1/status")["refused"]
+    told: dict[str, int] = proxy.request("/v1/status")["refused"]
     return told
 
 
@@ -137,12 +137,12 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
                 assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: wrong proof")
         for _ in range(2):
             async with calling(a1, rows[A2].incarnation) as stranger:
-                await stranger.say(PREPARE)
+                await stranger.send(PREPARE)
                 assert (await stranger.refused())[0] == UNACCEPTABLE
         refused = refusals(a1)
         assert (refused["wrong proof"], refused["bad message"]) == (3, 2)
         assert cluster.root.joinpath("a1.log").read_text().count("wrong proof") == 2, "name and detail of one line"
-        assert a1.ask("/v1/handovers")["handovers"] == []
+        assert a1.request("/v1/handovers")["handovers"] == []
         assert owner(a1) == before == ("a1", 1, "serving")
 
 
@@ -194,7 +194,7 @@ async def damageable(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, D
     async with AsyncExitStack() as stack:
         ways = {name: await stack.enter_async_context(Damage(f"{LOOPBACK}:{port}")) for name, port in ports.items()}
         places = [
-            Place(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{way.address}"})
+            ProxySpec(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{way.address}"})
             for name, way in ways.items()
         ]
         yield await stack.enter_async_context(Cluster(places, [], root)), ways

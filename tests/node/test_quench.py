@@ -8,23 +8,23 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.keys import Keys, public_key
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags), Place("b1", "B", flags), Place("c1", "C", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags), ProxySpec("c1", "C", flags)]
     # In a line: what is wanted at C, A hears of from B.
     with Cluster(places, [("A", "B"), ("B", "C")], tmp_path_factory.mktemp("quench")) as cluster:
         yield cluster
 
 
-async def until_told(producer: waypost.Producer, *terms: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+async def wait_announced(producer: waypost.Producer, *terms: str) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
         while producer.terms != set(terms):
             await asyncio.sleep(0.02)
 
@@ -38,7 +38,7 @@ async def test_what_is_wanted_anywhere_is_told_and_what_is_not_need_not_be_sent(
         await sensor.quench("station", "temperature")
         assert not sensor.wanted({"station": "JFK", "temperature": 30})
         hot = await far.subscribe('station == "JFK" && temperature > 25 || require(rain)')
-        await until_told(sensor, 'station == "JFK" && temperature > 25')
+        await wait_announced(sensor, 'station == "JFK" && temperature > 25')
         assert sensor.wanted({"station": "JFK", "temperature": 30})
         assert not sensor.wanted({"station": "JFK", "temperature": 20})
         # It moves, over two sites, and is wanted all the time.
@@ -47,7 +47,7 @@ async def test_what_is_wanted_anywhere_is_told_and_what_is_not_need_not_be_sent(
             await far.wait_attached()
             assert sensor.wanted({"station": "JFK", "temperature": 30})
         await far.unsubscribe(hot)
-        await until_told(sensor)
+        await wait_announced(sensor)
         await far.delete()
 
 
@@ -61,10 +61,10 @@ async def test_what_only_keys_let_in_is_told_to_who_has_them(cluster: Cluster) -
         await honest.quench("report")
         await other.quench("report")
         await far.subscribe("report > 0", id="x", keys=Keys.producer(public_key(b"k")), insecure=False)
-        await until_told(honest, "report > 0")
+        await wait_announced(honest, "report > 0")
         assert not other.wanted({"report": 1})
         await far.subscribe("report > 0", id="x")
-        await until_told(other, "report > 0")
+        await wait_announced(other, "report > 0")
         await far.delete()
 
 
@@ -73,8 +73,8 @@ async def test_a_producer_that_comes_back_is_told_anew(cluster: Cluster) -> None
         await near.subscribe("again == 1")
         async with waypost.produce("sensor", proxy=cluster.proxies["b1"].url) as sensor:
             await sensor.quench("again")
-            await until_told(sensor, "again == 1")
+            await wait_announced(sensor, "again == 1")
             await sensor.move(cluster.proxies["c1"].url)
             assert sensor.wanted({"again": 1})
-            await until_told(sensor, "again == 1")
+            await wait_announced(sensor, "again == 1")
         await near.delete()

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
-from tests.helpers.waiting import until_seen
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until_seen
 from waypost.queue import Queue
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", {**flags, "max-stored": "5"}), Place("b1", "B", {**flags, "max-stored": "5"})]
+    places = [ProxySpec("a1", "A", {**flags, "max-stored": "5"}), ProxySpec("b1", "B", {**flags, "max-stored": "5"})]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("quota")) as cluster:
         yield cluster
 
@@ -30,7 +30,7 @@ async def until_stored(cluster: Cluster, proxy: str, session: str, count: int) -
 
 async def given(session: waypost.Receiver, last: int) -> list[int]:
     came: list[int] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for received in session:
             came.append(int(received["n"]))
             if came[-1] == last:
@@ -77,7 +77,7 @@ async def test_a_proxys_own_bound_holds_for_a_session_that_asks_for_none(cluster
         shown = cluster.proxies["a1"].shown("quota/t")
         assert shown is not None
         assert shown["queue"] == {"max_count": 5, "max_bytes": None, "discard": "fifo", "deadlines": False}
-        assert shown["places"]["main"]["attached"] is False and shown["places"]["main"]["behind"] == 5
+        assert shown["registrations"]["main"]["attached"] is False and shown["registrations"]["main"]["behind"] == 5
         assert shown["reliability"] == "persistent events, persistent connection"
         async with waypost.attach("quota/t", proxy=here) as session:
             assert await given(session, 30) == [26, 27, 28, 29, 30]

@@ -23,19 +23,19 @@ from waypost.clock import ManualClock
 from waypost.errors import NotServed
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 
-LIFE = Incarnation("a#1")
+INCARNATION = Incarnation("a#1")
 LEASE_MS = 3_000
 
 
-async def no_parts() -> Backends:
+async def no_backends() -> Backends:
     raise AssertionError("not started")
 
 
 def started(clock: ManualClock) -> tuple[Node, Engine]:
-    node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
+    node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
-    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), LIFE, None)
+    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION, None)
     node.engine.registry_event(Reloaded({}, {}, {}, {}))
     return node, node.engine
 
@@ -46,7 +46,7 @@ def why_not(node: Node) -> str:
 
 async def asked(node: Node) -> tuple[int, bool, str | None]:
     """Return the status of /readyz, and what its body says."""
-    (respond,) = [each.endpoint for each in routes(node) if each.path == "/readyz"]
+    (respond,) = [route.endpoint for route in routes(node) if route.path == "/readyz"]
     answer = await respond(Request({"type": "http"}))
     said = json.loads(answer.body)
     return answer.status_code, said["ready"], said["why_not"]
@@ -56,7 +56,7 @@ async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_rea
     clock = ManualClock(1_000)
     node, engine = started(clock)
     assert why_not(node) == "it has no lease"
-    engine.lease_granted(LIFE, clock.now_ms() + LEASE_MS)
+    engine.lease_granted(INCARNATION, clock.now_ms() + LEASE_MS)
     assert why_not(node) == ""
     clock.advance(LEASE_MS)
     assert why_not(node) == "it has no lease"
@@ -66,7 +66,7 @@ async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_rea
 
 async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(LIFE, 1_000_000)
+    engine.lease_granted(INCARNATION, 1_000_000)
     assert await asked(node) == (200, True, None)
     engine.registry_event(DrainChanged(ProxyId("a"), DrainRow(rate=5)))
     assert await asked(node) == (503, False, "it is being drained")
@@ -76,19 +76,19 @@ async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> No
 
 async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(LIFE, 1_000_000)
-    node.troubles.missing(Dependency.LOG, TimeoutError())
+    engine.lease_granted(INCARNATION, 1_000_000)
+    node.troubles.unavailable(Dependency.LOG, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site does not answer")
-    node.troubles.there(Dependency.LOG)
+    node.troubles.available(Dependency.LOG)
     assert await asked(node) == (200, True, None)
 
 
 async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_say_that_there_is_no_session() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(LIFE, 1_000_000)
+    engine.lease_granted(INCARNATION, 1_000_000)
     engine.context.cluster.is_watching = False
     assert why_not(node) == "it has not read the registry yet"
-    (respond,) = [each.endpoint for each in routes(node) if each.path == "/v1/sessions"]
+    (respond,) = [route.endpoint for route in routes(node) if route.path == "/v1/sessions"]
     answer = await respond(Request({"type": "http", "query_string": b"session=s", "headers": [], "method": "GET"}))
     assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (503, "NOT_SERVED")
     with pytest.raises(NotServed):

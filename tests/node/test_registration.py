@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.client.join import Joined, JoinedState, Matched
 from waypost.errors import Refused
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 RED, BLUE = "joined/red", "joined/blue"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("joining")) as cluster:
         yield cluster
 
@@ -34,7 +34,7 @@ async def subscribed(joined: Joined) -> None:
 async def taken(joined: Joined, first: int, last: int, came: list[Matched] | None = None) -> list[Matched]:
     """Take until all that is wanted of these numbers has come; in each session in order."""
     found = [] if came is None else came
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while {int(each["n"]) for each in found} != {*wanted(first, last)}:
             found.append(await anext(joined))
     return found
@@ -48,8 +48,8 @@ def wanted(first: int, last: int) -> dict[int, set[str]]:
 
 
 def tags(came: list[Matched]) -> dict[int, set[str]]:
-    assert len({each.id for each in came}) == len(came)
-    return {int(each["n"]): {*each.matched} for each in came}
+    assert len({received.id for received in came}) == len(came)
+    return {int(matched["n"]): {*matched.matched} for matched in came}
 
 
 async def deleted(joined: Joined) -> None:
@@ -66,7 +66,7 @@ async def test_what_both_sessions_want_comes_once_tagged_with_both(cluster: Clus
         came = await taken(joined, 1, 60)
         found = tags(came)
         for session in (RED, BLUE):
-            numbers = [int(each["n"]) for each in came if session in each.matched]
+            numbers = [int(matched["n"]) for matched in came if session in matched.matched]
             assert numbers == sorted(numbers)
         assert all(sessions <= wanted(1, 60)[n] for n, sessions in found.items())
         # Where one of the two copies is held up, it is dropped when it comes.

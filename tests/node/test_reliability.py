@@ -9,18 +9,18 @@ from typing import NamedTuple
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
-from tests.helpers.waiting import until_seen
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until_seen
 from waypost.messages import Gap
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, PERSISTENT, Reliability
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    with Cluster([Place("a1", "A", flags)], [], tmp_path_factory.mktemp("reliability")) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path_factory.mktemp("reliability")) as cluster:
         yield cluster
 
 
@@ -34,12 +34,12 @@ class Cell(NamedTuple):
     subscribed: bool
 
 
-async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
+async def after_a_crash(cluster: Cluster, reliability: Reliability) -> Cell:
     """Have a receiver take 1, be away for 2 and 3, and come back for 4 after its proxy was killed."""
-    proxy, session = cluster.proxies["a1"], f"matrix/{level.events}-{level.connection}"
+    proxy, session = cluster.proxies["a1"], f"matrix/{reliability.events}-{reliability.connection}"
     async with (
         waypost.produce("p", proxy=proxy.url) as producer,
-        waypost.attach(session, proxy=proxy.url, reliability=level) as receiver,
+        waypost.attach(session, proxy=proxy.url, reliability=reliability) as receiver,
     ):
         await receiver.subscribe("n > 0", id="x")
         await receiver.wait_effective("x", ["A/0"])
@@ -67,10 +67,10 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
 
     async with (
         waypost.produce("p", proxy=proxy.url) as producer,
-        waypost.attach(session, proxy=proxy.url, reliability=level, on_event=hear) as receiver,
+        waypost.attach(session, proxy=proxy.url, reliability=reliability, on_event=hear) as receiver,
     ):
         await producer.publish({"n": 4})
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for received in receiver:
                 came.append(int(received["n"]))
                 if came[-1] == 4:

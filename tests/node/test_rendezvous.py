@@ -15,23 +15,28 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
-from tests.helpers.waiting import until_seen
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until_seen
 from waypost.client import rendezvous
-from waypost.client.rendezvous import Meeting, Offering
+from waypost.client.rendezvous import Offering, RendezvousConsumer
 from waypost.errors import LimitExceeded, Refused
 from waypost.keys import public_key
-from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_CHUNK_BYTES
 from waypost.rendezvous import Request, Resource, answers_to, session_of_owner
 
-PATIENCE_S = 60.0
-DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
+TIMEOUT_S = 60.0
+DATA = random.Random(5).randbytes(20 * RESOURCE_CHUNK_BYTES + 7)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "2000"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags), Place("b2", "B", flags)]
+    places = [
+        ProxySpec("a1", "A", flags),
+        ProxySpec("a2", "A", flags),
+        ProxySpec("b1", "B", flags),
+        ProxySpec("b2", "B", flags),
+    ]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("rendezvous")) as cluster:
         yield cluster
 
@@ -54,15 +59,15 @@ async def once_offered(name: str, url: str) -> None:
 
 async def until_answered(offering: Offering, count: int) -> None:
     serving = asyncio.ensure_future(offering.serve())
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while offering.answered < count:
             assert not serving.done(), serving.exception()
             await asyncio.sleep(0.02)
     serving.cancel()
 
 
-async def resource_of(meeting: Meeting, identity: str) -> Resource:
-    async with asyncio.timeout(PATIENCE_S):
+async def resource_of(meeting: RendezvousConsumer, identity: str) -> Resource:
+    async with asyncio.timeout(TIMEOUT_S):
         async for resource in meeting:
             if resource.id == identity:
                 return resource
@@ -72,7 +77,7 @@ async def resource_of(meeting: Meeting, identity: str) -> Resource:
 async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_him(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "WANTED_S", PATIENCE_S)
+    monkeypatch.setattr(rendezvous, "WANTED_S", TIMEOUT_S)
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("hilda", b1)
     for number in range(4):
@@ -114,15 +119,15 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
         serving = asyncio.ensure_future(offering.serve())
         asked = [await meeting.arrange("carol", "there") for _ in range(4)]
         came: list[Resource] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for resource in meeting:
                 came.append(resource)
                 if len(came) == 1:
                     await asyncio.gather(meeting.session.move(b2), offering.session.move(a2))
                 if len(came) == len(asked):
                     break
-        assert [each.id for each in came] == asked
-        assert {each.data for each in came} == {DATA}
+        assert [resource.id for resource in came] == asked
+        assert {resource.data for resource in came} == {DATA}
         serving.cancel()
 
 
@@ -133,9 +138,9 @@ async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cl
         identity = await meeting.arrange("erin", "there")
     for name in ("a1", "b1"):
         cluster.proxies[name].kill()
-    async with waypost.offer("erin", provide, proxy=[b2], timeout_s=PATIENCE_S) as offering:
+    async with waypost.offer("erin", provide, proxy=[b2], timeout_s=TIMEOUT_S) as offering:
         await until_answered(offering, 1)
-    async with waypost.connect_rendezvous("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
+    async with waypost.connect_rendezvous("frank", proxy=[a2], timeout_s=TIMEOUT_S) as meeting:
         assert (await resource_of(meeting, identity)).data == DATA
     for name in ("a1", "b1"):
         cluster.proxies[name].start()
@@ -150,7 +155,7 @@ async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(c
         async with waypost.offer("grace", provide, proxy=b2) as offering:
             serving = asyncio.ensure_future(offering.serve())
             parts = 0
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not parts:
                     parts += len(await meeting.session.next_batch(3, manual_ack=True))
             await meeting.session.abandon()
@@ -176,7 +181,7 @@ async def test_nobody_else_reads_what_keys_protect(cluster: Cluster) -> None:
         assert (await resource_of(meeting, identity)).data == DATA
         await eavesdropper.publish({"Rendezvous": "end"})
         heard = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for received in eavesdropper:
                 heard.append(received.get("Rendezvous-Id"))
                 if received["Rendezvous"] == "end":
@@ -251,7 +256,7 @@ async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
                 assert (await resource_of(meeting, identity)).data == DATA
             serving.cancel()
         mine = cluster.proxies["a2"].shown("rendezvous/requester/omar")
-        assert mine is not None and {*mine["places"]} == {"main"}
+        assert mine is not None and {*mine["registrations"]} == {"main"}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])
@@ -282,7 +287,7 @@ async def test_a_request_that_was_being_answered_when_its_owner_left_comes_again
         identity = await meeting.arrange("paul", "there")
         async with waypost.offer("paul", never, proxy=url) as offering:
             serving = asyncio.ensure_future(offering.serve())
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await begun.wait()
             serving.cancel()
         async with waypost.offer("paul", provide, proxy=url) as offering:

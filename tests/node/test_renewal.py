@@ -13,7 +13,7 @@ from federation.embedded.registry import EmbeddedRegistry
 from federation.ports import ProxyRow
 from node import lease_renewal
 from node.lease_renewal import Heart, LeaseRenewal
-from tests.helpers.waiting import until
+from tests.helpers.polling import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SiteId
 
@@ -36,7 +36,7 @@ async def test_busy_loop_keeps_its_lease(tmp_path: Path) -> None:
     time.sleep(3 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop is busy
     assert await lease.renew()
     await until(lambda: until_ms[-1] > SystemClock().now_ms(), "the news of a renewal")
-    await lease.end()
+    await lease.revoke()
     await asyncio.wait_for(keeping, 10)
     await registry.close()
 

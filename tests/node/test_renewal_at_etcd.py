@@ -10,7 +10,7 @@ from chaos.servers.etcd import EtcdServer
 from federation.etcd import EtcdRegistry
 from federation.ports import ProxyRow
 from node.lease_renewal import Heart, LeaseRenewal
-from tests.helpers.waiting import until
+from tests.helpers.polling import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 
@@ -34,7 +34,7 @@ async def test_busy_loop_keeps_its_lease_at_etcd(etcd: EtcdServer, key_prefix: s
     assert await lease.renew()
     for _ in range(100):
         await registry.owner(SessionId("s"))
-    await lease.end()
+    await lease.revoke()
     await asyncio.wait_for(keeping, 10)
     beating.cancel()
     await registry.close()

@@ -37,7 +37,7 @@ from waypost.errors import Internal, StoreFailed, WaypostError
 
 SOON_MS = 700
 """What stands still is seen after so long here."""
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 CALLS = {
     "log": ("append", "tail", "read", "first", "end"),
     "registry": ("create", "owner", "announce", "secret", "watch"),
@@ -124,7 +124,7 @@ class Stage:
     address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def open_parts(self) -> Backends:
+    async def open_backends(self) -> Backends:
         clock = SystemClock()
         ports: dict[str, Any] = {
             "log": MemorySiteLog(self.log),
@@ -142,24 +142,24 @@ class Stage:
         await service.serve(config, self.address.set_result, self.stop)
 
     @property
-    def says_so(self) -> bool:
+    def reports_fault(self) -> bool:
         """Whether the node tells operators that something stands still."""
         return any(bool(node.why_not_ready) and bool(node.troubles.now or node.engine is None) for node in self.nodes)
 
 
-async def lives(url: str) -> None:
+async def is_alive(url: str) -> None:
     """Attach, subscribe, publish and receive: the whole way of a notification, again and again."""
     for number in range(4):
-        async with waypost.attach(f"s{number}", proxy=url, timeout_s=PATIENCE_S) as session:
+        async with waypost.attach(f"s{number}", proxy=url, timeout_s=TIMEOUT_S) as session:
             try:
                 subscription = await session.subscribe("n > 0", max_count=3)
             except StoreFailed:
                 # Said at once, and not silence: who asked asks again.
                 subscription = await session.subscribe("n > 0", max_count=3)
             await session.wait_effective(subscription, ["A/0"])
-            async with waypost.produce("p", proxy=url, timeout_s=PATIENCE_S) as producer:
+            async with waypost.produce("p", proxy=url, timeout_s=TIMEOUT_S) as producer:
                 await producer.publish({"n": number + 1})
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await anext(aiter(session))
         await asyncio.sleep(0.3)
 
@@ -168,8 +168,8 @@ async def lives(url: str) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TAIL_STALL_MS", "WATCH_STALL_MS", "JOURNAL_STALL_MS", "TIMER_STALL_MS", "EFFECT_STALL_MS"):
         monkeypatch.setattr(node_module, name, SOON_MS if name != "WATCH_STALL_MS" else 4 * SOON_MS)
-    monkeypatch.setattr(node_module, "LOOK_S", 0.1)
-    monkeypatch.setattr(DependencyHealth.patiently, "__defaults__", (1.0,))
+    monkeypatch.setattr(node_module, "POLL_S", 0.1)
+    monkeypatch.setattr(DependencyHealth.retry, "__defaults__", (1.0,))
     monkeypatch.setattr(node_module, "LOG_END_S", 1.0)
     monkeypatch.setattr(node_module, "WATCHDOG_INTERVAL_S", 0.1)
 
@@ -183,19 +183,19 @@ async def test_no_await_ends_a_node_in_silence(
     stage = Stage(Sabotage(port, method, KINDS[kind], at=1 if first_only else 2), tmp_path)
 
     def make(*arguments: Any) -> Node:
-        stage.nodes.append(Node(arguments[0], stage.open_parts, *arguments[2:]))
+        stage.nodes.append(Node(arguments[0], stage.open_backends, *arguments[2:]))
         return stage.nodes[-1]
 
     monkeypatch.setattr(service, "Node", make)
     serving = asyncio.create_task(stage.serve())
-    client = asyncio.create_task(lives(await stage.address))
+    client = asyncio.create_task(is_alive(await stage.address))
 
     async def until_seen() -> None:
-        while not (stage.sabotage.struck and stage.says_so):
+        while not (stage.sabotage.struck and stage.reports_fault):
             await asyncio.sleep(0.05)
 
     seen = asyncio.create_task(until_seen())
-    done, _ = await asyncio.wait({serving, client, seen}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait({serving, client, seen}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
     assert done, f"the node neither goes on, nor ends, nor says anything; troubles: {stage.nodes[0].troubles.now}"
     if serving in done:
         assert isinstance(serving.exception(), WaypostError)

@@ -14,7 +14,7 @@ from waypost.errors import Unproven
 from waypost.identity import Incarnation, ProxyId
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
-SAID = Introduction(
+INTRODUCTION = Introduction(
     challenge=b"c" * 16,
     nonce=b"n" * 16,
     version=1,
@@ -24,51 +24,57 @@ SAID = Introduction(
 )
 
 
-def ends(said: Introduction = SAID) -> tuple[Sealer, Opener]:
-    return Sealer(said.frame_key(SECRET)), Opener(said.frame_key(SECRET))
+def ends(introduction: Introduction = INTRODUCTION) -> tuple[Sealer, Opener]:
+    return Sealer(introduction.frame_key(SECRET)), Opener(introduction.frame_key(SECRET))
 
 
-def changed(said: Introduction, field: str) -> Introduction:
-    value: Any = getattr(said, field)
+def changed(introduction: Introduction, field: str) -> Introduction:
+    value: Any = getattr(introduction, field)
     another: dict[str, Any] = {field: value[:-1] if isinstance(value, bytes | str) else value + 1}
-    return replace(said, **another)
+    return replace(introduction, **another)
 
 
 # ---------------------------------------------------------------- proofs
 
 
 def test_both_ends_that_know_the_secret_agree() -> None:
-    again = replace(SAID)
-    check_proof(again.callers_proof(SECRET), SAID.callers_proof(SECRET))
-    check_proof(again.callees_proof(SECRET), SAID.callees_proof(SECRET))
-    assert again.frame_key(SECRET) == SAID.frame_key(SECRET)
+    again = replace(INTRODUCTION)
+    check_proof(again.callers_proof(SECRET), INTRODUCTION.callers_proof(SECRET))
+    check_proof(again.callees_proof(SECRET), INTRODUCTION.callees_proof(SECRET))
+    assert again.frame_key(SECRET) == INTRODUCTION.frame_key(SECRET)
 
 
 def test_without_the_secret_there_is_no_proof() -> None:
     with pytest.raises(Unproven, match="wrong proof"):
-        check_proof(SAID.callers_proof(SECRET), SAID.callers_proof(OTHER_SECRET))
+        check_proof(INTRODUCTION.callers_proof(SECRET), INTRODUCTION.callers_proof(OTHER_SECRET))
     with pytest.raises(Unproven, match="wrong proof"):
-        check_proof(SAID.callees_proof(SECRET), b"")
+        check_proof(INTRODUCTION.callees_proof(SECRET), b"")
 
 
-@pytest.mark.parametrize("field", [each.name for each in fields(Introduction)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Introduction)])
 def test_a_proof_is_good_for_what_was_said_and_for_nothing_else(field: str) -> None:
     with pytest.raises(Unproven):
-        check_proof(changed(SAID, field).callers_proof(SECRET), SAID.callers_proof(SECRET))
-    assert changed(SAID, field).frame_key(SECRET) != SAID.frame_key(SECRET)
+        check_proof(changed(INTRODUCTION, field).callers_proof(SECRET), INTRODUCTION.callers_proof(SECRET))
+    assert changed(INTRODUCTION, field).frame_key(SECRET) != INTRODUCTION.frame_key(SECRET)
 
 
 def test_a_proof_that_is_sent_back_proves_nothing() -> None:
     """Also with the names turned round: nobody can make a proxy answer its own challenge."""
-    turned = replace(SAID, caller=SAID.callee, callee=SAID.caller, challenge=SAID.nonce, nonce=SAID.challenge)
-    made = {SAID.callers_proof(SECRET), SAID.callees_proof(SECRET), SAID.frame_key(SECRET)}
+    turned = replace(
+        INTRODUCTION,
+        caller=INTRODUCTION.callee,
+        callee=INTRODUCTION.caller,
+        challenge=INTRODUCTION.nonce,
+        nonce=INTRODUCTION.challenge,
+    )
+    made = {INTRODUCTION.callers_proof(SECRET), INTRODUCTION.callees_proof(SECRET), INTRODUCTION.frame_key(SECRET)}
     made |= {turned.callers_proof(SECRET), turned.callees_proof(SECRET), turned.frame_key(SECRET)}
     assert len(made) == 6
 
 
 def test_what_moves_from_one_name_into_the_next_is_another_introduction() -> None:
-    moved = replace(SAID, caller=ProxyId("a1l"), incarnation=Incarnation("ife"))
-    assert moved.callers_proof(SECRET) != SAID.callers_proof(SECRET)
+    moved = replace(INTRODUCTION, caller=ProxyId("a1l"), incarnation=Incarnation("ife"))
+    assert moved.callers_proof(SECRET) != INTRODUCTION.callers_proof(SECRET)
 
 
 def test_no_two_challenges_are_the_same() -> None:
@@ -125,14 +131,14 @@ def test_a_frame_of_another_connection_is_refused() -> None:
     """Of the same two proxies, a moment ago: each connection has a nonce of either side."""
     sealer, _ = ends()
     for field in ("challenge", "nonce"):
-        _, opener = ends(changed(SAID, field))
+        _, opener = ends(changed(INTRODUCTION, field))
         with pytest.raises(Unproven, match="wrong tag"):
             opener.open(sealer.seal(b"one"))
 
 
 def test_a_frame_that_is_sent_back_is_refused() -> None:
     sealer, _ = ends()
-    turned = replace(SAID, caller=SAID.callee, callee=SAID.caller)
+    turned = replace(INTRODUCTION, caller=INTRODUCTION.callee, callee=INTRODUCTION.caller)
     with pytest.raises(Unproven, match="wrong tag"):
         Opener(turned.frame_key(SECRET)).open(sealer.seal(b"one"))
 
@@ -140,4 +146,4 @@ def test_a_frame_that_is_sent_back_is_refused() -> None:
 def test_a_frame_under_another_secret_is_refused() -> None:
     _, opener = ends()
     with pytest.raises(Unproven, match="wrong tag"):
-        opener.open(Sealer(SAID.frame_key(OTHER_SECRET)).seal(b"one"))
+        opener.open(Sealer(INTRODUCTION.frame_key(OTHER_SECRET)).seal(b"one"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.dependency_health import DependencyHealth
-from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, wrong_neighbours
-from tests.helpers.waiting import until_seen
+from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, unknown_neighbours
+from tests.helpers.polling import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
 
@@ -43,27 +43,27 @@ def row(proxy: str, site: SiteId, neighbours: tuple[SiteId, ...] | None) -> Prox
 def test_a_neighbour_that_is_none_is_named(
     proxies: list[ProxyRow], known: list[SiteId], wrong: dict[SiteId, str]
 ) -> None:
-    assert wrong_neighbours(A, [B], proxies, known) == wrong
+    assert unknown_neighbours(A, [B], proxies, known) == wrong
 
 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     clock = ManualClock()
     troubles = DependencyHealth(random.Random(1), clock)
     check = SelfCheck(A, [B], "", troubles, clock.now_ms())
-    check.look_at_neighbours([], [A], clock.now_ms())
+    check.check_neighbours([], [A], clock.now_ms())
     assert troubles.now == {}
     clock.advance(GRACE_MS)
-    check.look_at_neighbours([], [A], clock.now_ms())
+    check.check_neighbours([], [A], clock.now_ms())
     assert list(troubles.now) == ["neighbour B"]
-    check.look_at_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
+    check.check_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
     assert troubles.now == {}
 
 
 async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serves(tmp_path: Path) -> None:
     address = f"ws://127.0.0.1:{free_port()}"
     flags = {"no-discovery": "", "advertise": address}
-    async with Cluster([Place("a", "A", flags)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a", "A", flags)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
-        await until_seen(lambda: ADVERTISED in proxy.ask("/v1/status")["troubles"], "the trouble is shown")
-        assert f"{address} cannot be reached from here" in proxy.ask("/v1/status")["troubles"][ADVERTISED]
+        await until_seen(lambda: ADVERTISED in proxy.request("/v1/status")["troubles"], "the trouble is shown")
+        assert f"{address} cannot be reached from here" in proxy.request("/v1/status")["troubles"][ADVERTISED]
         assert proxy.ready()

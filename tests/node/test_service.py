@@ -71,7 +71,7 @@ async def test_a_node_that_cannot_be_announced_serves_all_the_same(
 ) -> None:
     stop = asyncio.Event()
 
-    async def fail(said: Announcement, load: Callable[[], int]) -> None:
+    async def fail(announcement: Announcement, load: Callable[[], int]) -> None:
         asyncio.get_running_loop().call_later(0.2, stop.set)
         raise Unreachable("no multicast here", field="discovery")
 

@@ -14,7 +14,7 @@ import websockets
 from websockets.asyncio.client import connect
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.peers import PeerChallenge, decode_introduction
 from tests.helpers.papers import Papers
 from tests.node.test_command_line import run
@@ -26,7 +26,7 @@ SESSION = "tls/session"
 
 @pytest.fixture(scope="module")
 def cluster(papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [Place(name, "A", papers.flags) for name in ("a1", "a2")]
+    places = [ProxySpec(name, "A", papers.flags) for name in ("a1", "a2")]
     with Cluster(places, [], tmp_path_factory.mktemp("tls")) as cluster:
         yield cluster
 
@@ -81,7 +81,7 @@ async def test_who_has_no_certificate_is_not_heard_as_a_proxy(cluster: Cluster, 
         with pytest.raises(websockets.ConnectionClosed) as closed:
             await stranger.recv()
     assert closed.value.rcvd is not None and closed.value.rcvd.reason == "UNPROVEN: no certificate"
-    assert proxy.ask("/v1/status")["refused"]["no certificate"] == 1
+    assert proxy.request("/v1/status")["refused"]["no certificate"] == 1
     async with connect(f"{proxy.url}/v1/peer", ssl=papers.client("somebody")) as certified:
         assert isinstance(decode_introduction(await certified.recv()), PeerChallenge)
 

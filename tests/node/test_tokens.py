@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from federation.embedded.registry import EmbeddedRegistry
 from proxy.clients.tokens import Named, issue, token_key
 from tests.node.test_command_line import run
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 
@@ -100,7 +100,7 @@ async def test_whose_token_ends_is_asked_for_another_and_goes_on(cluster: Cluste
             await session.wait_attached()
             await publish(url, name, 7)
             assert (await anext(session))["number"] == 7
-    assert any(isinstance(each, Retry) and "token has ended" in each.reason for each in events)
+    assert any(isinstance(retry, Retry) and "token has ended" in retry.reason for retry in events)
 
 
 async def test_who_has_no_other_token_is_told_that_it_has_ended(cluster: Cluster, root: Path) -> None:

@@ -19,33 +19,33 @@ def names(found: list[Progress]) -> list[str]:
 
 def test_a_position_that_stands_still_below_the_end_is_stalled_after_its_bound() -> None:
     watchdog = Watchdog()
-    assert watchdog.look([log(5, 9)], 0) == []
-    assert watchdog.look([log(5, 9)], 999) == []
-    assert names(watchdog.look([log(5, 9)], 1_000)) == ["log"]
+    assert watchdog.check([log(5, 9)], 0) == []
+    assert watchdog.check([log(5, 9)], 999) == []
+    assert names(watchdog.check([log(5, 9)], 1_000)) == ["log"]
     assert watchdog.why_not_ready == "no progress of log"
     assert watchdog.standing_ms("log", 1_500) == 1_500
-    assert watchdog.look([log(6, 9)], 1_600) == []
+    assert watchdog.check([log(6, 9)], 1_600) == []
     assert watchdog.why_not_ready == ""
 
 
 def test_a_position_at_the_end_may_stand_still_for_ever() -> None:
     watchdog = Watchdog()
-    assert watchdog.look([log(9, 9)], 0) == []
-    assert watchdog.look([log(9, 9)], 60_000) == []
+    assert watchdog.check([log(9, 9)], 0) == []
+    assert watchdog.check([log(9, 9)], 60_000) == []
     # Its time begins with the last look at which there was nothing more, not when it came there.
-    assert watchdog.look([log(9, 10)], 60_500) == []
-    assert names(watchdog.look([log(9, 10)], 61_000)) == ["log"]
+    assert watchdog.check([log(9, 10)], 60_500) == []
+    assert names(watchdog.check([log(9, 10)], 61_000)) == ["log"]
 
 
 def test_a_link_that_stands_still_costs_no_readiness() -> None:
     watchdog = Watchdog()
-    watchdog.look([link(1)], 0)
-    assert names(watchdog.look([link(1)], 1_000)) == ["link from B"]
+    watchdog.check([link(1)], 0)
+    assert names(watchdog.check([link(1)], 1_000)) == ["link from B"]
     assert watchdog.why_not_ready == ""
 
 
 def test_what_is_not_seen_any_more_is_forgotten() -> None:
     watchdog = Watchdog()
-    watchdog.look([link(1)], 0)
-    assert watchdog.look([], 2_000) == []
-    assert watchdog.look([link(1)], 3_000) == []
+    watchdog.check([link(1)], 0)
+    assert watchdog.check([], 2_000) == []
+    assert watchdog.check([link(1)], 3_000) == []

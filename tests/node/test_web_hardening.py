@@ -21,7 +21,7 @@ import websockets
 from websockets.frames import Frame, Opcode
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from node.cli.commands.rendezvous import file_name
 from tests.node.test_command_line import run
 from waypost.client.rendezvous import WAITING
@@ -34,7 +34,7 @@ from waypost.rendezvous import Request, answers_to, session_of_requester
 PAGE = "https://board.example"
 FLAGS = {"no-discovery": "", "no-durable": ""}
 DEEP = 200_000
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def proxy(root: Path) -> Iterator[ProxyProcess]:
     # A usual umask, whoever runs the tests: private modes must not come from it.
     before = os.umask(0o022)
-    process = ProxyProcess(Place("a", "A", FLAGS | OPTIONAL), (), root / "made" / "data")
+    process = ProxyProcess(ProxySpec("a", "A", FLAGS | OPTIONAL), (), root / "made" / "data")
     try:
         process.process.start()
     finally:
@@ -206,9 +206,11 @@ async def guess(proxy: ProxyProcess, session: str, principal: str) -> tuple[type
         await line.send(encode_message(Hello(VERSION, "tests")))
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
         began = time.perf_counter()
-        wrong = Credential(principal, "wrong")
+        credential = Credential(principal, "wrong")
         await line.send(
-            encode_message(Attach(session=session, receiver="thief", incarnation="i", frontier={}, credential=wrong))
+            encode_message(
+                Attach(session=session, receiver="thief", incarnation="i", frontier={}, credential=credential)
+            )
         )
         answer = decode_proxy_message(await line.recv())
         return type(answer), time.perf_counter() - began
@@ -216,7 +218,7 @@ async def guess(proxy: ProxyProcess, session: str, principal: str) -> tuple[type
 
 async def test_wrong_password_costs_the_same_whether_the_principal_exists_or_not(proxy: ProxyProcess) -> None:
     known, unknown = [f"known{n}" for n in range(12)], [f"other{n}" for n in range(12)]
-    async with asyncio.timeout(PATIENCE_S), waypost.attach("guarded/times", proxy=proxy.url) as session:
+    async with asyncio.timeout(TIMEOUT_S), waypost.attach("guarded/times", proxy=proxy.url) as session:
         grants = {name: waypost.grant("user", password="right") for name in known}
         await session.set_access({"": waypost.grant("owner", password="secret"), **grants})
         took: dict[str, list[float]] = {"known": [], "other": []}
@@ -235,7 +237,7 @@ async def test_wrong_password_costs_the_same_whether_the_principal_exists_or_not
 async def test_wrong_passwords_of_an_unknown_principal_have_to_wait_as_those_of_a_known_one(
     proxy: ProxyProcess,
 ) -> None:
-    async with asyncio.timeout(PATIENCE_S), waypost.attach("guarded/often", proxy=proxy.url) as session:
+    async with asyncio.timeout(TIMEOUT_S), waypost.attach("guarded/often", proxy=proxy.url) as session:
         await session.set_access(
             {
                 "": waypost.grant("owner", password="secret"),
@@ -276,7 +278,7 @@ FRAMES = {
 async def test_deep_nesting_in_a_frame_is_refused_by_name_and_the_connection_goes_on(
     proxy: ProxyProcess, frame: bytes
 ) -> None:
-    async with asyncio.timeout(PATIENCE_S), websockets.connect(f"{proxy.url}/v1/client") as line:
+    async with asyncio.timeout(TIMEOUT_S), websockets.connect(f"{proxy.url}/v1/client") as line:
         await line.send(encode_message(Hello(VERSION, "tests")))
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
         await line.send(frame)
@@ -288,7 +290,7 @@ async def test_deep_nesting_in_a_frame_is_refused_by_name_and_the_connection_goe
 
 async def test_who_has_not_said_hello_may_send_64_kib(proxy: ProxyProcess) -> None:
     for sizes in [(UNPROVEN_BYTES + 1,), (10_000,) * 8]:
-        async with asyncio.timeout(PATIENCE_S), websockets.connect(f"{proxy.url}/v1/client") as line:
+        async with asyncio.timeout(TIMEOUT_S), websockets.connect(f"{proxy.url}/v1/client") as line:
             with pytest.raises(websockets.ConnectionClosed) as closed:
                 for size in sizes:
                     await line.send(bytes(size))
@@ -323,7 +325,7 @@ def test_nothing_of_this_is_a_fault_of_the_proxy(proxy: ProxyProcess) -> None:
 
 
 async def test_files_and_folders_that_a_proxy_makes_are_private(proxy: ProxyProcess, root: Path) -> None:
-    async with asyncio.timeout(PATIENCE_S), waypost.attach("files/one", proxy=proxy.url) as session:
+    async with asyncio.timeout(TIMEOUT_S), waypost.attach("files/one", proxy=proxy.url) as session:
         await session.subscribe("require(n)")
         await session.publish({"n": 1})
         await anext(session)
@@ -371,7 +373,7 @@ async def test_take_writes_no_file_by_a_name_that_its_sender_made_up(proxy: Prox
     into = tmp_path / "into"
     into.mkdir()
     paths = ["-rf", "x\x1b[2Jy\nz", "..", "/tmp/waypost-absolute", "../above", "a/\u202etxt.exe"]
-    async with asyncio.timeout(PATIENCE_S), waypost.attach(session_of_requester("mallory"), proxy=proxy.url) as session:
+    async with asyncio.timeout(TIMEOUT_S), waypost.attach(session_of_requester("mallory"), proxy=proxy.url) as session:
         await session.subscribe(answers_to("mallory"), id=WAITING, keys=NO_KEYS, insecure=True)
         async with waypost.produce("sender", proxy=proxy.url) as sender:
             for number, path in enumerate(paths):
@@ -438,7 +440,7 @@ async def test_websocket_without_a_hello_is_closed_in_time_and_others_stay(proxy
         assert line.close_code == 1008 and f"no hello within {HELLO_WITHIN_S:g} s" in (line.close_reason or "")
     assert isinstance(decode_proxy_message(await polite.recv()), Welcome)
     await polite.send(encode_message(Attach(session="polite", receiver="r", incarnation="i", frontier={})))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not isinstance(decode_proxy_message(await polite.recv()), Attached):
             pass
     await polite.close()
@@ -476,7 +478,7 @@ def test_proxy_without_protection_does_not_listen_beyond_loopback(tmp_path: Path
 @pytest.mark.parametrize("protection", [{"insecure": ""}, {"operators": "olga"}, {"publishers": "desk"}])
 def test_proxy_with_protection_or_insecure_listens_everywhere(tmp_path: Path, protection: dict[str, str]) -> None:
     there = {"host": "0.0.0.0", "advertise": "ws://proxy.example:7301"}
-    process = ProxyProcess(Place("a", "A", FLAGS | there | protection), (), tmp_path)
+    process = ProxyProcess(ProxySpec("a", "A", FLAGS | there | protection), (), tmp_path)
     try:
         process.start()
         assert process.ready()

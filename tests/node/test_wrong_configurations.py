@@ -40,14 +40,14 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "a certificate of the port without its key": (("--tls-cert=pyproject.toml",), "tls_key", "it is missing"),
     "a certificate that is not there": (("--tls-cert=c.pem", "--tls-key=k.pem"), "tls_cert", "c.pem is no file"),
-    "a key without its certificate": ((*REAL, "--parts-key=k.pem"), "parts_cert", "the key of no certificate"),
-    "a certificate without its key": ((*REAL, "--parts-cert=c.pem"), "parts_key", "of no use without its key"),
+    "a key without its certificate": ((*REAL, "--backend-key=k.pem"), "backend_cert", "the key of no certificate"),
+    "a certificate without its key": ((*REAL, "--backend-cert=c.pem"), "backend_key", "of no use without its key"),
     "a certificate without authorities": (
-        (*REAL, "--parts-cert=c.pem", "--parts-key=k.pem"),
-        "parts_ca",
+        (*REAL, "--backend-cert=c.pem", "--backend-key=k.pem"),
+        "backend_ca",
         "shown over TLS only",
     ),
-    "authorities that are not there": ((*REAL, "--parts-ca=ca.pem"), "parts_ca", "ca.pem is no file"),
+    "authorities that are not there": ((*REAL, "--backend-ca=ca.pem"), "backend_ca", "ca.pem is no file"),
     "nobody may publish": (("--publishers=,",), "publishers", "nobody is named"),
     "no operators": (("--operators=",), "operators", "nobody is named"),
     "a reliability that is none": (("--events=perfect",), "events", "'perfect' is neither"),
@@ -153,7 +153,7 @@ def test_a_misspelt_key_of_the_file_is_named(
 @pytest.mark.parametrize("real", [REAL[:1], REAL[1:]])
 def test_mixed_parts_are_let_through_if_they_are_meant(real: tuple[str, ...]) -> None:
     key, _, address = real[0].removeprefix("--").partition("=")
-    assert load_serving({key: address, "mixed_parts": True}, None).mixed_parts
+    assert load_serving({key: address, "mixed_backends": True}, None).mixed_backends
     with pytest.raises(BadConfiguration):
         load_serving({key: address}, None)
 

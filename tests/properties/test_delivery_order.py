@@ -54,7 +54,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.attach()
 
     def attach(self) -> None:
-        self.receiving.begin_anew()
+        self.receiving.reset()
         state = self.receiving.state
         message = Attach(
             session="s",
@@ -69,12 +69,12 @@ class GivenByOrder(RuleBasedStateMachine):
         self.told |= self.had
         self.waiting.clear()
 
-    def say(self, said: list[Acknowledge]) -> None:
-        for each in said:
-            check_overtaking(self.receiver.selective, each.selective)
-            self.receiver.acknowledge(each.through)
-            self.receiver.had_selectively(each.selective)
-            self.session.had(self.receiver, each.frontier)
+    def acknowledge(self, said: list[Acknowledge]) -> None:
+        for acknowledge in said:
+            check_overtaking(self.receiver.selective, acknowledge.selective)
+            self.receiver.acknowledge(acknowledge.through)
+            self.receiver.had_selectively(acknowledge.selective)
+            self.session.had(self.receiver, acknowledge.frontier)
 
     # ------------------------------------------------------------ what happens
 
@@ -96,22 +96,22 @@ class GivenByOrder(RuleBasedStateMachine):
             assert entries is not None
             delivery = self.session.next_delivery(self.receiver, entries)
             if delivery is not None:
-                self.hear(decode_proxy_message(encode_message(delivery)))
+                self.receive(decode_proxy_message(encode_message(delivery)))
 
-    def hear(self, delivery: Any) -> None:
+    def receive(self, delivery: Any) -> None:
         assert isinstance(delivery, Deliver)
-        came = {Coordinate(each.origin, each.offset) for each in delivery.entries}
+        came = {Coordinate(delivery.origin, delivery.offset) for delivery in delivery.entries}
         assert not came & self.told, "it is sent what it had told us to have"
         self.waiting |= came - self.had - {*self.in_hand}
         if self.receiving.deliver(delivery, ProxyId("a")):
-            self.say(self.receiving.had())
+            self.acknowledge(self.receiving.acknowledge())
 
     @rule(most=st.integers(1, 3))
     def give(self, most: int) -> None:
         self.take_over()
         for _ in range(most):
             expected = min(self.waiting, key=lambda each: self.ranks[each], default=None)
-            given = [Coordinate(entry.origin, entry.offset) for entry, *_ in self.receiving.give(1)]
+            given = [Coordinate(entry.origin, entry.offset) for entry, *_ in self.receiving.next_items(1)]
             assert given == ([] if expected is None else [expected])
             self.in_hand += given
             self.waiting.difference_update(given)
@@ -122,13 +122,13 @@ class GivenByOrder(RuleBasedStateMachine):
         self.had.update(self.in_hand)
         self.ever_had.update(self.in_hand)
         self.in_hand.clear()
-        self.say(self.receiving.had())
+        self.acknowledge(self.receiving.acknowledge())
 
     @rule()
-    def settle(self) -> None:
+    def flush_acks(self) -> None:
         """The library says all that the application has."""
         self.take_over()
-        self.say(self.receiving.place())
+        self.acknowledge(self.receiving.partial_acks())
         self.told |= self.had
 
     @precondition(lambda self: self.in_hand)
@@ -175,7 +175,7 @@ class GivenByOrder(RuleBasedStateMachine):
         for _ in range(len(self.ranks) + 1):
             self.send()
             self.give(3)
-        self.settle()
+        self.flush_acks()
         assert self.ever_had == {*self.ranks}
         assert self.session.entries.count == 0
         assert not self.receiver.selective

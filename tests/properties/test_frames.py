@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federation.messages import (
-    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -23,7 +22,8 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
-    SeenSo,
+    SeenRequest,
+    SeenResponse,
 )
 from handover.messages import (
     Aborted,
@@ -74,7 +74,7 @@ from waypost.queue import Queue
 from waypost.records import decode_record, encode_record
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
-SESSION, LIFE, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
+SESSION, INCARNATION, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
 ORIGIN, X = Origin("A/0"), SubscriptionId("x")
 BODY = Notification({"n": 1, "text": "ü", "raw": b"\x00"}).body
 KEY = Key("sha256-producer", "producer", b"key")
@@ -86,7 +86,7 @@ FORWARDED = records.Forwarded(
     offset=7,
     path=(SITE,),
     producer="p",
-    incarnation=LIFE,
+    incarnation=INCARNATION,
     sequence=1,
     at_ms=0,
     body=BODY,
@@ -99,7 +99,7 @@ DESCRIPTOR = Descriptor(
             id=X,
             expression="n > 0",
             start={ORIGIN: 1},
-            floor={},
+            promise_floor={},
             promised={ORIGIN: 2},
             end=None,
             keys=(KEY,),
@@ -176,7 +176,7 @@ FROM_PROXY = [
         matched=[0],
         entries=[
             messages.Delivery(
-                origin=ORIGIN, offset=1, producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY, check=9
+                origin=ORIGIN, offset=1, producer="p", incarnation=INCARNATION, sequence=1, at_ms=0, body=BODY, check=9
             )
         ],
     ),
@@ -187,7 +187,9 @@ FROM_PROXY = [
 ]
 INTRODUCING = [
     PeerChallenge(bytes(16)),
-    PeerHello(version=messages.VERSION, proxy=PROXY, incarnation=LIFE, callee=PROXY, nonce=bytes(16), proof=b"proof"),
+    PeerHello(
+        version=messages.VERSION, proxy=PROXY, incarnation=INCARNATION, callee=PROXY, nonce=bytes(16), proof=b"proof"
+    ),
     PeerWelcome(b"proof"),
 ]
 FROM_PEER = [
@@ -219,18 +221,18 @@ FROM_PEER = [
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
     CaughtUp(request=1, origin=ORIGIN, records=[FORWARDED], through=2),
     CatchUpFailed(1, ORIGIN, "no"),
-    AskSeen(1, ORIGIN),
-    SeenSo(1, -1),
+    SeenRequest(1, ORIGIN),
+    SeenResponse(1, -1),
 ]
 IN_LOGS: list[msgspec.Struct] = [
-    records.Published(producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY),
+    records.Published(producer="p", incarnation=INCARNATION, sequence=1, at_ms=0, body=BODY),
     FORWARDED,
     records.Progress(SITE, 1, ORIGIN, 9),
     records.Effective(link=SITE, link_epoch=1, expression="n > 0", installation=1, origin=ORIGIN, above=3),
-    records.Published(producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY, protection=GUARDED),
-    records.InterestRegistered(PROXY, LIFE, SESSION, ("n > 0",)),
-    records.InterestRegistered(PROXY, LIFE, SESSION, ("n > 0",), {"n > 0": (GUARDED,)}),
-    records.InterestsExpired(PROXY, LIFE),
+    records.Published(producer="p", incarnation=INCARNATION, sequence=1, at_ms=0, body=BODY, protection=GUARDED),
+    records.InterestRegistered(PROXY, INCARNATION, SESSION, ("n > 0",)),
+    records.InterestRegistered(PROXY, INCARNATION, SESSION, ("n > 0",), {"n > 0": (GUARDED,)}),
+    records.InterestsExpired(PROXY, INCARNATION),
     records.FiltersRequested(SITE, 1, 1, {"n > 0": 1}),
     records.Closed("w", 0, {ORIGIN: 3}),
 ]
@@ -310,7 +312,7 @@ def misfitted(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def frames(samples: list[Any]) -> st.SearchStrategy[bytes]:
-    wholes = st.sampled_from([msgspec.msgpack.encode(each) for each in samples])
+    wholes = st.sampled_from([msgspec.msgpack.encode(sample) for sample in samples])
     return st.one_of(
         st.binary(max_size=60), plain.map(msgspec.msgpack.encode), wholes.flatmap(scratched), wholes.flatmap(misfitted)
     )

@@ -58,7 +58,7 @@ large = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, Hea
 
 
 def asked_one_by_one(expressions: Sequence[Expression], attributes: Mapping[str, Value]) -> list[str]:
-    return sorted(each.canonical for each in expressions if each.matches(attributes))
+    return sorted(expression.canonical for expression in expressions if expression.matches(attributes))
 
 
 @large
@@ -67,8 +67,8 @@ def test_the_index_finds_what_asking_everyone_finds(
     expressions: list[Expression], events: list[dict[str, Value]], many: int
 ) -> None:
     index: Index[str] = Index(few=0, many=many)
-    for each in expressions:
-        index.add(each, each.canonical)
+    for expression in expressions:
+        index.add(expression, expression.canonical)
     for attributes in events:
         assert sorted(index.match(attributes)) == asked_one_by_one(expressions, attributes)
 
@@ -80,13 +80,13 @@ def test_it_does_so_however_expressions_come_and_go(
 ) -> None:
     index: Index[str] = Index(few=2, many=many)
     inside: dict[Expression, None] = {}
-    for each in data.draw(st.lists(st.sampled_from(expressions), max_size=12)):
-        if each in inside:
-            index.remove(each)
-            del inside[each]
+    for expression in data.draw(st.lists(st.sampled_from(expressions), max_size=12)):
+        if expression in inside:
+            index.remove(expression)
+            del inside[expression]
         else:
-            index.add(each, each.canonical)
-            inside[each] = None
+            index.add(expression, expression.canonical)
+            inside[expression] = None
         assert len(index) == len(inside)
         for attributes in events:
             assert sorted(index.match(attributes)) == asked_one_by_one(list(inside), attributes)

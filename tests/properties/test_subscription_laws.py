@@ -22,8 +22,8 @@ from waypost.notification import Int64, Notification, Value
 from waypost.subscription import SubscriptionError, parse
 from waypost.subscription.batch import evaluate_line
 from waypost.subscription.canonical import write
+from waypost.subscription.constant_folding import fold
 from waypost.subscription.evaluate import compile_test
-from waypost.subscription.folding import fold
 from waypost.subscription.parser import read
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
 
@@ -162,7 +162,7 @@ def ref_call(node: Call, attributes: Mapping[str, Value]) -> Fraction:
     if first is None and node.function != "equals":
         return HALF
     if node.function == "equals":
-        return max(ref_compare("==", first, ref_value(other, attributes)) for other in node.arguments[1:])
+        return max(ref_compare("==", first, ref_value(argument, attributes)) for argument in node.arguments[1:])
     assert first is not None
     kind, value = first
     if node.function == "require":

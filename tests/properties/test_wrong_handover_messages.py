@@ -37,7 +37,7 @@ from handover.messages import (
 )
 from proxy.core import effects
 from proxy.session.session import Role
-from tests.helpers.alone import ME, SESSION, Alone, owner
+from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, ProxyId, SessionId
 from waypost.messages import Publish, Subscribe
@@ -51,10 +51,10 @@ ENTRIES = [StoredEntry(number=1, matched=(), origin=ORIGIN, offset=0, delivery=b
 WAIT_FOR_EVER: dict[Origin, int | None] = {ORIGIN: 1 << 40}
 
 
-class Place(NamedTuple):
+class Stage(NamedTuple):
     """An engine in some phase of a transfer, and what a right message carries there."""
 
-    alone: Alone
+    harness: EngineHarness
     transfer: str
     epoch: Epoch
 
@@ -62,59 +62,59 @@ class Place(NamedTuple):
 # ---------------------------------------------------------------- the phases
 
 
-def nothing() -> Place:
+def nothing() -> Stage:
     """The session is served here, and nobody asked for it."""
-    alone = Alone()
-    alone.reload({}, "you", "they")
-    alone.serve()
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
-    alone.says(
+    harness = EngineHarness()
+    harness.reload({}, "you", "they")
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.send(
         2,
         Publish(producer="p", secret="i", first=1, bodies=[Notification({"n": number}).body for number in range(1, 6)]),
     )
-    alone.read_log()
-    alone.pass_time(1_000)
-    alone.keep()
-    assert alone.engine.context.sessions[SESSION].entries.count == 5
-    return Place(alone, "t", owner("me", 1).epoch)
+    harness.read_log()
+    harness.pass_time(1_000)
+    harness.complete_writes()
+    assert harness.engine.context.sessions[SESSION].entries.count == 5
+    return Stage(harness, "t", owner("me", 1).epoch)
 
 
-def copying() -> Place:
+def copying() -> Stage:
     place = nothing()
     right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, receiver="r"))
     return place
 
 
-def waiting() -> Place:
+def waiting() -> Stage:
     place = copying()
     right(place, ChunkStored(SESSION, "t", place.epoch, 1))
     right(place, Ready(SESSION, "t", place.epoch, WAIT_FOR_EVER))
     return place
 
 
-def frozen() -> Place:
+def frozen() -> Stage:
     place = waiting()
-    place.alone.pass_time(Timing().passing_ms)
+    place.harness.pass_time(Timing().passing_ms)
     return place
 
 
-def reclaiming() -> Place:
+def reclaiming() -> Stage:
     place = frozen()
-    place.alone.pass_time(Timing().frozen_ms)
+    place.harness.pass_time(Timing().frozen_ms)
     return place
 
 
-def preparing() -> Place:
-    alone = Alone()
-    alone.reload({SESSION: owner("you", 3)}, "you", "they")
-    alone.attach()
-    asked = alone.next(effects.SendPeer).message
+def preparing() -> Stage:
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)}, "you", "they")
+    harness.attach()
+    asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    return Place(alone, asked.transfer, asked.epoch)
+    return Stage(harness, asked.transfer, asked.epoch)
 
 
-def shadowing(stored: int = 3) -> Place:
+def shadowing(stored: int = 3) -> Stage:
     place = preparing()
     right(
         place, Prepared(session=SESSION, transfer=place.transfer, epoch=place.epoch, descriptor=NOBODYS, stored=stored)
@@ -123,13 +123,13 @@ def shadowing(stored: int = 3) -> Place:
     return place
 
 
-def ready() -> Place:
+def ready() -> Stage:
     place = shadowing(stored=1)
-    place.alone.pass_time(Timing().coverage_ms)
+    place.harness.pass_time(Timing().coverage_ms)
     return place
 
 
-def staging() -> Place:
+def staging() -> Stage:
     place = ready()
     right(
         place,
@@ -147,14 +147,14 @@ def staging() -> Place:
     return place
 
 
-def committing() -> Place:
+def committing() -> Stage:
     place = staging()
-    place.alone.keep()
-    place.alone.next(effects.ClaimRow)
+    place.harness.complete_writes()
+    place.harness.next(effects.ClaimRow)
     return place
 
 
-PHASES: dict[str, Callable[[], Place]] = {
+PHASES: dict[str, Callable[[], Stage]] = {
     each.__name__: each
     for each in (
         nothing,
@@ -173,33 +173,33 @@ SOURCE = ("copying", "waiting", "frozen", "reclaiming")
 TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 
-def right(place: Place, message: Any) -> None:
-    place.alone.engine.peer_message(YOU, message)
-    place.alone.settle()
+def right(place: Stage, message: Any) -> None:
+    place.harness.engine.peer_message(YOU, message)
+    place.harness.run_effects()
 
 
-def stay(place: Place) -> TransferDeclined:
+def stay(place: Stage) -> TransferDeclined:
     return TransferDeclined(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
 
 
-def chunk(place: Place, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
+def chunk(place: Stage, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
     named = (SESSION, place.transfer, place.epoch)
     return Chunk(*named, number=number, after=after, upto=number, entries=ENTRIES, checksum=checksum(ENTRIES) ^ damage)
 
 
 def test_the_phases_are_what_they_are_called() -> None:
     for name in SOURCE:
-        (out,) = PHASES[name]().alone.engine.transfers.sources.running.values()
+        (out,) = PHASES[name]().harness.engine.transfers.sources.running.values()
         assert out.machine.state.name.lower() == name
     for name in TARGET:
-        (into,) = PHASES[name]().alone.engine.transfers.targets.running.values()
+        (into,) = PHASES[name]().harness.engine.transfers.targets.running.values()
         assert into.machine.state.name.lower() == name
 
 
 # ---------------------------------------------------------------- what is wrong
 
 
-def messages_of(place: Place) -> list[Any]:
+def messages_of(place: Stage) -> list[Any]:
     """One of every kind, as it would be right for this transfer, somewhere in it."""
     named = (SESSION, place.transfer, place.epoch)
     return [
@@ -221,7 +221,7 @@ Said = tuple[ProxyId, Any]
 
 
 @st.composite
-def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
+def misaddressed(draw: st.DrawFn, phase: str, place: Stage) -> Said:
     """A message that is right but for its epoch, its transfer, its session or its sender, one of them or more."""
     message = draw(st.sampled_from(messages_of(place)))
     fields = ["epoch", "session", "transfer", "sender"]
@@ -240,7 +240,7 @@ def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
     return (THEY if "sender" in wrong else YOU), msgspec.structs.replace(message, **changes)
 
 
-def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
+def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
     """A message of the very transfer that is wrong by itself, or answers what was never said."""
     named = (SESSION, place.transfer, place.epoch)
     wrong: list[st.SearchStrategy[Any]] = [
@@ -303,9 +303,9 @@ def slots(kind: type) -> tuple[str, ...]:
     return (found,) if isinstance(found, str) else tuple(found)
 
 
-def known(alone: Alone) -> Any:
+def known(harness: EngineHarness) -> Any:
     """All that the engine knows of sessions and transfers, and when it will do something next."""
-    context, transfers = alone.engine.context, alone.engine.transfers
+    context, transfers = harness.engine.context, harness.engine.transfers
     sides = [[side.running, side.ended] for side in (transfers.sources, transfers.targets)]
     return picture(
         [
@@ -315,41 +315,41 @@ def known(alone: Alone) -> Any:
             context.interest._registered,
             sides,
             transfers.sources.over,
-            vars(alone.engine.moving) | {"_context": None},
-            len(alone.log),
-            alone.engine.next_deadline(),
+            vars(harness.engine.moving) | {"_context": None},
+            len(harness.log),
+            harness.engine.next_deadline(),
         ]
     )
 
 
 def test_the_picture_shows_what_changes() -> None:
     place = copying()
-    before = known(place.alone)
-    assert known(place.alone) == before == known(copying().alone)
+    before = known(place.harness)
+    assert known(place.harness) == before == known(copying().harness)
     right(place, ChunkStored(SESSION, "t", place.epoch, 1))
-    assert known(place.alone) != before
-    place.alone.engine.context.sessions[SESSION].become(Role.FROZEN)
-    again = known(place.alone)
-    place.alone.engine.context.sessions[SESSION].receivers.popitem()
-    assert known(place.alone) != again
+    assert known(place.harness) != before
+    place.harness.engine.context.sessions[SESSION].become(Role.FROZEN)
+    again = known(place.harness)
+    place.harness.engine.context.sessions[SESSION].receivers.popitem()
+    assert known(place.harness) != again
 
 
 # ---------------------------------------------------------------- what must hold
 
 
-def refused(place: Place, sender: ProxyId, message: Any) -> None:
+def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     """Say it, and look: nothing has changed but one count, and nothing was said but that it is refused."""
-    alone = place.alone
-    refusals = alone.engine.context.refused
-    before, counted, said = known(alone), refusals.counts.copy(), list(alone.waiting)
-    alone.engine.peer_message(sender, message)
-    alone.settle()
-    assert known(alone) == before
+    harness = place.harness
+    refusals = harness.engine.context.refused
+    before, counted, said = known(harness), refusals.counts.copy(), list(harness.pending)
+    harness.engine.peer_message(sender, message)
+    harness.run_effects()
+    assert known(harness) == before
     assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)
-    for effect in alone.waiting[len(said) :]:
+    for effect in harness.pending[len(said) :]:
         assert isinstance(effect, effects.SendPeer) and isinstance(effect.message, Refused | Aborted)
         assert effect.proxy == sender
-        alone.waiting.remove(effect)
+        harness.pending.remove(effect)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -362,7 +362,7 @@ def test_wrong_messages_change_nothing_and_are_counted(phase: str, data: st.Data
         refused(place, sender, message)
 
 
-NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
+NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
     ("wrong epoch", "copying", YOU, lambda place: Ready(SESSION, "t", Epoch(7), {})),
     ("wrong epoch", "nothing", YOU, lambda place: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
     ("wrong epoch", "frozen", YOU, lambda place: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
@@ -406,23 +406,23 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "phase", "sender", "message"), NAMES)
-def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Place], Any]) -> None:
+def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]) -> None:
     place = PHASES[phase]()
     refused(place, sender, message(place))
-    assert place.alone.engine.context.refused.counts == {name: 1}
+    assert place.harness.engine.context.refused.counts == {name: 1}
 
 
 def test_the_first_of_a_kind_from_a_peer_is_told_and_all_are_counted() -> None:
     place = copying()
-    refusals = place.alone.engine.context.refused
+    refusals = place.harness.engine.context.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):
         refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
-    assert [(each.name, each.peer) for each in refusals.take_news()] == [
+    assert [(refusal.name, refusal.peer) for refusal in refusals.take_new()] == [
         ("unknown transfer", YOU),
         ("unknown transfer", THEY),
     ]
     refused(place, YOU, Ready(SESSION, "t", Epoch(7), {}))
-    assert [(each.name, each.detail) for each in refusals.take_news()] == [
+    assert [(refusal.name, refusal.detail) for refusal in refusals.take_new()] == [
         ("wrong epoch", f"Ready of session {SESSION}, transfer t, epoch 7")
     ]
     assert refusals.counts == {"unknown transfer": 5, "wrong epoch": 1}
@@ -448,7 +448,7 @@ def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
             next_number=2,
         ),
     )
-    place.alone.keep()
-    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
-    session = place.alone.engine.context.sessions[SESSION]
+    place.harness.complete_writes()
+    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    session = place.harness.engine.context.sessions[SESSION]
     assert (session.role, session.epoch, session.entries.count) == (Role.SERVING, 4, 1)

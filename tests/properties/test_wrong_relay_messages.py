@@ -13,7 +13,7 @@ from federation.ports import ProxyDown
 from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, StayReason, TransferDeclined
 from proxy.core import effects
 from proxy.core.refusals import Refusal
-from tests.helpers.alone import SESSION, Alone, owner, row
+from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import picture
 from waypost.frames import encode_message
 from waypost.identity import ProxyId
@@ -26,40 +26,40 @@ HERE, THERE, OTHER = "me#1/1", "you#1/1", "you#1/2"
 """Names of relays: near at us, and near at you."""
 
 
-def near() -> Alone:
+def near() -> EngineHarness:
     """Connection 1 is attached here, and relayed to its session's home, you."""
-    alone = Alone()
-    alone.reload({SESSION: owner("you", 3)}, "you", "they")
-    alone.attach()
-    asked = alone.next(effects.SendPeer).message
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)}, "you", "they")
+    harness.attach()
+    asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    alone.engine.peer_message(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
-    alone.settle()
-    assert len(alone.engine.dispatcher.relays.near) == 1
-    return alone
+    harness.engine.peer_message(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
+    harness.run_effects()
+    assert len(harness.engine.dispatcher.relays.near) == 1
+    return harness
 
 
-def far() -> Alone:
+def far() -> EngineHarness:
     """The session is served here, and a receiver of it is at you."""
-    alone = Alone()
-    alone.reload({}, "you", "they")
-    alone.serve()
+    harness = EngineHarness()
+    harness.reload({}, "you", "they")
+    harness.serve()
     for number, message in enumerate(
         (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
     ):
-        alone.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
-        alone.settle()
-    alone.keep()
-    assert len(alone.engine.dispatcher.relays.far) == 1
-    return alone
+        harness.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
+        harness.run_effects()
+    harness.complete_writes()
+    assert len(harness.engine.dispatcher.relays.far) == 1
+    return harness
 
 
 ENDS = {"near": near, "far": far}
 
 
-def known(alone: Alone) -> Any:
+def known(harness: EngineHarness) -> Any:
     """All that the engine knows of relays, connections and sessions, and when it will do something next."""
-    relays, context = alone.engine.dispatcher.relays, alone.engine.context
+    relays, context = harness.engine.dispatcher.relays, harness.engine.context
     return picture(
         [
             relays.near._near,
@@ -67,23 +67,23 @@ def known(alone: Alone) -> Any:
             list(relays.far._numbers.items()),
             list(relays.near._ended._ended),
             context.sessions,
-            alone.engine.dispatcher.connections,
+            harness.engine.dispatcher.connections,
             context.sessions._changed,
-            alone.engine.next_deadline(),
+            harness.engine.next_deadline(),
         ]
     )
 
 
-def said(alone: Alone) -> list[Any]:
+def sent(harness: EngineHarness) -> list[Any]:
     """Return what was said to other proxies since the last time."""
-    found = [each for each in alone.waiting if isinstance(each, effects.SendPeer)]
-    alone.waiting = [each for each in alone.waiting if each not in found]
-    return [(each.proxy, each.message) for each in found]
+    found = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    harness.pending = [each for each in harness.pending if each not in found]
+    return [(send_peer.proxy, send_peer.message) for send_peer in found]
 
 
-def tell(alone: Alone, sender: ProxyId, message: RelayMessage) -> None:
-    alone.engine.peer_message(sender, message)
-    alone.settle()
+def tell(harness: EngineHarness, sender: ProxyId, message: RelayMessage) -> None:
+    harness.engine.peer_message(sender, message)
+    harness.run_effects()
 
 
 # ---------------------------------------------------------------- what must hold
@@ -94,18 +94,18 @@ others = st.text(max_size=20).filter(lambda name: name not in (HERE, THERE))
 
 
 @st.composite
-def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
+def violating(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
     """A message that is of no relay of that proxy, or numbered as none can be."""
     kinds = ["unknown end", "unknown down", "number"]
     kind = draw(st.sampled_from([*kinds, "sender", "taken"] if end == "near" else kinds))
     below = numbers.filter(lambda number: number < 1)
     match kind:
         case "unknown end":
-            return draw(st.sampled_from([YOU, THEY])), RelayEnd(draw(others), home=draw(st.booleans()))
+            return draw(st.sampled_from([YOU, THEY])), RelayEnd(draw(others), by_owner=draw(st.booleans()))
         case "unknown down":
             return YOU, RelayDown(draw(others), draw(numbers), draw(anything), draw(numbers))
         case "sender":
-            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, home=True)]
+            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, by_owner=True)]
             return THEY, draw(st.sampled_from(said))
         case "taken":
             # Two messages were passed on.
@@ -119,23 +119,23 @@ def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataObject) -> None:
-    alone = ENDS[end]()
-    for sender, message in data.draw(st.lists(wrong(end), min_size=1, max_size=6)):
-        before, counts = known(alone), alone.engine.context.refused.counts.copy()
-        said(alone)
-        tell(alone, sender, message)
-        assert known(alone) == before
-        assert (alone.engine.context.refused.counts - counts).total() == 1, message
-        assert said(alone) in ([], [(sender, RelayEnd(message.relay, home=False))])
+    harness = ENDS[end]()
+    for sender, message in data.draw(st.lists(violating(end), min_size=1, max_size=6)):
+        before, counts = known(harness), harness.engine.context.refused.counts.copy()
+        sent(harness)
+        tell(harness, sender, message)
+        assert known(harness) == before
+        assert (harness.engine.context.refused.counts - counts).total() == 1, message
+        assert sent(harness) in ([], [(sender, RelayEnd(message.relay, by_owner=False))])
 
 
 NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
     ("unknown relay", "near", YOU, RelayDown("nobody/9", 1, b"", 0)),
-    ("unknown relay", "near", YOU, RelayEnd("nobody/9", home=True)),
-    ("unknown relay", "far", YOU, RelayEnd("nobody/9", home=False)),
-    ("unknown relay", "far", THEY, RelayEnd(THERE, home=False)),
+    ("unknown relay", "near", YOU, RelayEnd("nobody/9", by_owner=True)),
+    ("unknown relay", "far", YOU, RelayEnd("nobody/9", by_owner=False)),
+    ("unknown relay", "far", THEY, RelayEnd(THERE, by_owner=False)),
     ("wrong sender", "near", THEY, RelayDown(HERE, 1, b"", 0)),
-    ("wrong sender", "near", THEY, RelayEnd(HERE, home=True)),
+    ("wrong sender", "near", THEY, RelayEnd(HERE, by_owner=True)),
     ("wrong number of a relay", "near", YOU, RelayDown(HERE, 0, b"", 0)),
     ("wrong number of a relay", "near", YOU, RelayDown(HERE, 1, b"", 3)),
     ("wrong number of a relay", "far", YOU, RelayUp(THERE, 0, b"")),
@@ -151,65 +151,65 @@ NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
 
 @pytest.mark.parametrize(("name", "end", "sender", "message"), NAMES)
 def test_what_is_wrong_has_a_name(name: str, end: str, sender: ProxyId, message: RelayMessage) -> None:
-    alone = ENDS[end]()
-    tell(alone, sender, message)
-    refused = alone.engine.context.refused
+    harness = ENDS[end]()
+    tell(harness, sender, message)
+    refused = harness.engine.context.refused
     assert refused.counts == {name: 1}
     detail = f"{type(message).__name__} of relay {message.relay}"
-    assert refused.take_news() == [Refusal(name, sender, detail)]
-    tell(alone, sender, message)
-    assert refused.take_news() == [], "it is told of once"
+    assert refused.take_new() == [Refusal(name, sender, detail)]
+    tell(harness, sender, message)
+    assert refused.take_new() == [], "it is told of once"
 
 
 def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attaches_again() -> None:
     """Left in place it would wait for ever: what was refused is never answered."""
-    alone = far()
-    said(alone)
-    tell(alone, YOU, RelayUp(THERE, 3, b"\xc1"))
-    assert len(alone.engine.dispatcher.relays.far) == 0
-    assert said(alone) == [(YOU, RelayEnd(THERE, home=True))]
-    assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
+    harness = far()
+    sent(harness)
+    tell(harness, YOU, RelayUp(THERE, 3, b"\xc1"))
+    assert len(harness.engine.dispatcher.relays.far) == 0
+    assert sent(harness) == [(YOU, RelayEnd(THERE, by_owner=True))]
+    assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
-    alone = far()
-    for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, home=False))):
-        tell(alone, sender, message)
-    tell(alone, YOU, RelayUp(THERE, 3, encode_message(Detach(forget=True))))
-    assert set(alone.engine.context.sessions[SESSION].receivers) == {"r"}
+    harness = far()
+    for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, by_owner=False))):
+        tell(harness, sender, message)
+    tell(harness, YOU, RelayUp(THERE, 3, encode_message(Detach(forget=True))))
+    assert set(harness.engine.context.sessions[SESSION].receivers) == {"r"}
 
 
 # ---------------------------------------------------------------- late, and not wrong
 
 
 def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None:
-    alone = near()
-    alone.engine.client_disconnected(1)
-    alone.settle()
-    for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, home=True)):
-        tell(alone, YOU, message)
-    assert alone.engine.context.refused.counts == {}
+    harness = near()
+    harness.engine.client_disconnected(1)
+    harness.run_effects()
+    for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, by_owner=True)):
+        tell(harness, YOU, message)
+    assert harness.engine.context.refused.counts == {}
 
 
 def test_both_ends_may_end_a_relay_at_once() -> None:
-    alone = far()
-    alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    tell(alone, YOU, RelayEnd(THERE, home=False))
-    assert alone.engine.context.refused.counts == {}
+    harness = far()
+    harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    tell(harness, YOU, RelayEnd(THERE, by_owner=False))
+    assert harness.engine.context.refused.counts == {}
 
 
 def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what_the_next_one_says() -> None:
-    alone = near()
-    alone.attach()
-    asked = alone.next(effects.SendPeer)
+    harness = near()
+    harness.attach()
+    asked = harness.next(effects.SendPeer)
     while not isinstance(asked.message, Prepare):
-        asked = alone.next(effects.SendPeer)
-    alone.engine.peer_message(
+        asked = harness.next(effects.SendPeer)
+    harness.engine.peer_message(
         YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
     )
-    alone.settle()
-    alone.heard()
-    tell(alone, YOU, RelayDown(HERE, 2, b"", 0))
+    harness.run_effects()
+    harness.received()
+    tell(harness, YOU, RelayDown(HERE, 2, b"", 0))
     for number in (1, 2):
-        tell(alone, YOU, RelayDown("me#1/2", number, encode_message(Attested(number)), 0))
-    assert alone.heard() == [Raw(encode_message(Attested(number))) for number in (1, 2)]
+        tell(harness, YOU, RelayDown("me#1/2", number, encode_message(Attested(number)), 0))
+    assert harness.received() == [Raw(encode_message(Attested(number))) for number in (1, 2)]

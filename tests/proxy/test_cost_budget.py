@@ -10,8 +10,8 @@ import pytest
 
 from handover.messages import RelayUp
 from proxy.session.subscription import Subscription
-from tests.helpers.alone import SESSION, Alone
 from tests.helpers.attacks import costly
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import LimitExceeded
 from waypost.frames import encode_message
 from waypost.identity import ProxyId
@@ -22,22 +22,22 @@ from waypost.subscription.cost import Cost
 
 
 @pytest.fixture
-def alone() -> Alone:
-    alone = Alone()
-    alone.engine.client_connected(1, "10.0.0.1")
-    alone.engine.client_message(1, Hello(VERSION, "client"))
-    alone.serve()
-    return alone
+def harness() -> EngineHarness:
+    harness = EngineHarness()
+    harness.engine.client_connected(1, "10.0.0.1")
+    harness.engine.client_message(1, Hello(VERSION, "client"))
+    harness.serve()
+    return harness
 
 
-def subscribed(alone: Alone, name: str, expression: str, connection: int = 1) -> Any:
-    alone.says(connection, Subscribe(subscription=name, expression=expression))
-    alone.keep()
-    return next(each for each in alone.heard(connection) if isinstance(each, Subscribed | Problem))
+def subscribed(harness: EngineHarness, name: str, expression: str, connection: int = 1) -> Any:
+    harness.send(connection, Subscribe(subscription=name, expression=expression))
+    harness.complete_writes()
+    return next(each for each in harness.received(connection) if isinstance(each, Subscribed | Problem))
 
 
-def refused(alone: Alone, name: str, expression: str) -> str:
-    answer = subscribed(alone, name, expression)
+def refused(harness: EngineHarness, name: str, expression: str) -> str:
+    answer = subscribed(harness, name, expression)
     assert isinstance(answer, Problem) and answer.code == "LIMIT_EXCEEDED", answer
     return answer.message
 
@@ -46,8 +46,10 @@ def searching(number: int, texts: int) -> str:
     return f"contains(text, {', '.join(f'{chr(34)}{number}-{each}{chr(34)}' for each in range(texts))})"
 
 
-def test_expression_that_looks_for_a_thousand_texts_is_refused_with_what_to_write_instead(alone: Alone) -> None:
-    message = refused(alone, "s", costly(0))
+def test_expression_that_looks_for_a_thousand_texts_is_refused_with_what_to_write_instead(
+    harness: EngineHarness,
+) -> None:
+    message = refused(harness, "s", costly(0))
     assert "one expression" in message and f"{MATCH_MS_EXPRESSION} ms" in message and "begins-with" in message
 
 
@@ -61,41 +63,41 @@ def test_expression_that_looks_for_a_thousand_texts_is_refused_with_what_to_writ
         'contains(decompose-compat(text), "a")',
     ],
 )
-def test_patterns_and_texts_that_are_made_count(alone: Alone, expression: str) -> None:
-    refused(alone, "s", expression)
+def test_patterns_and_texts_that_are_made_count(harness: EngineHarness, expression: str) -> None:
+    refused(harness, "s", expression)
 
 
-def test_many_small_searches_of_a_session_are_bounded_together(alone: Alone) -> None:
+def test_many_small_searches_of_a_session_are_bounded_together(harness: EngineHarness) -> None:
     for number in range(MATCH_MS_SESSION // 21):
-        assert isinstance(subscribed(alone, f"s{number}", searching(number, 20)), Subscribed)
-    assert "a session" in refused(alone, "last", searching(99, 20))
+        assert isinstance(subscribed(harness, f"s{number}", searching(number, 20)), Subscribed)
+    assert "a session" in refused(harness, "last", searching(99, 20))
     # What costs nothing is still taken, and what is there already.
-    assert isinstance(subscribed(alone, "cheap", 'text == "a" && n > 5'), Subscribed)
-    assert isinstance(subscribed(alone, "again", searching(0, 20)), Subscribed)
+    assert isinstance(subscribed(harness, "cheap", 'text == "a" && n > 5'), Subscribed)
+    assert isinstance(subscribed(harness, "again", searching(0, 20)), Subscribed)
 
 
-def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(alone: Alone) -> None:
+def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(harness: EngineHarness) -> None:
     answers = [
-        subscribed(alone, f"s{number}", " || ".join(f"a{number}x{place} == {place}" for place in range(500)))
+        subscribed(harness, f"s{number}", " || ".join(f"a{number}x{place} == {place}" for place in range(500)))
         for number in range(30)
     ]
     assert isinstance(answers[-1], Problem) and "parts" in answers[-1].message
-    nodes = sum(sub.expression.cost.nodes for sub in alone.engine.context.sessions[SESSION].active())
+    nodes = sum(sub.expression.cost.nodes for sub in harness.engine.context.sessions[SESSION].active())
     assert nodes < 32_000
 
 
-def test_small_expressions_do_not_count(alone: Alone) -> None:
+def test_small_expressions_do_not_count(harness: EngineHarness) -> None:
     for number in range(300):
-        assert isinstance(subscribed(alone, f"s{number}", f'a == {number} && b == "x" && c > 5'), Subscribed)
-    assert alone.engine.context.sessions.matcher.spending.proxy.cost.nodes == 0
+        assert isinstance(subscribed(harness, f"s{number}", f'a == {number} && b == "x" && c > 5'), Subscribed)
+    assert harness.engine.context.sessions.matcher.spending.proxy.cost.nodes == 0
     assert parse('a == 1 && b == "x" && c > 5 && d < 4').cost.nodes <= FREE_NODES
 
 
-def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(alone: Alone) -> None:
-    spending = alone.engine.context.sessions.matcher.spending
+def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(harness: EngineHarness) -> None:
+    spending = harness.engine.context.sessions.matcher.spending
     for number in range(MATCH_MS_CLIENT // 21):
-        subscribed(alone, f"s{number}", searching(number, 20))
-    session = alone.engine.context.sessions[SESSION]
+        subscribed(harness, f"s{number}", searching(number, 20))
+    session = harness.engine.context.sessions[SESSION]
     session.subscriptions, kept = {}, session.subscriptions
     with pytest.raises(Exception, match="one client"):
         spending.require(session, parse(searching(99, 20)), "address 10.0.0.1", 512)
@@ -105,31 +107,31 @@ def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(alone: 
     session.subscriptions = kept
 
 
-def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(alone: Alone) -> None:
-    context = alone.engine.context
+def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harness: EngineHarness) -> None:
+    context = harness.engine.context
     context.settings = replace(context.settings, max_subscriptions=6)
     for number in range(3):
-        assert isinstance(subscribed(alone, f"s{number}", f"n > {number}"), Subscribed)
-    assert "one client has 3 subscriptions" in refused(alone, "s3", "n > 1")
+        assert isinstance(subscribed(harness, f"s{number}", f"n > {number}"), Subscribed)
+    assert "one client has 3 subscriptions" in refused(harness, "s3", "n > 1")
     spending = context.sessions.matcher.spending
     spending.require_room("address 10.0.0.2", 6)
     with pytest.raises(LimitExceeded, match="this proxy has 3 subscriptions"):
         spending.require_room("address 10.0.0.2", 3)
-    alone.says(1, Unsubscribe("s0"))
-    alone.keep()
-    assert isinstance(subscribed(alone, "s3", "n > 1"), Subscribed)
+    harness.send(1, Unsubscribe("s0"))
+    harness.complete_writes()
+    assert isinstance(subscribed(harness, "s3", "n > 1"), Subscribed)
 
 
-def test_who_pays_goes_with_the_session(alone: Alone) -> None:
-    subscribed(alone, "s", searching(0, 20))
-    (made,) = alone.engine.context.sessions[SESSION].active()
+def test_who_pays_goes_with_the_session(harness: EngineHarness) -> None:
+    subscribed(harness, "s", searching(0, 20))
+    (made,) = harness.engine.context.sessions[SESSION].active()
     assert Subscription.of(made.row()).payer == "address 10.0.0.1"
 
 
 def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
-    alone = Alone()
-    alone.reload({}, "you")
-    alone.serve()
+    harness = EngineHarness()
+    harness.reload({}, "you")
+    harness.serve()
     said = (
         Hello(VERSION, "far"),
         Attach(session=SESSION, receiver="far", incarnation="i", frontier={}),
@@ -137,16 +139,16 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
     )
     for number, message in enumerate(said, start=1):
         relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
-        alone.engine.peer_message(ProxyId("you"), relayed)
-        alone.settle()
-        alone.keep()
-    (made,) = alone.engine.context.sessions[SESSION].active()
+        harness.engine.peer_message(ProxyId("you"), relayed)
+        harness.run_effects()
+        harness.complete_writes()
+    (made,) = harness.engine.context.sessions[SESSION].active()
     assert made.payer == "address 10.0.0.9"
 
 
-def test_ended_subscriptions_are_paid_no_more(alone: Alone) -> None:
-    subscribed(alone, "s", searching(0, 20))
-    matcher = alone.engine.context.sessions.matcher
+def test_ended_subscriptions_are_paid_no_more(harness: EngineHarness) -> None:
+    subscribed(harness, "s", searching(0, 20))
+    matcher = harness.engine.context.sessions.matcher
     assert matcher.spending.proxy.cost.work_ns
     matcher.remove(SESSION)
     assert matcher.spending.proxy.cost == Cost()

@@ -7,12 +7,12 @@ from proxy.core import effects
 from proxy.core.store_port import Outdated, Swept
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
-from tests.helpers.alone import ME, SESSION, Alone, owner
+from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from tests.proxy.test_dispatcher import delivered
 from waypost.errors import StoreFailed
 from waypost.facts import Departure, RemovalPolicy
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Origin, ReceiverId, SubscriptionId
-from waypost.limits import DEPARTED_REMEMBERED
+from waypost.limits import UNREGISTERED_REMEMBERED
 from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, DeliverEncoded, Detach, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -20,306 +20,306 @@ A = Origin("A/0")
 X = SubscriptionId("x")
 
 
-def policed(ttl_s: int | None = None, max_count: int | None = None) -> Alone:
+def policed(ttl_s: int | None = None, max_count: int | None = None) -> EngineHarness:
     """Return a proxy that serves a session with one subscription; its receiver is away."""
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Subscribe(subscription="x", expression="n > 0", ttl_s=ttl_s, max_count=max_count))
-    alone.keep()
-    alone.engine.client_disconnected(1)
-    return alone
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0", ttl_s=ttl_s, max_count=max_count))
+    harness.complete_writes()
+    harness.engine.client_disconnected(1)
+    return harness
 
 
-def take(alone: Alone, *numbers: int) -> None:
+def take(harness: EngineHarness, *numbers: int) -> None:
     for number in numbers:
-        alone.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
-    alone.read_log()
-    alone.keep()
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+    harness.read_log()
+    harness.complete_writes()
 
 
-def given(alone: Alone) -> list[object]:
-    return delivered(alone.heard(2))
+def given(harness: EngineHarness) -> list[object]:
+    return delivered(harness.received(2))
 
 
 def test_what_has_lived_its_time_is_passed_over_at_delivery() -> None:
-    alone = policed(ttl_s=2)
-    take(alone, 1)
-    alone.pass_time(1_100)
-    take(alone, 2)
-    alone.pass_time(1_100)
-    alone.pass_time(900)
-    alone.facts.clear()
-    alone.attach(2)
-    assert given(alone) == [2]
-    assert [fact.policies for fact in alone.facts if fact.kind == "removed"] == [[RemovalPolicy.TIME_TO_LIVE]]
+    harness = policed(ttl_s=2)
+    take(harness, 1)
+    harness.pass_time(1_100)
+    take(harness, 2)
+    harness.pass_time(1_100)
+    harness.pass_time(900)
+    harness.facts.clear()
+    harness.attach(2)
+    assert given(harness) == [2]
+    assert [fact.policies for fact in harness.facts if fact.kind == "removed"] == [[RemovalPolicy.TIME_TO_LIVE]]
 
 
 def test_of_too_many_the_newest_are_kept() -> None:
-    alone = policed(max_count=2)
-    take(alone, 1, 2, 3)
-    alone.attach(2)
-    assert given(alone) == [2, 3]
+    harness = policed(max_count=2)
+    take(harness, 1, 2, 3)
+    harness.attach(2)
+    assert given(harness) == [2, 3]
 
 
 def test_who_is_attached_is_given_all_of_a_burst() -> None:
-    alone = policed(max_count=1)
-    alone.attach(2)
-    take(alone, 1, 2, 3)
-    assert given(alone) == [1, 2, 3]
+    harness = policed(max_count=1)
+    harness.attach(2)
+    take(harness, 1, 2, 3)
+    assert given(harness) == [1, 2, 3]
 
 
 def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
-    alone = policed(max_count=1)
-    take(alone, 1, 2)
-    alone.pass_time(300)
-    alone.keep()
-    alone.facts.clear()
-    alone.pass_time(61_000)
-    alone.keep()
-    find = alone.next(effects.FindOutdated)
+    harness = policed(max_count=1)
+    take(harness, 1, 2)
+    harness.pass_time(300)
+    harness.complete_writes()
+    harness.facts.clear()
+    harness.pass_time(61_000)
+    harness.complete_writes()
+    find = harness.next(effects.FindOutdated)
     (window,) = find.windows
     find.on_done(Swept([Outdated(1, window.matched, A, 1)], 2))
-    assert not alone.engine.context.sessions[SESSION].retention.leaving
-    alone.settle()
-    assert [fact.policies for fact in alone.facts if fact.kind == "removed"] == [[RemovalPolicy.MAX_COUNT]]
-    assert alone.engine.context.sessions[SESSION].retention.leaving == [window]
-    alone.pass_time(300)
-    (change,) = alone.next(effects.Save).batch.changes
+    assert not harness.engine.context.sessions[SESSION].retention.leaving
+    harness.run_effects()
+    assert [fact.policies for fact in harness.facts if fact.kind == "removed"] == [[RemovalPolicy.MAX_COUNT]]
+    assert harness.engine.context.sessions[SESSION].retention.leaving == [window]
+    harness.pass_time(300)
+    (change,) = harness.next(effects.Save).batch.changes
     assert list(change.removed) == [window]
     assert change.saved.first_number == 2
 
 
 def test_nobody_gets_past_what_policy_removed_before_the_journal_says_so() -> None:
-    alone = policed(max_count=1)
-    take(alone, 1, 2)
-    alone.journal_waits = True
-    alone.attach(2)
-    receiver = next(iter(alone.engine.context.sessions[SESSION].receivers.values()))
-    assert (given(alone), receiver.acknowledged) == ([], 0)
-    while any(isinstance(each, effects.Attest) for each in alone.waiting):
-        alone.answer(effects.Attest, None)
-    assert (given(alone), receiver.acknowledged) == ([2], 0)
+    harness = policed(max_count=1)
+    take(harness, 1, 2)
+    harness.journal_waits = True
+    harness.attach(2)
+    receiver = next(iter(harness.engine.context.sessions[SESSION].receivers.values()))
+    assert (given(harness), receiver.acknowledged) == ([], 0)
+    while any(isinstance(each, effects.Attest) for each in harness.pending):
+        harness.complete(effects.Attest, None)
+    assert (given(harness), receiver.acknowledged) == ([2], 0)
 
 
 def test_what_is_removed_is_put_on_record_once_while_somebody_waits_for_it() -> None:
-    alone = policed(max_count=1)
-    take(alone, 1, 2)
-    alone.journal_waits = True
-    alone.attach(2)
-    take(alone, 3)
+    harness = policed(max_count=1)
+    take(harness, 1, 2)
+    harness.journal_waits = True
+    harness.attach(2)
+    take(harness, 3)
     removed = [
         fact.offsets
-        for each in alone.waiting
-        if isinstance(each, effects.Attest)
-        for fact in each.facts
+        for attest in harness.pending
+        if isinstance(attest, effects.Attest)
+        for fact in attest.facts
         if fact.kind == "removed"
     ]
     assert removed == [[1]]
 
 
 def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
-    alone = Alone()
-    alone.serve(session_expiry_s=3)
+    harness = EngineHarness()
+    harness.serve(session_expiry_s=3)
     for _ in range(5):
-        alone.pass_time(1_000)
-    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
-    alone.engine.client_disconnected(1)
+        harness.pass_time(1_000)
+    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    harness.engine.client_disconnected(1)
     for _ in range(4):
-        alone.pass_time(1_000)
-    claim = alone.next(effects.ClaimRow)
+        harness.pass_time(1_000)
+    claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(ME, 1), owner(NO_PROXY, GENERATION))
 
 
 def test_a_deletion_counts_when_the_registry_says_so_and_all_receivers_are_told() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.attach(2, "other")
-    alone.says(1, Delete())
-    claim = alone.next(effects.ClaimRow)
-    assert SESSION in alone.engine.context.sessions
-    alone.engine.registry_event(OwnerChanged(SESSION, claim.new))
-    alone.settle()
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2, "other")
+    harness.send(1, Delete())
+    claim = harness.next(effects.ClaimRow)
+    assert SESSION in harness.engine.context.sessions
+    harness.engine.registry_event(OwnerChanged(SESSION, claim.new))
+    harness.run_effects()
     for connection in (1, 2):
-        assert isinstance(alone.heard(connection)[-1], Deleted)
-    assert SESSION not in alone.engine.context.sessions
+        assert isinstance(harness.received(connection)[-1], Deleted)
+    assert SESSION not in harness.engine.context.sessions
 
 
 def test_a_session_of_the_same_name_takes_the_epoch_after_the_deletion() -> None:
-    alone = Alone()
-    alone.says(1, Attach(session="s", receiver="r", incarnation="life", frontier={}))
-    alone.answer(effects.ReadRow, owner(NO_PROXY, 7))
-    claim = alone.next(effects.ClaimRow)
+    harness = EngineHarness()
+    harness.send(1, Attach(session="s", receiver="r", incarnation="life", frontier={}))
+    harness.complete(effects.ReadRow, owner(NO_PROXY, 7))
+    claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(NO_PROXY, 7), owner(ME, 8))
 
 
 def test_who_does_not_want_to_create_a_session_is_told_that_it_was_deleted() -> None:
-    alone = Alone()
-    alone.says(1, Attach(session="s", receiver="r", incarnation="life", frontier={}, create=False))
-    alone.answer(effects.ReadRow, owner(NO_PROXY, 7))
-    assert alone.heard(1)[-1].code == "NOT_FOUND"
+    harness = EngineHarness()
+    harness.send(1, Attach(session="s", receiver="r", incarnation="life", frontier={}, create=False))
+    harness.complete(effects.ReadRow, owner(NO_PROXY, 7))
+    assert harness.received(1)[-1].code == "NOT_FOUND"
 
 
-def away(receiver_expiry_s: int | None) -> Alone:
+def away(receiver_expiry_s: int | None) -> EngineHarness:
     """Return a proxy with a receiver that is away, and whose place lasts so long, beside another that is there."""
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.says(
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(
         2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=receiver_expiry_s)
     )
-    alone.keep()
-    alone.engine.client_disconnected(2)
-    alone.facts.clear()
-    return alone
+    harness.complete_writes()
+    harness.engine.client_disconnected(2)
+    harness.facts.clear()
+    return harness
 
 
-def places(alone: Alone) -> set[str]:
-    return set(alone.engine.context.sessions[SESSION].receivers)
+def registrations(harness: EngineHarness) -> set[str]:
+    return set(harness.engine.context.sessions[SESSION].receivers)
 
 
-def passes_s(alone: Alone, seconds: int) -> None:
+def passes_s(harness: EngineHarness, seconds: int) -> None:
     for _ in range(seconds):
-        alone.pass_time(1_000)
+        harness.pass_time(1_000)
 
 
 def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal_says_why() -> None:
-    alone = away(receiver_expiry_s=5)
-    take(alone, 1)
-    alone.says(1, Acknowledge(1))
-    passes_s(alone, 4)
-    assert places(alone) == {"r", "other"} and alone.engine.context.sessions[SESSION].entries.count == 1
-    passes_s(alone, 4)
-    assert places(alone) == {"r"} and alone.engine.context.sessions[SESSION].entries.count == 0
-    (said,) = (fact for fact in alone.facts if fact.kind == "unregistered" and fact.receiver == "other")
+    harness = away(receiver_expiry_s=5)
+    take(harness, 1)
+    harness.send(1, Acknowledge(1))
+    passes_s(harness, 4)
+    assert registrations(harness) == {"r", "other"} and harness.engine.context.sessions[SESSION].entries.count == 1
+    passes_s(harness, 4)
+    assert registrations(harness) == {"r"} and harness.engine.context.sessions[SESSION].entries.count == 0
+    (said,) = (fact for fact in harness.facts if fact.kind == "unregistered" and fact.receiver == "other")
     assert (said.cause, said.reason) == (Departure.EXPIRED, "not attached for 5 s")
 
 
 def test_one_that_never_said_so_keeps_its_place_for_ever() -> None:
-    alone = away(receiver_expiry_s=None)
-    passes_s(alone, 60)
-    assert places(alone) == {"r", "other"}
+    harness = away(receiver_expiry_s=None)
+    passes_s(harness, 60)
+    assert registrations(harness) == {"r", "other"}
 
 
 def test_who_comes_back_in_time_begins_to_count_anew() -> None:
-    alone = away(receiver_expiry_s=5)
-    passes_s(alone, 4)
-    alone.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
-    alone.engine.client_disconnected(2)
-    passes_s(alone, 4)
-    assert places(alone) == {"r", "other"}
+    harness = away(receiver_expiry_s=5)
+    passes_s(harness, 4)
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
+    harness.engine.client_disconnected(2)
+    passes_s(harness, 4)
+    assert registrations(harness) == {"r", "other"}
 
 
 def test_who_has_lost_its_place_is_told_so_and_owed_nothing_of_what_went_with_it() -> None:
-    alone = away(receiver_expiry_s=2)
-    take(alone, 1)
-    alone.says(1, Acknowledge(1))
-    passes_s(alone, 4)
-    alone.heard(2)
-    alone.attach(2, "other")
-    (attached,) = (each for each in alone.heard(2) if isinstance(each, Attached))
+    harness = away(receiver_expiry_s=2)
+    take(harness, 1)
+    harness.send(1, Acknowledge(1))
+    passes_s(harness, 4)
+    harness.received(2)
+    harness.attach(2, "other")
+    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
     assert attached.joined
-    (joined,) = (fact for fact in alone.facts if fact.kind == "registered")
-    assert (joined.receiver, joined.frontier) == ("other", {A: alone.engine.state.frontier[A]})
-    alone.attach(3, "other")
-    (again,) = (each for each in alone.heard(3) if isinstance(each, Attached))
+    (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
+    assert (joined.receiver, joined.frontier) == ("other", {A: harness.engine.state.frontier[A]})
+    harness.attach(3, "other")
+    (again,) = (each for each in harness.received(3) if isinstance(each, Attached))
     assert not again.joined
 
 
 def test_how_long_a_receiver_was_away_travels_with_its_place() -> None:
-    alone = away(receiver_expiry_s=60)
-    passes_s(alone, 10)
-    row = alone.engine.context.sessions[SESSION].descriptor().receivers[ReceiverId("other")]
+    harness = away(receiver_expiry_s=60)
+    passes_s(harness, 10)
+    row = harness.engine.context.sessions[SESSION].descriptor().receivers[ReceiverId("other")]
     assert row.expiry_s == 60 and 8_000 <= row.idle_ms <= 10_000
     assert Receiver.of(ReceiverId("other"), row).row() == row
 
 
 def test_a_place_stays_until_the_journal_says_that_it_is_given_up() -> None:
-    alone = away(receiver_expiry_s=2)
-    alone.journal_waits = True
-    passes_s(alone, 5)
-    assert places(alone) == {"r", "other"}
-    alone.journal_waits = False
-    alone.answer_all(effects.Attest, None)
-    assert places(alone) == {"r"}
+    harness = away(receiver_expiry_s=2)
+    harness.journal_waits = True
+    passes_s(harness, 5)
+    assert registrations(harness) == {"r", "other"}
+    harness.journal_waits = False
+    harness.complete_all(effects.Attest, None)
+    assert registrations(harness) == {"r"}
 
 
 def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_there() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.journal_waits = True
-    alone.attach(2, "second")
-    assert not alone.heard(2)[1:]
-    alone.journal_waits = False
-    alone.answer_all(effects.Attest, None)
-    alone.keep()
-    assert any(isinstance(each, Attached) for each in alone.heard(2))
+    harness = EngineHarness()
+    harness.serve()
+    harness.journal_waits = True
+    harness.attach(2, "second")
+    assert not harness.received(2)[1:]
+    harness.journal_waits = False
+    harness.complete_all(effects.Attest, None)
+    harness.complete_writes()
+    assert any(isinstance(each, Attached) for each in harness.received(2))
 
 
 def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stands() -> None:
-    alone = policed()
-    take(alone, 1, 2)
-    alone.attach(2, "r")
-    alone.says(2, Detach(forget=True))
-    alone.keep()
-    here = alone.engine.state.frontier[A]
-    session = alone.engine.context.sessions[SESSION]
+    harness = policed()
+    take(harness, 1, 2)
+    harness.attach(2, "r")
+    harness.send(2, Detach(forget=True))
+    harness.complete_writes()
+    here = harness.engine.state.frontier[A]
+    session = harness.engine.context.sessions[SESSION]
     assert (session.entries.count, session.acknowledged_frontier({})) == (0, {A: here})
-    alone.facts.clear()
-    take(alone, 3)
-    alone.attach(3, "next")
-    (joined,) = (fact for fact in alone.facts if fact.kind == "registered")
+    harness.facts.clear()
+    take(harness, 3)
+    harness.attach(3, "next")
+    (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
     assert joined.frontier == {A: here}
-    assert delivered(alone.heard(3)) == [3]
+    assert delivered(harness.received(3)) == [3]
 
 
 def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
-    alone = away(receiver_expiry_s=None)
-    take(alone, 1)
-    alone.says(1, Acknowledge(1))
-    alone.says(1, Subscribe(subscription="y", expression="n > 5"))
-    session = alone.engine.context.sessions[SESSION]
-    before = session.acknowledged_frontier(alone.engine.state.frontier)
-    alone.attach(3, "third")
-    assert session.acknowledged_frontier(alone.engine.state.frontier) == before
+    harness = away(receiver_expiry_s=None)
+    take(harness, 1)
+    harness.send(1, Acknowledge(1))
+    harness.send(1, Subscribe(subscription="y", expression="n > 5"))
+    session = harness.engine.context.sessions[SESSION]
+    before = session.acknowledged_frontier(harness.engine.state.frontier)
+    harness.attach(3, "third")
+    assert session.acknowledged_frontier(harness.engine.state.frontier) == before
 
 
 def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.says(2, Attach(session=SESSION, receiver="second", incarnation="i2", frontier={}))
-    alone.answer_all(effects.Save, StoreFailed("full"))
-    alone.answer_all(effects.PutCheckpoint, None)
-    alone.keep()
-    alone.heard(2)
-    alone.attach(2, "second")
-    (attached,) = (each for each in alone.heard(2) if isinstance(each, Attached))
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(2, Attach(session=SESSION, receiver="second", incarnation="i2", frontier={}))
+    harness.complete_all(effects.Save, StoreFailed("full"))
+    harness.complete_all(effects.PutCheckpoint, None)
+    harness.complete_writes()
+    harness.received(2)
+    harness.attach(2, "second")
+    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
     assert attached.joined
 
 
 def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
-    alone = away(receiver_expiry_s=2)
-    alone.attach(2, "other")
-    take(alone, 1)
-    given = [each for each in alone.heard(2) if isinstance(each, DeliverEncoded)]
-    alone.says(2, Acknowledge(given[-1].through))
-    alone.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
-    alone.engine.client_disconnected(2)
-    take(alone, 2)
-    passes_s(alone, 4)
-    assert places(alone) == {"r"}
+    harness = away(receiver_expiry_s=2)
+    harness.attach(2, "other")
+    take(harness, 1)
+    given = [each for each in harness.received(2) if isinstance(each, DeliverEncoded)]
+    harness.send(2, Acknowledge(given[-1].through))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
+    harness.engine.client_disconnected(2)
+    take(harness, 2)
+    passes_s(harness, 4)
+    assert registrations(harness) == {"r"}
     # Nothing was acknowledged by the one that stayed: all is there still.
-    assert alone.engine.context.sessions[SESSION].entries.count == 2
-    told = alone.engine.context.sessions[SESSION].descriptor()
-    assert {*told.departed} == {ReceiverId("other")}
-    alone.attach(3, "other")
-    assert delivered(alone.heard(3)) == [2]
-    assert not alone.engine.context.sessions[SESSION].departed
+    assert harness.engine.context.sessions[SESSION].entries.count == 2
+    told = harness.engine.context.sessions[SESSION].descriptor()
+    assert {*told.unregistered} == {ReceiverId("other")}
+    harness.attach(3, "other")
+    assert delivered(harness.received(3)) == [2]
+    assert not harness.engine.context.sessions[SESSION].unregistered
 
 
 def test_what_the_departed_had_is_forgotten_of_the_oldest_first() -> None:
     session = Session(SESSION, Epoch(1), Role.SERVING)
     session.join(ReceiverId("stays"))
-    for number in range(DEPARTED_REMEMBERED + 1):
-        session.give_up(session.join(ReceiverId(f"r{number}")), {})
-    assert len(session.departed) == DEPARTED_REMEMBERED
-    assert ReceiverId("r0") not in session.departed and ReceiverId("r1") in session.departed
+    for number in range(UNREGISTERED_REMEMBERED + 1):
+        session.unregister(session.join(ReceiverId(f"r{number}")), {})
+    assert len(session.unregistered) == UNREGISTERED_REMEMBERED
+    assert ReceiverId("r0") not in session.unregistered and ReceiverId("r1") in session.unregistered

@@ -20,7 +20,7 @@ from handover.messages import (
 from proxy.core import effects
 from proxy.core.counters import Handover
 from proxy.core.transfer_record import TransferView
-from tests.helpers.alone import SESSION, owner, row
+from tests.helpers.engine_harness import SESSION, owner, row
 from tests.properties.test_wrong_handover_messages import (
     ENTRIES,
     ORIGIN,
@@ -28,7 +28,7 @@ from tests.properties.test_wrong_handover_messages import (
     SOURCE,
     TARGET,
     YOU,
-    Place,
+    Stage,
     chunk,
     committing,
     copying,
@@ -47,20 +47,20 @@ from waypost.facts import Fact
 TIMING = Timing()
 
 
-def counted(place: Place) -> list[Handover]:
-    return list(place.alone.engine.context.counters.handovers.elements())
+def counted(place: Stage) -> list[Handover]:
+    return list(place.harness.engine.context.counters.handovers.elements())
 
 
-def last(place: Place) -> TransferView:
-    return place.alone.engine.transfers.shown()[0]
+def last(place: Stage) -> TransferView:
+    return place.harness.engine.transfers.shown()[0]
 
 
-def told(place: Place) -> list[Fact]:
-    return [fact for fact in place.alone.facts if fact.kind == "handover"]
+def announced(place: Stage) -> list[Fact]:
+    return [fact for fact in place.harness.facts if fact.kind == "handover"]
 
 
-def words(place: Place) -> list[str]:
-    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in told(place)]
+def words(place: Stage) -> list[str]:
+    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in announced(place)]
 
 
 # ---------------------------------------------------------------- while it runs
@@ -70,8 +70,8 @@ def words(place: Place) -> list[str]:
 def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) -> None:
     place = PHASES[phase]()
     role, phases = ("source", SOURCE) if phase in SOURCE else ("target", TARGET)
-    assert words(place) == [f"{role} {each}" for each in phases[: phases.index(phase) + 1]]
-    assert {(fact.session, fact.transfer, fact.epoch) for fact in told(place)} == {
+    assert words(place) == [f"{role} {phase}" for phase in phases[: phases.index(phase) + 1]]
+    assert {(fact.session, fact.transfer, fact.epoch) for fact in announced(place)} == {
         (SESSION, place.transfer, place.epoch)
     }
 
@@ -86,9 +86,9 @@ def test_a_handover_that_runs_is_shown_with_its_phase_and_counted_as_nothing(pha
 
 def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_before() -> None:
     place = copying()
-    place.alone.pass_time(100)
+    place.harness.pass_time(100)
     right(place, Ready(SESSION, "t", place.epoch, {ORIGIN: 1 << 40}))
-    place.alone.pass_time(30)
+    place.harness.pass_time(30)
     shown = last(place)
     assert (shown.phase, shown.phase_ms, shown.phases_ms, shown.age_ms) == ("waiting", 30, {"copying": 100}, 130)
 
@@ -96,97 +96,97 @@ def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_befor
 # ---------------------------------------------------------------- how it ends
 
 
-def committed_source() -> Place:
+def committed_source() -> Stage:
     place = frozen()
-    place.alone.reload({SESSION: owner("you", 2)}, "you")
+    place.harness.reload({SESSION: owner("you", 2)}, "you")
     return place
 
 
-def committed_target() -> Place:
+def committed_target() -> Stage:
     place = committing_again()
-    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
     return place
 
 
-def committing_again() -> Place:
+def committing_again() -> Stage:
     place = staging()
-    place.alone.keep()
+    place.harness.complete_writes()
     return place
 
 
-def thawed() -> Place:
+def thawed() -> Stage:
     place = reclaiming()
-    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     return place
 
 
-def back() -> Place:
+def back() -> Stage:
     place = waiting()
-    place.alone.attach(3)
+    place.harness.attach(3)
     return place
 
 
-def given_up() -> Place:
+def given_up() -> Stage:
     place = copying()
     right(place, Aborted(SESSION, "t", place.epoch, "gave up"))
     return place
 
 
-def tired_source() -> Place:
+def tired_source() -> Stage:
     place = copying()
-    place.alone.pass_time(TIMING.prepare_ms)
+    place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
-def superseded() -> Place:
+def superseded() -> Stage:
     place = copying()
     right(place, Prepare(session=SESSION, transfer="u", epoch=place.epoch, receiver="r"))
     right(place, Aborted(SESSION, "u", place.epoch, "gave up"))
     return place
 
 
-def gone() -> Place:
+def gone() -> Stage:
     place = waiting()
-    place.alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    place.alone.settle()
+    place.harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    place.harness.run_effects()
     return place
 
 
-def no_lease(place: Place) -> Place:
-    place.alone.engine.lease_lost()
-    place.alone.settle()
+def no_lease(place: Stage) -> Stage:
+    place.harness.engine.lease_lost()
+    place.harness.run_effects()
     return place
 
 
-def refused() -> Place:
+def refused() -> Stage:
     place = preparing()
     right(place, Refused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
     return place
 
 
-def relayed(why: StayReason) -> Place:
+def relayed(why: StayReason) -> Stage:
     place = preparing()
     right(place, TransferDeclined(SESSION, place.transfer, place.epoch, why))
     return place
 
 
-def tired_target() -> Place:
+def tired_target() -> Stage:
     place = preparing()
-    place.alone.pass_time(TIMING.prepare_ms)
+    place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
-def full_disk() -> Place:
+def full_disk() -> Stage:
     place = staging()
     # The write that was under way, and the one that the merge waits for.
     for _ in range(2):
-        place.alone.answer_all(effects.Save, StoreFailed("disk full"))
+        place.harness.complete_all(effects.Save, StoreFailed("disk full"))
     return place
 
 
-def lost_to_another() -> Place:
+def lost_to_another() -> Stage:
     place = committing_again()
-    place.alone.answer(effects.ClaimRow, Claimed(False, owner("they", 4)))
+    place.harness.complete(effects.ClaimRow, Claimed(False, owner("they", 4)))
     return place
 
 
@@ -264,17 +264,17 @@ def test_a_handover_is_counted_once_by_what_became_of_it_and_why(
     assert words(place)[-1] == said
     shown = last(place)
     assert (shown.phase, shown.outcome, shown.cause) == ("ended", outcome, cause)
-    side = place.alone.engine.transfers.sources if role == "source" else place.alone.engine.transfers.targets
+    side = place.harness.engine.transfers.sources if role == "source" else place.harness.engine.transfers.targets
     assert side.running == {}
 
 
 def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None:
     place = superseded()
-    assert [(each.outcome, each.cause) for each in counted(place)] == [
+    assert [(handover.outcome, handover.cause) for handover in counted(place)] == [
         ("aborted", "superseded"),
         ("aborted", "target gave up"),
     ]
-    assert {fact.transfer for fact in told(place)} == {"t", "u"}
+    assert {fact.transfer for fact in announced(place)} == {"t", "u"}
 
 
 def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
@@ -289,7 +289,7 @@ def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
 
 def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
     place = thawed()
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert {phase: spread.total for phase, spread in counters.phases.items()} == {
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
@@ -302,23 +302,23 @@ def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_i
 
 
 def test_a_handover_that_never_froze_has_no_pause() -> None:
-    assert given_up().alone.engine.context.counters.pauses == {}
+    assert given_up().harness.engine.context.counters.pauses == {}
 
 
 def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
     place = frozen()
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
-    assert last(place).ahead == 5 == last(place).entries - counters.copied["source", "rest"]
-    assert told(place)[0].entries == 0
-    assert told(committed_source())[-1].entries >= 5
+    assert last(place).pre_copied == 5 == last(place).entries - counters.copied["source", "rest"]
+    assert announced(place)[0].entries == 0
+    assert announced(committed_source())[-1].entries >= 5
 
 
 def test_the_target_counts_what_came() -> None:
     place = shadowing()
-    counters = place.alone.engine.context.counters
-    size = sum(len(each.delivery) for each in ENTRIES)
+    counters = place.harness.engine.context.counters
+    size = sum(len(stored_entry.delivery) for stored_entry in ENTRIES)
     assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
     right(place, chunk(place))
     assert counters.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
@@ -340,16 +340,16 @@ def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
             checksum=checksum(entries),
         ),
     )
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
-    assert last(place).ahead == 1
+    assert last(place).pre_copied == 1
 
 
 def test_the_latest_handover_is_shown_first() -> None:
     place = superseded()
-    assert [each.transfer for each in place.alone.engine.transfers.shown()] == ["u", "t"]
+    assert [transfer_view.transfer for transfer_view in place.harness.engine.transfers.shown()] == ["u", "t"]
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:
-    assert thawed().alone.engine.context.counters.served == {"create": 1, "thaw": 1}
-    assert committed_target().alone.engine.context.counters.served == {"handover": 1}
+    assert thawed().harness.engine.context.counters.served == {"create": 1, "thaw": 1}
+    assert committed_target().harness.engine.context.counters.served == {"handover": 1}

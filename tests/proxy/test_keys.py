@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from proxy.core import effects
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.facts import FactKind, encode_fact
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
 from waypost.keys import Key, Keys, public_key
@@ -43,7 +43,7 @@ def public(*secrets: bytes) -> list[Key]:
     return Keys.producer(*map(public_key, secrets)).listed()
 
 
-class Keyed(Alone):
+class Keyed(EngineHarness):
     """A session that is served, a producer, and what the receiver of connection 1 is given."""
 
     def __init__(self) -> None:
@@ -52,18 +52,18 @@ class Keyed(Alone):
         self._published = 0
 
     def subscribe(self, *secrets: bytes, insecure: bool = False, **policy: int) -> None:
-        self.says(
+        self.send(
             1, Subscribe(subscription="x", expression="require(n)", keys=public(*secrets), insecure=insecure, **policy)
         )
-        self.keep()
+        self.complete_writes()
         self.read_log()
-        self.keep()
+        self.complete_writes()
 
     def publish(self, *secrets: bytes, insecure: bool = False) -> int:
         """Publish the next number with these raw keys; return it."""
         self._published += 1
         body = Notification({"n": self._published}).body
-        self.says(
+        self.send(
             PRODUCER,
             Publish(
                 producer="p", secret="i", first=self._published, bodies=[body], keys=raw(*secrets), insecure=insecure
@@ -78,9 +78,9 @@ class Keyed(Alone):
     def given_secure(self) -> list[tuple[int, bool]]:
         """Return what was given since the last time, and whether it met the keys of x."""
         found = []
-        for message in self.heard(1):
+        for message in self.received(1):
             if isinstance(message, DeliverEncoded):
-                entries = [msgspec.msgpack.decode(each, type=Delivery) for each in message.entries]
+                entries = [msgspec.msgpack.decode(entry, type=Delivery) for entry in message.entries]
                 secure = [x_id() in message.secure.get(index, ()) for index in message.matched]
                 numbers = [read_body(entry.body)["n"] for entry in entries]
                 found += list(zip(numbers, secure, strict=True))
@@ -92,225 +92,241 @@ def x_id() -> SubscriptionId:
 
 
 def test_only_what_meets_the_keys_comes_and_is_called_secure() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.publish()
-    alone.publish(b"l")
-    alone.publish(insecure=True)
-    met = alone.publish(b"k", b"l")
-    assert alone.given_secure() == [(met, True)]
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.publish()
+    harness.publish(b"l")
+    harness.publish(insecure=True)
+    met = harness.publish(b"k", b"l")
+    assert harness.given_secure() == [(met, True)]
 
 
 def test_who_takes_the_rest_as_well_is_told_which_is_which() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k", insecure=True)
-    other, met = alone.publish(b"l", insecure=True), alone.publish(b"k", insecure=True)
-    assert alone.given_secure() == [(other, False), (met, True)]
+    harness = Keyed()
+    harness.subscribe(b"k", insecure=True)
+    other, met = harness.publish(b"l", insecure=True), harness.publish(b"k", insecure=True)
+    assert harness.given_secure() == [(other, False), (met, True)]
 
 
 def test_keys_change_exactly_between_two_notifications() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    before, _ = alone.publish(b"k"), alone.publish(b"l")
-    alone.subscribe(b"l")
-    _, after = alone.publish(b"k"), alone.publish(b"l")
-    assert alone.given() == [before, after]
-    first, second = (fact for fact in alone.facts if fact.kind == FactKind.SUBSCRIBED)
-    (ended,) = (fact for fact in alone.facts if fact.kind == FactKind.UNSUBSCRIBED)
-    assert ended.life == first.life != second.life
+    harness = Keyed()
+    harness.subscribe(b"k")
+    before, _ = harness.publish(b"k"), harness.publish(b"l")
+    harness.subscribe(b"l")
+    _, after = harness.publish(b"k"), harness.publish(b"l")
+    assert harness.given() == [before, after]
+    first, second = (fact for fact in harness.facts if fact.kind == FactKind.SUBSCRIBED)
+    (ended,) = (fact for fact in harness.facts if fact.kind == FactKind.UNSUBSCRIBED)
+    assert ended.subscription_generation == first.subscription_generation != second.subscription_generation
     assert ended.frontier == second.frontier
 
 
 def test_what_came_by_the_keys_before_is_owed_to_who_was_away() -> None:
-    alone = Keyed()
-    alone.attach(2, "other")
-    alone.heard(2)
-    alone.subscribe(b"k")
-    alone.engine.client_disconnected(1)
-    before = alone.publish(b"k")
-    alone.says(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    alone.keep()
-    after = alone.publish(b"l")
-    alone.attach(1)
-    assert alone.given() == [before, after]
+    harness = Keyed()
+    harness.attach(2, "other")
+    harness.received(2)
+    harness.subscribe(b"k")
+    harness.engine.client_disconnected(1)
+    before = harness.publish(b"k")
+    harness.send(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    harness.complete_writes()
+    after = harness.publish(b"l")
+    harness.attach(1)
+    assert harness.given() == [before, after]
 
 
 def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
-    alone = Keyed()
-    alone.subscribe()
-    alone.publish(b"k")
-    alone.says(1, SetKeys(5, public(b"k")))
-    alone.keep()
-    assert [each for each in alone.heard() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
-    met = alone.publish(b"k")
-    alone.says(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
-    alone.keep()
-    also = alone.publish(b"k")
-    assert alone.given() == [met, also]
-    assert alone.engine.context.sessions[SESSION].subscriptions[SubscriptionId("y")].owner_keys == tuple(public(b"k"))
+    harness = Keyed()
+    harness.subscribe()
+    harness.publish(b"k")
+    harness.send(1, SetKeys(5, public(b"k")))
+    harness.complete_writes()
+    assert [each for each in harness.received() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
+    met = harness.publish(b"k")
+    harness.send(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
+    harness.complete_writes()
+    also = harness.publish(b"k")
+    assert harness.given() == [met, also]
+    assert harness.engine.context.sessions[SESSION].subscriptions[SubscriptionId("y")].owner_keys == tuple(public(b"k"))
 
 
 def test_another_receivers_subscription_keeps_its_keys() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.attach(2, "other")
-    alone.says(2, SetKeys(1, public(b"l")))
-    alone.keep()
-    alone.publish(b"l")
-    met = alone.publish(b"k")
-    assert alone.given() == [met]
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.attach(2, "other")
+    harness.send(2, SetKeys(1, public(b"l")))
+    harness.complete_writes()
+    harness.publish(b"l")
+    met = harness.publish(b"k")
+    assert harness.given() == [met]
 
 
 def test_a_change_that_changes_nothing_is_answered_and_begins_no_life() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.heard()
-    alone.subscribe(b"k")
-    assert Subscribed(x_id()) in alone.heard()
-    assert len([fact for fact in alone.facts if fact.kind == FactKind.SUBSCRIBED]) == 1
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.received()
+    harness.subscribe(b"k")
+    assert Subscribed(x_id()) in harness.received()
+    assert len([fact for fact in harness.facts if fact.kind == FactKind.SUBSCRIBED]) == 1
 
 
 def test_the_connections_keys_go_with_all_that_is_published_on_it_from_there_on() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.publish()
-    alone.says(PRODUCER, PublishWith(raw(b"k")))
-    first, second = alone.publish(), alone.publish(b"l")
-    alone.says(PRODUCER, PublishWith([]))
-    alone.publish()
-    assert alone.given() == [first, second]
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.publish()
+    harness.send(PRODUCER, PublishWith(raw(b"k")))
+    first, second = harness.publish(), harness.publish(b"l")
+    harness.send(PRODUCER, PublishWith([]))
+    harness.publish()
+    assert harness.given() == [first, second]
 
 
 def test_the_policy_goes_on_over_a_change_of_keys() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k", max_count=2)
-    alone.engine.client_disconnected(1)
-    alone.attach(2, "other")
-    alone.heard(2)
-    alone.publish(b"k")
-    alone.publish(b"k")
-    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=2, keys=public(b"l"), insecure=False))
-    alone.keep()
-    kept = [alone.publish(b"l"), alone.publish(b"l")]
-    alone.attach(1)
-    assert alone.given() == kept
+    harness = Keyed()
+    harness.subscribe(b"k", max_count=2)
+    harness.engine.client_disconnected(1)
+    harness.attach(2, "other")
+    harness.received(2)
+    harness.publish(b"k")
+    harness.publish(b"k")
+    harness.send(
+        2, Subscribe(subscription="x", expression="require(n)", max_count=2, keys=public(b"l"), insecure=False)
+    )
+    harness.complete_writes()
+    kept = [harness.publish(b"l"), harness.publish(b"l")]
+    harness.attach(1)
+    assert harness.given() == kept
 
 
 def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.engine.client_disconnected(1)
-    alone.attach(2, "other")
-    alone.heard(2)
-    alone.publish(b"k")
-    last = alone.publish(b"k")
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.engine.client_disconnected(1)
+    harness.attach(2, "other")
+    harness.received(2)
+    harness.publish(b"k")
+    last = harness.publish(b"k")
     for policy in ({}, {"max_count": 1}):
-        alone.says(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False, **policy))
-        alone.keep()
-    alone.attach(1)
-    assert alone.given() == [last]
+        harness.send(
+            2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False, **policy)
+        )
+        harness.complete_writes()
+    harness.attach(1)
+    assert harness.given() == [last]
 
 
 def test_one_that_is_made_anew_leaves_what_is_owed_of_the_one_before() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k", max_count=1)
-    alone.engine.client_disconnected(1)
-    alone.attach(2, "other")
-    alone.heard(2)
-    owed = alone.publish(b"k")
-    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=1, keys=public(b"l"), insecure=False))
-    alone.says(2, Unsubscribe("x"))
-    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=1))
-    alone.keep()
-    new = alone.publish(insecure=True)
-    alone.attach(1)
-    assert alone.given() == [owed, new]
+    harness = Keyed()
+    harness.subscribe(b"k", max_count=1)
+    harness.engine.client_disconnected(1)
+    harness.attach(2, "other")
+    harness.received(2)
+    owed = harness.publish(b"k")
+    harness.send(
+        2, Subscribe(subscription="x", expression="require(n)", max_count=1, keys=public(b"l"), insecure=False)
+    )
+    harness.send(2, Unsubscribe("x"))
+    harness.send(2, Subscribe(subscription="x", expression="require(n)", max_count=1))
+    harness.complete_writes()
+    new = harness.publish(insecure=True)
+    harness.attach(1)
+    assert harness.given() == [owed, new]
 
 
 def test_a_promise_is_made_anew_from_where_the_keys_changed() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.publish(b"k")
-    alone.heard()
-    alone.subscribe(b"l")
-    promised = [each for each in alone.heard() if isinstance(each, BecameEffective)]
-    assert promised and promised[-1] == BecameEffective(x_id(), {A: alone.engine.state.frontier[A]})
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.publish(b"k")
+    harness.received()
+    harness.subscribe(b"l")
+    promised = [each for each in harness.received() if isinstance(each, BecameEffective)]
+    assert promised and promised[-1] == BecameEffective(x_id(), {A: harness.engine.state.frontier[A]})
 
 
 def test_others_are_told_how_many_keys_there_are_and_not_which() -> None:
-    alone = Keyed()
-    alone.attach(2, "other")
-    alone.heard(2)
-    alone.subscribe(b"k", b"l")
-    alone.says(1, SetKeys(1, public(b"m")))
-    alone.keep()
-    told = [each.settings for each in alone.heard(2) if isinstance(each, SubscriptionChanged)]
-    assert [(each.keys, each.insecure) for each in told if each] == [(2, False), (3, False)]
+    harness = Keyed()
+    harness.attach(2, "other")
+    harness.received(2)
+    harness.subscribe(b"k", b"l")
+    harness.send(1, SetKeys(1, public(b"m")))
+    harness.complete_writes()
+    told = [
+        subscription_changed.settings
+        for subscription_changed in harness.received(2)
+        if isinstance(subscription_changed, SubscriptionChanged)
+    ]
+    assert [
+        (subscription_settings.keys, subscription_settings.insecure)
+        for subscription_settings in told
+        if subscription_settings
+    ] == [(2, False), (3, False)]
 
 
 def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.clients.subscribe.MAX_SUBSCRIPTIONS_PER_SESSION", 5)
-    alone = Keyed()
-    alone.attach(2, "other")
-    alone.subscribe(b"k")
-    alone.engine.client_disconnected(2)
+    harness = Keyed()
+    harness.attach(2, "other")
+    harness.subscribe(b"k")
+    harness.engine.client_disconnected(2)
     for number in range(4):
-        alone.publish(b"%d" % (number - 1), insecure=True)
-        alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"%d" % number), insecure=False))
-    alone.heard()
-    alone.says(1, SetKeys(8, public(b"one more")))
-    (refused,) = (each for each in alone.heard() if isinstance(each, Problem))
+        harness.publish(b"%d" % (number - 1), insecure=True)
+        harness.send(
+            1, Subscribe(subscription="x", expression="require(n)", keys=public(b"%d" % number), insecure=False)
+        )
+    harness.received()
+    harness.send(1, SetKeys(8, public(b"one more")))
+    (refused,) = (each for each in harness.received() if isinstance(each, Problem))
     assert (refused.code, refused.about) == ("LIMIT_EXCEEDED", AboutKeys(8))
 
 
 def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     secret = b"a raw key that nobody must read"
-    alone = Keyed()
+    harness = Keyed()
     written: list[Any] = []
-    alone.says(1, SetKeys(1, Keys.consumer(secret).listed()))
-    written += [each for each in alone.waiting if isinstance(each, effects.Save | effects.PutCheckpoint)]
-    alone.keep()
-    alone.says(
+    harness.send(1, SetKeys(1, Keys.consumer(secret).listed()))
+    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    harness.complete_writes()
+    harness.send(
         1,
         Subscribe(
             subscription="x", expression="require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False
         ),
     )
-    written += [each for each in alone.waiting if isinstance(each, effects.Save | effects.PutCheckpoint)]
-    alone.keep()
-    alone.read_log()
-    alone.says(PRODUCER, PublishWith(raw(b"?" + secret)))
-    alone.publish(secret)
-    (record,) = (each for each in alone.log if isinstance(each, Published))
-    session = alone.engine.context.sessions[SESSION]
+    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    harness.complete_writes()
+    harness.read_log()
+    harness.send(PRODUCER, PublishWith(raw(b"?" + secret)))
+    harness.publish(secret)
+    (record,) = (each for each in harness.log if isinstance(each, Published))
+    session = harness.engine.context.sessions[SESSION]
     assert len(written) == 4 and len(record.protection.keys) == 2
     assert session.receivers[ReceiverId("r")].keys == tuple(Keys.consumer(public_key(secret)).listed())
-    texts = [encode_record(record), *map(encode_fact, alone.facts), msgspec.json.encode(session.descriptor())]
+    texts = [encode_record(record), *map(encode_fact, harness.facts), msgspec.json.encode(session.descriptor())]
     texts += [repr(written).encode()]
     assert not any(form in text for text in texts for form in (secret, secret.hex().encode()))
 
 
 def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
     """A crash may come before anything else is written."""
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.publish(b"k")
-    session = alone.engine.context.sessions[SESSION]
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.publish(b"k")
+    session = harness.engine.context.sessions[SESSION]
     assert session.subscriptions[x_id()].promised == {A: NOTHING}
-    alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    here = alone.engine.state.frontier[A]
+    harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    here = harness.engine.state.frontier[A]
     assert session.subscriptions[x_id()].promised == {A: here}
     # The journal has it when store and changelog have it.
-    assert [fact.life for fact in alone.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
-    alone.keep()
-    said = [fact for fact in alone.facts if fact.kind == FactKind.EFFECTIVE][-1]
-    assert (said.life, said.frontier) == (session.subscriptions[x_id()].life, {A: here})
+    assert [fact.subscription_generation for fact in harness.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
+    harness.complete_writes()
+    said = [fact for fact in harness.facts if fact.kind == FactKind.EFFECTIVE][-1]
+    assert (said.subscription_generation, said.frontier) == (session.subscriptions[x_id()].generation, {A: here})
 
 
 def test_keys_change_above_what_a_receiver_has_reported() -> None:
-    alone = Keyed()
-    alone.subscribe(b"k")
-    alone.attach(2, "other", {A: 100})
-    alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    before, after = alone.engine.context.sessions[SESSION].lives(x_id())
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.attach(2, "other", {A: 100})
+    harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    before, after = harness.engine.context.sessions[SESSION].generations(x_id())
     assert before.end == after.start == {A: 100}

@@ -11,12 +11,12 @@ from federation.ports import Claimed
 from federation.site_state import SiteState
 from handover.messages import Prepare
 from proxy.core import effects
-from proxy.core.store_port import Restored, SavedSession, SitePlace
+from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role
 from proxy.session.subscription import Subscription
 from proxy.stream.incremental_scan import IncrementalScan
 from proxy.stream.persister import CHECKPOINTS_A_ROUND
-from tests.helpers.alone import SESSION, Alone, owner
+from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.checkpoint import Descriptor, ReceiverRow
 from waypost.errors import RegistryUnavailable
 from waypost.identity import (
@@ -31,7 +31,7 @@ from waypost.identity import (
     SiteId,
     SubscriptionId,
 )
-from waypost.limits import CHECKPOINTS_AT_ONCE, LOG_BATCH, WAKES_AT_ONCE
+from waypost.limits import ACTIVATIONS_AT_ONCE, CHECKPOINTS_AT_ONCE, LOG_BATCH
 from waypost.messages import Acknowledge, Attach, Attached, Interest, Problem, Publish, Quench
 from waypost.notification import Notification
 from waypost.records import Effective, InterestRegistered, InterestsExpired, Progress, Record
@@ -50,7 +50,11 @@ def disk(count: int) -> Restored:
     """A disk with so many sessions of one receiver and one subscription each."""
     state = SiteState(SiteId("A"))
     wanted = Subscription(
-        id=SubscriptionId("x"), expression=parse("n > 0"), start={A: NOTHING}, floor={A: NOTHING}, promised={A: NOTHING}
+        id=SubscriptionId("x"),
+        expression=parse("n > 0"),
+        start={A: NOTHING},
+        promise_floor={A: NOTHING},
+        promised={A: NOTHING},
     )
     descriptor = Descriptor(
         created_at={A: NOTHING},
@@ -70,146 +74,154 @@ def disk(count: int) -> Restored:
         for each in range(count)
     ]
     acceptance = state.acceptance.snapshot()
-    return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), saved)
+    return Restored(0, acceptance, SiteCheckpoint(0, acceptance, state.snapshot()), saved)
 
 
 def rows(count: int) -> dict[SessionId, Ownership]:
     return {name(each): owner("me", 1) for each in range(count)}
 
 
-def claimed(alone: Alone) -> list[SessionId]:
-    return [each.session for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+def claimed(harness: EngineHarness) -> list[SessionId]:
+    return [claim_row.session for claim_row in harness.pending if isinstance(claim_row, effects.ClaimRow)]
 
 
-def woken(count: int) -> Alone:
+def woken(count: int) -> EngineHarness:
     """Start with so many sessions, all of them awake and written."""
-    alone = Alone(disk(count), watch=False)
-    alone.reload(rows(count))
-    while claimed(alone):
-        claim = alone.next(effects.ClaimRow)
+    harness = EngineHarness(disk(count), watch=False)
+    harness.reload(rows(count))
+    while claimed(harness):
+        claim = harness.next(effects.ClaimRow)
         claim.on_done(Claimed(True, claim.new))
-        alone.settle()
-    alone.keep()
-    alone.read_log()
+        harness.run_effects()
+    harness.complete_writes()
+    harness.read_log()
     for _ in range(CHECKPOINTS_A_ROUND):
-        alone.pass_time(1_000)
-        alone.keep()
-    return alone
+        harness.pass_time(1_000)
+        harness.complete_writes()
+    return harness
 
 
-def publish(alone: Alone, number: int) -> None:
-    alone.says(9, Publish(producer="p", secret="i", first=number, bodies=[Notification({"n": number}).body]))
-    alone.read_log()
+def publish(harness: EngineHarness, number: int) -> None:
+    harness.send(9, Publish(producer="p", secret="i", first=number, bodies=[Notification({"n": number}).body]))
+    harness.read_log()
 
 
 def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
-    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
-    alone.reload(rows(3 * WAKES_AT_ONCE))
-    assert len(claimed(alone)) == WAKES_AT_ONCE
-    claim = alone.next(effects.ClaimRow)
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
+    claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    alone.settle()
-    assert len(claimed(alone)) == WAKES_AT_ONCE
+    harness.run_effects()
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
 def test_all_of_them_wake_in_the_end() -> None:
-    alone = woken(3 * WAKES_AT_ONCE)
-    assert {session.role for session in alone.engine.context.sessions.values()} == {Role.SERVING}
+    harness = woken(3 * ACTIVATIONS_AT_ONCE)
+    assert {session.role for session in harness.engine.context.sessions.values()} == {Role.SERVING}
 
 
 def test_the_one_that_a_client_waits_for_goes_first() -> None:
-    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
-    alone.reload(rows(3 * WAKES_AT_ONCE))
-    last = name(3 * WAKES_AT_ONCE - 1)
-    assert last not in claimed(alone)
-    alone.says(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
-    claim = alone.next(effects.ClaimRow)
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
+    last = name(3 * ACTIVATIONS_AT_ONCE - 1)
+    assert last not in claimed(harness)
+    harness.send(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
+    claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    alone.settle()
-    assert claimed(alone)[-1] == last
+    harness.run_effects()
+    assert claimed(harness)[-1] == last
 
 
 def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
-    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
-    alone.reload(rows(3 * WAKES_AT_ONCE), "you")
-    last = name(3 * WAKES_AT_ONCE - 1)
-    alone.engine.peer_message(
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE), "you")
+    last = name(3 * ACTIVATIONS_AT_ONCE - 1)
+    harness.engine.peer_message(
         YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
     )
-    alone.settle()
-    claim = alone.next(effects.ClaimRow)
+    harness.run_effects()
+    claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    alone.settle()
-    assert claimed(alone)[-1] == last
+    harness.run_effects()
+    assert claimed(harness)[-1] == last
 
 
 def test_what_could_not_be_claimed_is_claimed_again_by_a_sweep() -> None:
-    alone = Alone(disk(1), watch=False)
-    alone.reload(rows(1))
-    alone.answer(effects.ClaimRow, RegistryUnavailable("away"))
-    assert claimed(alone) == []
-    alone.pass_time(2_000)
-    assert claimed(alone) == [name(0)]
+    harness = EngineHarness(disk(1), watch=False)
+    harness.reload(rows(1))
+    harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
+    assert claimed(harness) == []
+    harness.pass_time(2_000)
+    assert claimed(harness) == [name(0)]
 
 
 def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
-    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
-    alone.reload(rows(3 * WAKES_AT_ONCE))
-    alone.engine.lease_lost()
-    while claimed(alone):
-        alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
-    assert {session.role for session in alone.engine.context.sessions.values()} == {Role.DORMANT}
-    alone.engine.lease_granted(Incarnation("me#2"), 1 << 40)
-    alone.settle()
-    assert len(claimed(alone)) == WAKES_AT_ONCE
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
+    harness.engine.lease_lost()
+    while claimed(harness):
+        harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    assert {session.role for session in harness.engine.context.sessions.values()} == {Role.DORMANT}
+    harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    harness.run_effects()
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
 def test_what_is_needed_is_said_in_few_appends() -> None:
-    alone = Alone(disk(MANY), lease=False, watch=False)
-    alone.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-    appends = [len(each.records) for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
+    harness = EngineHarness(disk(MANY), lease=False, watch=False)
+    harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+    appends = [len(append.records) for append in harness.engine.take_effects() if isinstance(append, effects.Append)]
     assert sum(appends) == MANY
     assert len(appends) <= MANY // LOG_BATCH + 1
 
 
 def test_a_notification_that_nobody_of_many_wants_changes_few_checkpoints_at_a_time() -> None:
     many = 3 * CHECKPOINTS_AT_ONCE
-    alone = woken(many)
-    publish(alone, -1)
-    alone.pass_time(1_000)
-    written = [each.checkpoint.session for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    harness = woken(many)
+    publish(harness, -1)
+    harness.pass_time(1_000)
+    written = [
+        put_checkpoint.checkpoint.session
+        for put_checkpoint in harness.pending
+        if isinstance(put_checkpoint, effects.PutCheckpoint)
+    ]
     assert 0 < len(written) <= CHECKPOINTS_AT_ONCE
     for _ in range(3):
-        alone.keep()
-        alone.pass_time(1_000)
-        written += [each.checkpoint.session for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+        harness.complete_writes()
+        harness.pass_time(1_000)
+        written += [
+            put_checkpoint.checkpoint.session
+            for put_checkpoint in harness.pending
+            if isinstance(put_checkpoint, effects.PutCheckpoint)
+        ]
     assert set(written) == {name(each) for each in range(many)}
 
 
 def test_a_checkpoint_that_is_on_its_way_is_not_written_once_more() -> None:
-    alone = woken(1)
+    harness = woken(1)
     for number in (-1, -2, -3):
-        publish(alone, number)
-        alone.pass_time(1_000)
-    waiting = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+        publish(harness, number)
+        harness.pass_time(1_000)
+    waiting = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
     assert len(waiting) == 1
-    alone.keep()
-    alone.pass_time(1_000)
-    assert alone.next(effects.PutCheckpoint).checkpoint.acknowledged[A] == alone.engine.state.frontier[A]
+    harness.complete_writes()
+    harness.pass_time(1_000)
+    assert harness.next(effects.PutCheckpoint).checkpoint.acknowledged[A] == harness.engine.state.frontier[A]
 
 
 def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
-    alone = woken(320)
+    harness = woken(320)
     batches = []
     for number in range(3):
-        alone.log.append(InterestRegistered(YOU, Incarnation("i"), name(number), ("n > 1",)))
-        alone.read_log()
-        publish(alone, 1)
-        alone.pass_time(200)
-        save = alone.next(effects.Save)
+        harness.log.append(InterestRegistered(YOU, Incarnation("i"), name(number), ("n > 1",)))
+        harness.read_log()
+        publish(harness, 1)
+        harness.pass_time(200)
+        save = harness.next(effects.Save)
         batches.append(save.batch)
         save.on_done(None)
-        alone.settle()
+        harness.run_effects()
     # So many holds are worth a third of a second, and a write comes every fifth of one.
     assert [batch.behind for batch in batches] == [batch.site_state is None for batch in batches]
     assert [batch.behind for batch in batches] == [False, True, False]
@@ -220,9 +232,9 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     start = before.engine.state.position
     publish(before, 5)
     state, session = before.engine.state, before.engine.context.sessions[name(0)]
-    kept = SiteState(SiteId("A"))
+    site_state = SiteState(SiteId("A"))
     for offset, record in enumerate(before.log[:start]):
-        kept.fold(offset, record)
+        site_state.fold(offset, record)
     saved = SavedSession(
         id=name(0),
         epoch=session.epoch,
@@ -232,8 +244,8 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
         next_number=2,
         gates={},
     )
-    site = SitePlace(start, kept.acceptance.snapshot(), kept.snapshot())
-    after = Alone(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
+    site = SiteCheckpoint(start, site_state.acceptance.snapshot(), site_state.snapshot())
+    after = EngineHarness(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
     after.log = list(before.log)
     found = after.engine.context.sessions[name(0)]
     after.read_log()
@@ -266,7 +278,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
         id=SubscriptionId("x"),
         expression=parse("n > 0"),
         start={A: NOTHING, far: NOTHING},
-        floor=promised,
+        promise_floor=promised,
         promised=dict(promised),
     ).row()
     descriptor = Descriptor(
@@ -283,116 +295,116 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
         next_number=1,
         gates={far: 20},
     )
-    site = SitePlace(early.position, early.acceptance.snapshot(), early.snapshot())
-    alone = Alone(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
-    alone.log = log
-    alone.pass_time(1_000)
-    session = alone.engine.context.sessions[name(0)]
+    site = SiteCheckpoint(early.position, early.acceptance.snapshot(), early.snapshot())
+    harness = EngineHarness(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
+    harness.log = log
+    harness.pass_time(1_000)
+    session = harness.engine.context.sessions[name(0)]
     assert session.gates[far].seen == 20
-    alone.read_log()
-    alone.pass_time(1_000)
+    harness.read_log()
+    harness.pass_time(1_000)
     assert session.gates[far].seen == 20
 
 
 def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
     records = [InterestRegistered(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
     state = SiteState(SiteId("A"))
-    early = SitePlace(0, state.acceptance.snapshot(), state.snapshot())
+    early = SiteCheckpoint(0, state.acceptance.snapshot(), state.snapshot())
     for offset, record in enumerate(records):
         state.fold(offset, record)
-    alone = Alone(Restored(5, state.acceptance.snapshot(), early, []), lease=False)
-    alone.says(3, Quench(1, ["n"]))
-    alone.pass_time(5)
-    assert not [each for each in alone.heard(3) if isinstance(each, Interest)]
-    alone.log = list(records)
-    alone.read_log()
-    alone.pass_time(5)
-    (told,) = (each for each in alone.heard(3) if isinstance(each, Interest))
-    assert told.level and len(told.added) == 5
+    harness = EngineHarness(Restored(5, state.acceptance.snapshot(), early, []), lease=False)
+    harness.send(3, Quench(1, ["n"]))
+    harness.pass_time(5)
+    assert not [each for each in harness.received(3) if isinstance(each, Interest)]
+    harness.log = list(records)
+    harness.read_log()
+    harness.pass_time(5)
+    (told,) = (each for each in harness.received(3) if isinstance(each, Interest))
+    assert told.caught_up and len(told.added) == 5
 
 
 def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
-    alone = woken(3 * CHECKPOINTS_AT_ONCE)
-    alone.says(1, Attach(session=name(250), receiver="r", incarnation="i", frontier={}))
-    alone.keep()
-    publish(alone, 5)
-    alone.says(1, Acknowledge(1))
-    alone.pass_time(200)
-    alone.keep()
+    harness = woken(3 * CHECKPOINTS_AT_ONCE)
+    harness.send(1, Attach(session=name(250), receiver="r", incarnation="i", frontier={}))
+    harness.complete_writes()
+    publish(harness, 5)
+    harness.send(1, Acknowledge(1))
+    harness.pass_time(200)
+    harness.complete_writes()
     tried = 0
     for _ in range(4):
-        alone.pass_time(1_000)
-        mine = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
-        tried += sum(each.checkpoint.session == name(250) for each in mine)
-        alone.answer_all(effects.PutCheckpoint, RegistryUnavailable("away"))
-        alone.answer_all(effects.Save, None)
+        harness.pass_time(1_000)
+        mine = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+        tried += sum(put_checkpoint.checkpoint.session == name(250) for put_checkpoint in mine)
+        harness.complete_all(effects.PutCheckpoint, RegistryUnavailable("away"))
+        harness.complete_all(effects.Save, None)
     assert tried >= 3
 
 
 def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() -> None:
     restored = disk(1)
-    alone = Alone(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
+    harness = EngineHarness(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
     told: list[object] = []
-    alone.engine.persister.saved(told.append)
-    alone.pass_time(1_000)
-    assert not [each for each in alone.waiting if isinstance(each, effects.Save)]
-    alone.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
-    alone.read_log()
-    alone.pass_time(1_000)
-    alone.answer(effects.Save, None)
+    harness.engine.persister.saved(told.append)
+    harness.pass_time(1_000)
+    assert not [each for each in harness.pending if isinstance(each, effects.Save)]
+    harness.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
+    harness.read_log()
+    harness.pass_time(1_000)
+    harness.complete(effects.Save, None)
     assert told == [None]
 
 
 def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.stream.persister.UNATTENDED_IN_MEMORY", 20)
-    alone = woken(10)
+    harness = woken(10)
     for number in range(1, 6):
-        publish(alone, number)
-    alone.pass_time(1_000)
-    alone.keep()
-    sessions = alone.engine.context.sessions
-    assert {(each.entries.count, each.entries.saved_in_memory) for each in sessions.values()} == {(5, 2)}
-    alone.says(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
-    alone.keep()
-    alone.answer(effects.LoadEntries, [])
-    publish(alone, 6)
-    alone.pass_time(1_000)
-    alone.keep()
+        publish(harness, number)
+    harness.pass_time(1_000)
+    harness.complete_writes()
+    sessions = harness.engine.context.sessions
+    assert {(session.entries.count, session.entries.saved_in_memory) for session in sessions.values()} == {(5, 2)}
+    harness.send(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
+    harness.complete_writes()
+    harness.complete(effects.LoadEntries, [])
+    publish(harness, 6)
+    harness.pass_time(1_000)
+    harness.complete_writes()
     assert sessions[name(3)].entries.saved_in_memory == 3 and sessions[name(4)].entries.saved_in_memory == 2
 
 
 def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.clients.attach.MAX_RECEIVERS_PER_SESSION", 2)
-    alone = Alone()
-    alone.serve()
-    alone.attach(2, "second")
-    alone.heard(2)
-    alone.attach(3, "third")
-    (refused,) = (each for each in alone.heard(3) if isinstance(each, Problem))
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2, "second")
+    harness.received(2)
+    harness.attach(3, "third")
+    (refused,) = (each for each in harness.received(3) if isinstance(each, Problem))
     assert (refused.code, refused.field) == ("LIMIT_EXCEEDED", "receiver")
-    alone.attach(4, "second")
-    assert any(isinstance(each, Attached) for each in alone.heard(4))
+    harness.attach(4, "second")
+    assert any(isinstance(each, Attached) for each in harness.received(4))
 
 
 def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", 4_000)
     monkeypatch.setattr("proxy.session.session.ROOM_CHECKS", 1 << 30)
-    alone = Alone()
-    alone.serve()
+    harness = EngineHarness()
+    harness.serve()
     places = {Origin(f"{'origin' * 10}-{number}/0"): 5 for number in range(20)}
     for number in range(2, 12):
-        alone.says(
+        harness.send(
             number,
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier=places, order="priority"),
         )
-        alone.keep()
-    turned_away = [each for number in range(2, 12) for each in alone.heard(number) if isinstance(each, Problem)]
-    assert {each.code for each in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
-    session = alone.engine.context.sessions[SESSION]
+        harness.complete_writes()
+    turned_away = [each for number in range(2, 12) for each in harness.received(number) if isinstance(each, Problem)]
+    assert {problem.code for problem in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
+    session = harness.engine.context.sessions[SESSION]
     assert len(msgspec.json.encode(session.descriptor())) < 5_000
     # Whoever has a place already still has it, wherever it has been.
     more = {Origin(f"elsewhere-{number}/0"): 5 for number in range(100)}
-    alone.says(
+    harness.send(
         20,
         Attach(
             session=SESSION,
@@ -403,18 +415,18 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
             order="priority",
         ),
     )
-    alone.keep()
-    assert any(isinstance(each, Attached) for each in alone.heard(20))
+    harness.complete_writes()
+    assert any(isinstance(each, Attached) for each in harness.received(20))
 
 
 def test_a_round_has_everything_once() -> None:
     there = list(range(10))
-    rounds: IncrementalScan[int] = IncrementalScan(least=2, parts=3)
-    taken = [rounds.take(there) for _ in range(3)]
+    rounds: IncrementalScan[int] = IncrementalScan(least=2, rounds=3)
+    taken = [rounds.next_batch(there) for _ in range(3)]
     assert [len(each) for each in taken] == [4, 4, 2]
     assert flattened(taken) == there
     there.append(10)
-    assert flattened(rounds.take(there) for _ in range(3)) == there
+    assert flattened(rounds.next_batch(there) for _ in range(3)) == there
 
 
 def flattened(parts: Iterable[list[int]]) -> list[int]:

@@ -17,7 +17,9 @@ def session(name: str, **interests: str) -> Session:
     made = Session(SessionId(name), Epoch(1), Role.SERVING)
     for identity, text in interests.items():
         subscription = SubscriptionId(identity)
-        made.subscriptions[subscription] = Subscription(id=subscription, expression=parse(text), start={A: 0}, floor={})
+        made.subscriptions[subscription] = Subscription(
+            id=subscription, expression=parse(text), start={A: 0}, promise_floor={}
+        )
     return made
 
 
@@ -99,8 +101,8 @@ def test_what_a_notification_may_take_goes_by_who_may_want_it() -> None:
 def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
     matcher = Matcher()
     matcher.put(session("s", x="n > 0"))
-    (alone,) = matcher.foreseen_ns([Notification({"n": 5}).body])
-    assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [alone] * 3
+    (harness,) = matcher.foreseen_ns([Notification({"n": 5}).body])
+    assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [harness] * 3
 
 
 def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
@@ -109,7 +111,10 @@ def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
         matcher.put(session(f"s{number}", x="n > 0", y=f"m == {number}"))
     text = "x" * 80_000
     small, large, unwanted = matcher.foreseen_ns(
-        [each.body for each in (Notification({"n": 1}), Notification({"n": 1, "t": text}), Notification({"t": text}))]
+        [
+            notification.body
+            for notification in (Notification({"n": 1}), Notification({"n": 1, "t": text}), Notification({"t": text}))
+        ]
     )
     assert 8 * small < large < 15 * small
     assert unwanted < small / 20

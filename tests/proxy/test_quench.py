@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given, reject, settings
 
-from proxy.clients.quench import terms_of
+from proxy.clients.quench import alternatives_of
 from tests.helpers import expressions
-from tests.helpers.alone import Alone
+from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.keys import Keys, Protection, public_key
-from waypost.limits import QUENCH_LOOKED_AT, QUENCH_TERMS
+from waypost.limits import QUENCH_EXAMINED, QUENCH_TERMS
 from waypost.messages import Interest, PublishWith, Quench, Subscribe, Unsubscribe
 from waypost.notification import Value
 from waypost.records import FiltersRequested, InterestRegistered, InterestsExpired
@@ -19,194 +19,194 @@ from waypost.subscription.errors import SubscriptionError
 from waypost.subscription.tree import Node
 
 PRODUCER = 9
-YOU, LIFE, FAR = ProxyId("you"), Incarnation("i"), SiteId("B")
+YOU, INCARNATION, FAR = ProxyId("you"), Incarnation("i"), SiteId("B")
 K = Protection(tuple(Keys.producer(public_key(b"k")).listed()), False)
 
 
-class Quenched(Alone):
+class Quenched(EngineHarness):
     """What a producer was told so far, as it would have it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.terms: set[str] = set()
-        self.level = False
+        self.caught_up = False
 
     def ask(self, *names: str, number: int = 1, insecure: bool = True, secret: bytes = b"") -> None:
         keys = Keys.producer(secret).listed() if secret else []
-        self.says(PRODUCER, Quench(number, list(names), keys, insecure))
+        self.send(PRODUCER, Quench(number, list(names), keys, insecure))
         self.listen()
 
-    def hold(self, *expressions: str, session: str = "s", **protections: Protection) -> None:
+    def register(self, *expressions: str, session: str = "s", **protections: Protection) -> None:
         """Another proxy of the site says what it needs for a session."""
         by: dict[str, tuple[Protection, ...]] = {}
         if protections:
             by = dict.fromkeys(expressions, tuple(protections.values()))
-        self.log.append(InterestRegistered(YOU, LIFE, SessionId(session), expressions, by))
+        self.log.append(InterestRegistered(YOU, INCARNATION, SessionId(session), expressions, by))
         self.listen()
 
     def listen(self) -> list[Interest]:
         self.read_log()
         while self.engine.next_deadline() <= self.clock.now_ms():
             self.engine.tick()
-            self.settle()
-            self.waiting.clear()
-        said = [each for each in self.heard(PRODUCER) if isinstance(each, Interest)]
-        for each in said:
-            assert not self.terms.intersection(each.added) and self.terms.issuperset(each.removed)
-            self.terms = (self.terms - set(each.removed)) | set(each.added)
-            self.level = self.level or each.level
+            self.run_effects()
+            self.pending.clear()
+        said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
+        for interest in said:
+            assert not self.terms.intersection(interest.added) and self.terms.issuperset(interest.removed)
+            self.terms = (self.terms - set(interest.removed)) | set(interest.added)
+            self.caught_up = self.caught_up or interest.caught_up
         return said
 
 
 def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
-    alone.ask("a")
-    assert alone.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
-    assert alone.level
+    harness = Quenched()
+    harness.register("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
+    harness.ask("a")
+    assert harness.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
+    assert harness.caught_up
 
 
 def test_where_nobody_wants_anything_it_is_told_so_at_once() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    assert (alone.terms, alone.level) == (set(), True)
+    harness = Quenched()
+    harness.ask("a")
+    assert (harness.terms, harness.caught_up) == (set(), True)
 
 
 def test_it_is_told_of_every_change_and_of_nothing_else() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.hold("a == 1", "b == 1")
-    assert alone.terms == {"a == 1"}
-    alone.hold("a == 1", session="t")
-    assert alone.listen() == []
-    alone.hold("a == 2", "b == 1")
-    assert alone.terms == {"a == 1", "a == 2"}
-    alone.hold(session="t")
-    assert alone.terms == {"a == 2"}
+    harness = Quenched()
+    harness.ask("a")
+    harness.register("a == 1", "b == 1")
+    assert harness.terms == {"a == 1"}
+    harness.register("a == 1", session="t")
+    assert harness.listen() == []
+    harness.register("a == 2", "b == 1")
+    assert harness.terms == {"a == 1", "a == 2"}
+    harness.register(session="t")
+    assert harness.terms == {"a == 2"}
 
 
 def test_a_term_that_several_want_goes_with_the_last_of_them() -> None:
-    alone = Quenched()
-    alone.hold("a == 1 || b == 1", session="s")
-    alone.hold("a == 1 || c == 1", session="t")
-    alone.ask("a")
-    alone.hold(session="s")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="t")
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.register("a == 1 || b == 1", session="s")
+    harness.register("a == 1 || c == 1", session="t")
+    harness.ask("a")
+    harness.register(session="s")
+    assert harness.terms == {"a == 1"}
+    harness.register(session="t")
+    assert harness.terms == set()
 
 
 def test_what_a_neighbour_asks_for_is_wanted() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
-    alone.log.append(FiltersRequested(FAR, 1, 2, {}))
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.ask("a")
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
+    harness.log.append(FiltersRequested(FAR, 1, 2, {}))
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_what_a_dead_proxy_held_is_wanted_no_more() -> None:
-    alone = Quenched()
-    alone.hold("a == 1")
-    alone.ask("a")
-    alone.log.append(InterestsExpired(YOU, LIFE))
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.register("a == 1")
+    harness.ask("a")
+    harness.log.append(InterestsExpired(YOU, INCARNATION))
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_our_own_sessions_count() -> None:
-    alone = Quenched()
-    alone.serve()
-    alone.ask("n")
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
-    alone.listen()
-    assert alone.terms == {"n > 0"}
-    alone.says(1, Unsubscribe("x"))
-    alone.keep()
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.serve()
+    harness.ask("n")
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.listen()
+    assert harness.terms == {"n > 0"}
+    harness.send(1, Unsubscribe("x"))
+    harness.complete_writes()
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_who_could_not_have_it_does_not_count() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.hold("a == 2", session="t")
-    alone.ask("a")
-    assert alone.terms == {"a == 2"}
-    alone.ask("a", number=2, secret=b"k", insecure=False)
-    alone.terms = set()
-    alone.ask("a", number=3, secret=b"k", insecure=False)
-    assert alone.terms == {"a == 1"}
+    harness = Quenched()
+    harness.register("a == 1", by=K)
+    harness.register("a == 2", session="t")
+    harness.ask("a")
+    assert harness.terms == {"a == 2"}
+    harness.ask("a", number=2, secret=b"k", insecure=False)
+    harness.terms = set()
+    harness.ask("a", number=3, secret=b"k", insecure=False)
+    assert harness.terms == {"a == 1"}
 
 
 def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.ask("a")
-    alone.says(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
-    alone.says(PRODUCER, PublishWith([]))
-    alone.listen()
-    assert alone.terms == set()
-    alone.hold("a == 1")
-    assert alone.terms == {"a == 1"}
-    alone.hold("a == 1", by=K)
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.register("a == 1", by=K)
+    harness.ask("a")
+    harness.send(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
+    harness.send(PRODUCER, PublishWith([]))
+    harness.listen()
+    assert harness.terms == set()
+    harness.register("a == 1")
+    assert harness.terms == {"a == 1"}
+    harness.register("a == 1", by=K)
+    assert harness.terms == set()
 
 
 def test_one_that_wants_it_without_a_key_is_enough() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.hold("a == 1", session="t")
-    alone.hold("a == 1", session="u")
-    alone.ask("a")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="t")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="u")
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.register("a == 1", by=K)
+    harness.register("a == 1", session="t")
+    harness.register("a == 1", session="u")
+    harness.ask("a")
+    assert harness.terms == {"a == 1"}
+    harness.register(session="t")
+    assert harness.terms == {"a == 1"}
+    harness.register(session="u")
+    assert harness.terms == set()
 
 
 def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}))
-    alone.listen()
-    assert alone.terms == set()
-    alone.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
+    harness = Quenched()
+    harness.ask("a")
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}))
+    harness.listen()
+    assert harness.terms == set()
+    harness.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
 
 
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
-    alone = Quenched()
-    many = 2 * QUENCH_LOOKED_AT + QUENCH_TERMS
-    alone.hold(*(f"a == {each}" for each in range(many)))
-    alone.says(PRODUCER, Quench(1, ["a"]))
-    alone.engine.tick()
-    alone.settle()
-    assert not any(each.level for each in alone.heard(PRODUCER) if isinstance(each, Interest))
-    alone.ask("a", number=2)
-    said = [len(each.added) for each in alone.listen()]
-    assert alone.level and len(alone.terms) == many
+    harness = Quenched()
+    many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
+    harness.register(*(f"a == {each}" for each in range(many)))
+    harness.send(PRODUCER, Quench(1, ["a"]))
+    harness.engine.tick()
+    harness.run_effects()
+    assert not any(interest.caught_up for interest in harness.received(PRODUCER) if isinstance(interest, Interest))
+    harness.ask("a", number=2)
+    said = [len(interest.added) for interest in harness.listen()]
+    assert harness.caught_up and len(harness.terms) == many
     assert max(said, default=0) <= QUENCH_TERMS
 
 
 def test_who_asks_no_more_or_has_gone_is_told_nothing() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.ask(number=2)
-    alone.hold("a == 1")
-    assert alone.terms == set()
-    alone.ask("a", number=3)
-    alone.engine.client_disconnected(PRODUCER)
-    alone.hold("a == 2")
-    assert alone.listen() == []
-    assert alone.engine.dispatcher.quenching.next_deadline() > alone.clock.now_ms()
+    harness = Quenched()
+    harness.ask("a")
+    harness.ask(number=2)
+    harness.register("a == 1")
+    assert harness.terms == set()
+    harness.ask("a", number=3)
+    harness.engine.client_disconnected(PRODUCER)
+    harness.register("a == 2")
+    assert harness.listen() == []
+    assert harness.engine.dispatcher.quenching.next_deadline() > harness.clock.now_ms()
 
 
 @settings(deadline=None)
@@ -218,13 +218,13 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
         expression = parse(write(tree))
     except SubscriptionError:
         reject()
-    met = [term for term in terms_of(expression.canonical) if parse(term.text).matches(attributes)]
+    met = [term for term in alternatives_of(expression.canonical) if parse(term.text).matches(attributes)]
     assert bool(met) == (expression.matches(attributes) is True)
     assert all(term.concerns(attributes) for term in met)
 
 
 def test_what_is_true_of_everything_is_told_to_whoever_asks() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.hold("equals(0, b, 0)")
-    assert len(alone.terms) == 1
+    harness = Quenched()
+    harness.ask("a")
+    harness.register("equals(0, b, 0)")
+    assert len(harness.terms) == 1

@@ -14,7 +14,7 @@ from proxy.core import effects
 from proxy.core.settings import Bounds
 from proxy.session.queue_limits import SLACK, QueueLimits
 from proxy.session.stored_notification import Entry, StoredNotification
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_dispatcher import delivered
 from waypost.access import READ, Grant
 from waypost.facts import RemovalPolicy
@@ -41,9 +41,9 @@ def entry(number: int, attributes: dict[str, Value] | None = None, size: int = 0
 
 def filled(queue: Queue, *entries: Entry) -> QueueLimits:
     queue_limits = QueueLimits(queue)
-    queue_limits.begin_with((), 1)
+    queue_limits.prepend((), 1)
     for each in entries:
-        queue_limits.took(each)
+        queue_limits.add(each)
     return queue_limits
 
 
@@ -57,7 +57,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
     queue_limits = filled(Queue(most, discard=discard))
     model: list[tuple[int, int, int]] = []
     for number, (priority, timeout, had) in enumerate(steps, 1):
-        queue_limits.took(entry(number, {"Priority": priority, "Timeout": timeout}))
+        queue_limits.add(entry(number, {"Priority": priority, "Timeout": timeout}))
         model.append((number, priority, timeout))
         going = [kept.number for kept in queue_limits.surplus()]
         expected = []
@@ -71,7 +71,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
             expected.append(gone[0])
         assert going == expected
         for _ in range(min(had, len(model))):
-            queue_limits.gone(model.pop(0)[0] + 1)
+            queue_limits.remove(model.pop(0)[0] + 1)
         queue_limits.forget(going)
         assert (queue_limits.count, queue_limits.lowest) == (len(model), model[0][0] if model else None)
 
@@ -81,7 +81,7 @@ def test_bytes_are_counted_as_well() -> None:
     queue_limits = filled(Queue(max_bytes=3 * one), *(entry(number, size=100) for number in range(1, 6)))
     assert [kept.number for kept in queue_limits.surplus()] == [1, 2]
     assert queue_limits.bytes == 3 * one
-    queue_limits.gone(5)
+    queue_limits.remove(5)
     assert queue_limits.bytes == one
 
 
@@ -94,8 +94,8 @@ def test_what_is_larger_than_all_that_may_be_stored_goes_alone() -> None:
 def test_a_heap_does_not_keep_what_is_gone() -> None:
     queue_limits = filled(Queue(5, discard="priority", deadlines=True))
     for number in range(1, 10 * SLACK):
-        queue_limits.took(entry(number, {"Timeout": 10**6}))
-        queue_limits.gone(number)
+        queue_limits.add(entry(number, {"Timeout": 10**6}))
+        queue_limits.remove(number)
     assert len(queue_limits._first) <= SLACK + 4
     assert len(queue_limits._soonest) <= SLACK + 4
 
@@ -118,9 +118,9 @@ def test_a_deadline_is_the_sooner_of_stop_time_and_timeout() -> None:
 def test_nothing_is_chosen_before_all_is_known() -> None:
     queue_limits = QueueLimits(Queue(2))
     for number in (3, 4, 5):
-        queue_limits.took(entry(number))
+        queue_limits.add(entry(number))
     assert queue_limits.surplus() == []
-    queue_limits.begin_with([queue_limits.look(entry(number)) for number in (1, 2, 3)], 2)
+    queue_limits.prepend([queue_limits.measure(entry(number)) for number in (1, 2, 3)], 2)
     assert [kept.number for kept in queue_limits.surplus()] == [2, 3]
 
 
@@ -133,171 +133,171 @@ def test_the_tighter_bound_of_session_and_operator_holds() -> None:
 # ---------------------------------------------------------------- at a proxy
 
 
-def bounded(queue: Queue, *, away: bool = True) -> Alone:
+def bounded(queue: Queue, *, away: bool = True) -> EngineHarness:
     """Return a proxy that serves a session with this queue; its receiver, of connection 1, may be away."""
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, queue=queue))
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, queue=queue))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
     if away:
-        alone.engine.client_disconnected(1)
-    alone.heard()
-    return alone
+        harness.engine.client_disconnected(1)
+    harness.received()
+    return harness
 
 
-def take(alone: Alone, *numbers: int, **attributes: Value) -> None:
+def take(harness: EngineHarness, *numbers: int, **attributes: Value) -> None:
     for number in numbers:
-        alone.says(
+        harness.send(
             9,
             Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number, **attributes}).body]),
         )
-    alone.read_log()
-    alone.keep()
+    harness.read_log()
+    harness.complete_writes()
 
 
-def given_to(alone: Alone, connection: int = 2) -> list[object]:
-    alone.attach(connection, "r")
-    return delivered(alone.heard(connection))
+def given_to(harness: EngineHarness, connection: int = 2) -> list[object]:
+    harness.attach(connection, "r")
+    return delivered(harness.received(connection))
 
 
 @pytest.mark.parametrize(("discard", "left"), [("fifo", [3, 4]), ("any", [3, 4]), ("lifo", [1, 2])])
 def test_a_session_stores_no_more_than_its_queue_allows_and_the_journal_says_what_went(
     discard: Discard, left: list[int]
 ) -> None:
-    alone = bounded(Queue(2, discard=discard))
-    take(alone, 1, 2, 3, 4)
-    removed = [fact for fact in alone.facts if fact.kind == "removed"]
+    harness = bounded(Queue(2, discard=discard))
+    take(harness, 1, 2, 3, 4)
+    removed = [fact for fact in harness.facts if fact.kind == "removed"]
     assert sum(len(fact.offsets) for fact in removed) == 2
     assert [fact.policies for fact in removed] == [[RemovalPolicy.MAX_QUEUE]] * len(removed)
-    assert given_to(alone) == left
+    assert given_to(harness) == left
 
 
 def test_what_has_gone_is_taken_out_of_the_store() -> None:
-    alone = bounded(Queue(2, discard="lifo"))
-    take(alone, 1, 2)
+    harness = bounded(Queue(2, discard="lifo"))
+    take(harness, 1, 2)
     for number in (3, 4):
-        alone.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
-    alone.read_log()
-    alone.pass_time(300)
-    changes = [change for each in alone.waiting if isinstance(each, effects.Save) for change in each.batch.changes]
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+    harness.read_log()
+    harness.pass_time(300)
+    changes = [change for save in harness.pending if isinstance(save, effects.Save) for change in save.batch.changes]
     stored = [number for change in changes for number, *_ in change.entries]
     gone = [number for change in changes for number in change.discarded]
     assert sorted(gone) == [3, 4] and not {*stored} & {*gone}
-    alone.keep()
-    assert not alone.engine.context.sessions[SESSION].retention.leaving_one_by_one
+    harness.complete_writes()
+    assert not harness.engine.context.sessions[SESSION].retention.leaving_one_by_one
 
 
 def test_who_is_attached_and_has_room_loses_nothing() -> None:
-    alone = bounded(Queue(1), away=False)
-    take(alone, 1, 2, 3)
-    assert delivered(alone.heard(1)) == [1, 2, 3]
+    harness = bounded(Queue(1), away=False)
+    take(harness, 1, 2, 3)
+    assert delivered(harness.received(1)) == [1, 2, 3]
 
 
 def test_who_comes_back_is_past_what_went() -> None:
-    alone = bounded(Queue(2))
-    take(alone, 1, 2, 3, 4, 5)
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(Queue(2))
+    take(harness, 1, 2, 3, 4, 5)
+    session = harness.engine.context.sessions[SESSION]
     assert session.entries.count == 2
-    assert given_to(alone) == [4, 5]
-    alone.says(2, Acknowledge(5))
+    assert given_to(harness) == [4, 5]
+    harness.send(2, Acknowledge(5))
     assert session.entries.count == 0
 
 
 def test_what_is_past_its_deadline_is_not_delivered() -> None:
-    alone = bounded(Queue(deadlines=True))
-    take(alone, 1, Timeout=1_000)
-    take(alone, 2, Timeout=60_000)
-    take(alone, 3)
-    alone.pass_time(1_500)
-    assert given_to(alone) == [2, 3]
-    assert [(fact.policies, len(fact.offsets)) for fact in alone.facts if fact.kind == "removed"] == [
+    harness = bounded(Queue(deadlines=True))
+    take(harness, 1, Timeout=1_000)
+    take(harness, 2, Timeout=60_000)
+    take(harness, 3)
+    harness.pass_time(1_500)
+    assert given_to(harness) == [2, 3]
+    assert [(fact.policies, len(fact.offsets)) for fact in harness.facts if fact.kind == "removed"] == [
         ([RemovalPolicy.DEADLINE], 1)
     ]
 
 
 def test_nothing_is_removed_before_the_journal_says_so() -> None:
-    alone = bounded(Queue(1))
-    take(alone, 1)
-    alone.journal_waits = True
-    take(alone, 2)
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(Queue(1))
+    take(harness, 1)
+    harness.journal_waits = True
+    take(harness, 2)
+    session = harness.engine.context.sessions[SESSION]
     assert session.entries.count == 2
-    alone.journal_waits = False
-    alone.answer_all(effects.Attest, None)
+    harness.journal_waits = False
+    harness.complete_all(effects.Attest, None)
     assert session.entries.count == 1
 
 
 def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
-    alone = Alone()
-    alone.engine.context.settings = replace(alone.engine.context.settings, queue=Queue(2))
-    alone.serve()
-    (said,) = (fact for fact in alone.facts if fact.kind == "policy")
+    harness = EngineHarness()
+    harness.engine.context.settings = replace(harness.engine.context.settings, queue=Queue(2))
+    harness.serve()
+    (said,) = (fact for fact in harness.facts if fact.kind == "policy")
     assert (said.session, said.subscription, said.max_count, said.discard) == (SESSION, "", 2, "fifo")
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
-    alone.engine.client_disconnected(1)
-    take(alone, 1, 2, 3)
-    assert given_to(alone) == [2, 3]
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.engine.client_disconnected(1)
+    take(harness, 1, 2, 3)
+    assert given_to(harness) == [2, 3]
 
 
 def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change_it() -> None:
-    alone = bounded(Queue(2), away=False)
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(Queue(2), away=False)
+    session = harness.engine.context.sessions[SESSION]
     assert session.descriptor().queue == Queue(2)
     session.let({"": Grant((READ,))})
-    alone.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
-    assert [each.code for each in alone.heard(2) if isinstance(each, Problem)] == ["FORBIDDEN"]
-    alone.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
-    alone.keep()
-    assert any(isinstance(each, Attached) for each in alone.heard(2))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
+    assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["FORBIDDEN"]
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
+    harness.complete_writes()
+    assert any(isinstance(each, Attached) for each in harness.received(2))
     assert session.queue == Queue(2)
 
 
 def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
-    alone = bounded(UNBOUNDED)
-    alone.engine.context.settings = replace(alone.engine.context.settings, bounds=Bounds(queue_in_memory=1))
-    take(alone, 1, 2, 3, 4)
-    alone.pass_time(300)
-    alone.keep()
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(UNBOUNDED)
+    harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=1))
+    take(harness, 1, 2, 3, 4)
+    harness.pass_time(300)
+    harness.complete_writes()
+    session = harness.engine.context.sessions[SESSION]
     assert session.entries.evicted_number == 3
     in_store = [entry(number) for number in (1, 2, 3)]
-    alone.says(
+    harness.send(
         2,
         msgspec.structs.replace(
             Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}), queue=Queue(2)
         ),
     )
-    alone.keep()
-    alone.engine.client_disconnected(2)
-    take(alone, 5)
+    harness.complete_writes()
+    harness.engine.client_disconnected(2)
+    take(harness, 5)
     assert session.queue_limits is not None and not session.queue_limits.known
-    while any(isinstance(each, effects.LoadEntries) for each in alone.waiting):
-        load = alone.next(effects.LoadEntries)
+    while any(isinstance(each, effects.LoadEntries) for each in harness.pending):
+        load = harness.next(effects.LoadEntries)
         load.on_done([each for each in in_store if each[0] > load.after])
-        alone.settle()
-    alone.keep()
+        harness.run_effects()
+    harness.complete_writes()
     assert session.queue_limits.known and session.queue_limits.count == 2
-    assert sum(len(fact.offsets) for fact in alone.facts if fact.kind == "removed") == 3
+    assert sum(len(fact.offsets) for fact in harness.facts if fact.kind == "removed") == 3
 
 
 def test_nobody_gets_past_what_was_chosen_later_before_that_is_on_record_too() -> None:
-    alone = bounded(Queue(1))
-    session = alone.engine.context.sessions[SESSION]
-    take(alone, 1)
-    alone.journal_waits = True
-    take(alone, 2)
-    take(alone, 3)
-    first, second = (each for each in alone.waiting if isinstance(each, effects.Attest) and is_removal(each))
-    alone.waiting.remove(first)
+    harness = bounded(Queue(1))
+    session = harness.engine.context.sessions[SESSION]
+    take(harness, 1)
+    harness.journal_waits = True
+    take(harness, 2)
+    take(harness, 3)
+    first, second = (each for each in harness.pending if isinstance(each, effects.Attest) and is_removal(each))
+    harness.pending.remove(first)
     first.on_done(None)
-    alone.settle()
+    harness.run_effects()
     assert session.entries.first_number == 2
     assert session.receivers[ReceiverId("r")].acknowledged == 1
-    alone.waiting.remove(second)
+    harness.pending.remove(second)
     second.on_done(None)
-    alone.settle()
+    harness.run_effects()
     assert session.entries.first_number == 3
     assert session.receivers[ReceiverId("r")].acknowledged == 2
 
@@ -307,33 +307,33 @@ def is_removal(effect: effects.Attest) -> bool:
 
 
 def test_what_time_has_ended_takes_no_room() -> None:
-    alone = bounded(Queue(3))
-    alone.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}))
-    alone.keep()
-    alone.says(2, Subscribe(subscription="y", expression="m > 0", ttl_s=1))
-    alone.keep()
-    alone.engine.client_disconnected(2)
-    take(alone, 1)
-    alone.says(
+    harness = bounded(Queue(3))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}))
+    harness.complete_writes()
+    harness.send(2, Subscribe(subscription="y", expression="m > 0", ttl_s=1))
+    harness.complete_writes()
+    harness.engine.client_disconnected(2)
+    take(harness, 1)
+    harness.send(
         9,
         Publish(
             producer="q", secret="life", first=0, bodies=[Notification({"m": 1}).body, Notification({"m": 2}).body]
         ),
     )
-    alone.read_log()
+    harness.read_log()
     for _ in range(3):
-        alone.pass_time(1_000)
-    alone.keep()
-    take(alone, 2, 3)
+        harness.pass_time(1_000)
+    harness.complete_writes()
+    take(harness, 2, 3)
     # There is room for the three that somebody holds still.
-    assert [each for each in given_to(alone) if each is not None] == [1, 2, 3]
+    assert [each for each in given_to(harness) if each is not None] == [1, 2, 3]
 
 
 def test_what_was_chosen_is_not_counted_again_when_the_queue_changes() -> None:
-    alone = bounded(Queue(3, discard="lifo"))
-    alone.journal_waits = True
-    take(alone, 1, 2, 3, 4, 5)
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(Queue(3, discard="lifo"))
+    harness.journal_waits = True
+    take(harness, 1, 2, 3, 4, 5)
+    session = harness.engine.context.sessions[SESSION]
     session.bound(Queue(3))
     assert session.queue_limits is not None
     assert (session.queue_limits.count, {*session.queue_limits.going}) == (3, {4, 5})
@@ -341,19 +341,19 @@ def test_what_was_chosen_is_not_counted_again_when_the_queue_changes() -> None:
 
 
 def test_what_was_about_to_go_when_the_session_stood_still_goes_when_it_is_served_again() -> None:
-    alone = bounded(Queue(2))
-    alone.journal_waits = True
-    take(alone, 1, 2, 3)
-    alone.engine.lease_lost()
-    alone.journal_waits = False
-    alone.answer_all(effects.Attest, None)
-    session = alone.engine.context.sessions[SESSION]
+    harness = bounded(Queue(2))
+    harness.journal_waits = True
+    take(harness, 1, 2, 3)
+    harness.engine.lease_lost()
+    harness.journal_waits = False
+    harness.complete_all(effects.Attest, None)
+    session = harness.engine.context.sessions[SESSION]
     assert session.queue_limits is not None and {*session.queue_limits.going} == {1}
-    alone.lease()
-    claim = alone.next(effects.ClaimRow)
+    harness.lease()
+    claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    alone.settle()
-    alone.keep()
+    harness.run_effects()
+    harness.complete_writes()
     assert session.queue_limits is not None and not session.queue_limits.going
     assert session.entries.count == 2
-    assert given_to(alone) == [2, 3]
+    assert given_to(harness) == [2, 3]

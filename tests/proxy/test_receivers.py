@@ -6,7 +6,7 @@ import pytest
 
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import BadMessage
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId
@@ -16,51 +16,51 @@ from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
 A = Origin("A/0")
 
 
-def served(alone: Alone) -> Receiver:
-    (receiver,) = alone.engine.context.sessions[SESSION].receivers.values()
+def served(harness: EngineHarness) -> Receiver:
+    (receiver,) = harness.engine.context.sessions[SESSION].receivers.values()
     return receiver
 
 
 def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its_place() -> None:
-    alone = Alone()
-    alone.serve()
-    receiver = served(alone)
+    harness = EngineHarness()
+    harness.serve()
+    receiver = served(harness)
     too_many = {A: [*range(3 * OVERTAKING + 1)]}
-    alone.says(1, Acknowledge(0, selective=too_many))
-    alone.says(
+    harness.send(1, Acknowledge(0, selective=too_many))
+    harness.send(
         1,
         Attach(
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective=too_many
         ),
     )
-    alone.says(
+    harness.send(
         1,
         Attach(
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
         ),
     )
-    said = [each for each in alone.heard(1) if isinstance(each, Problem | Attached)]
-    assert [each.field if isinstance(each, Problem) else "attached" for each in said] == ["selective"] * 2 + [
+    said = [each for each in harness.received(1) if isinstance(each, Problem | Attached)]
+    assert [problem.field if isinstance(problem, Problem) else "attached" for problem in said] == ["selective"] * 2 + [
         "attached"
     ]
     assert receiver.selective.rows() == {A: [5]}
 
 
 def test_what_is_said_again_counts_once() -> None:
-    alone = Alone()
-    alone.serve()
+    harness = EngineHarness()
+    harness.serve()
     many = {A: [*range(2 * OVERTAKING)]}
-    alone.says(1, Acknowledge(0, selective=many))
-    alone.says(1, Detach(selective=many))
-    assert [each for each in alone.heard(1) if isinstance(each, Problem)] == []
-    assert len(served(alone).selective) == 2 * OVERTAKING
+    harness.send(1, Acknowledge(0, selective=many))
+    harness.send(1, Detach(selective=many))
+    assert [each for each in harness.received(1) if isinstance(each, Problem)] == []
+    assert len(served(harness).selective) == 2 * OVERTAKING
 
 
 def test_a_last_word_of_origins_that_nobody_heard_of_is_not_kept() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Detach(frontier={Origin("nowhere/0"): 5}))
-    assert "nowhere/0" not in served(alone).frontier
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Detach(frontier={Origin("nowhere/0"): 5}))
+    assert "nowhere/0" not in served(harness).frontier
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_frontier_that_no_federation_has_is_no_message(frontier: dict[Origin, 
 
 def test_what_a_receiver_had_asked_before_it_left_for_good_gives_it_no_place_after_a_move_either() -> None:
     here = Session(SessionId("s"), Epoch(1), Role.SERVING)
-    here.said_farewell(ReceiverId("r"), "life", 3)
+    here.record_unregistration(ReceiverId("r"), "life", 3)
     there = Session(SessionId("s"), Epoch(2), Role.STAGED)
     there.describe(here.descriptor())
     asked = [there.has_left_since(ReceiverId("r"), "life", times) for times in (0, 2, 3, 4)]

@@ -12,15 +12,15 @@ from federation.ports import Claimed
 from federation.site_state import SiteState
 from proxy.core import effects
 from proxy.core.settings import Bounds
-from proxy.core.store_port import Restored, SavedSession, SitePlace
-from tests.helpers.alone import SESSION, Alone
+from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_dispatcher import delivered
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant
 from waypost.errors import BadMessage
 from waypost.facts import GapCause
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Origin, ReceiverId, SiteId
-from waypost.limits import BEST_EFFORT_PLACE_S
+from waypost.limits import BEST_EFFORT_EXPIRY_S
 from waypost.messages import (
     Acknowledge,
     Attach,
@@ -38,42 +38,42 @@ from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, DEGREES, PERSIS
 A = Origin("A/0")
 
 
-def serving(*levels: Reliability | None) -> Alone:
+def serving(*levels: Reliability | None) -> EngineHarness:
     """Return a proxy with a session of one subscription, and receivers of these levels on connections 11, 12, ..."""
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     for number, level in enumerate(levels, 11):
-        alone.says(
+        harness.send(
             number,
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier={}, reliability=level),
         )
-        alone.keep()
-    alone.engine.context.sessions[SESSION].give_up(alone.engine.context.sessions[SESSION].receivers[r("r")], {})
-    alone.read_log()
-    alone.keep()
-    alone.heard(11)
-    return alone
+        harness.complete_writes()
+    harness.engine.context.sessions[SESSION].unregister(harness.engine.context.sessions[SESSION].receivers[r("r")], {})
+    harness.read_log()
+    harness.complete_writes()
+    harness.received(11)
+    return harness
 
 
 def r(name: str) -> ReceiverId:
     return ReceiverId(name)
 
 
-def publish(alone: Alone, *numbers: int) -> None:
+def publish(harness: EngineHarness, *numbers: int) -> None:
     for number in numbers:
-        alone.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
-    alone.read_log()
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+    harness.read_log()
 
 
-def stored(alone: Alone) -> list[int]:
+def stored(harness: EngineHarness) -> list[int]:
     """Let time pass, and return the numbers of the entries that go to the store."""
     found: list[int] = []
-    alone.pass_time(1_000)
-    while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in alone.waiting):
-        saves = [each for each in alone.waiting if isinstance(each, effects.Save)]
-        found += [number for each in saves for change in each.batch.changes for number, *_ in change.entries]
-        alone.keep()
+    harness.pass_time(1_000)
+    while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in harness.pending):
+        saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+        found += [number for save in saves for change in save.batch.changes for number, *_ in change.entries]
+        harness.complete_writes()
     return found
 
 
@@ -101,18 +101,18 @@ LEVELS = (PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT)
 @pytest.mark.parametrize("below", range(3))
 @pytest.mark.parametrize("level", ["session_reliability", "reliability"])
 def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> None:
-    alone = Alone()
-    alone.engine.context.settings = replace(alone.engine.context.settings, reliability=LEVELS[above])
-    alone.serve()
-    alone.says(
+    harness = EngineHarness()
+    harness.engine.context.settings = replace(harness.engine.context.settings, reliability=LEVELS[above])
+    harness.serve()
+    harness.send(
         2,
         msgspec.structs.replace(
             Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}), **{level: LEVELS[below]}
         ),
     )
-    alone.keep()
-    (heard,) = (each for each in alone.heard(2) if isinstance(each, Attached | Problem))
-    receivers = alone.engine.context.sessions[SESSION].receivers
+    harness.complete_writes()
+    (heard,) = (each for each in harness.received(2) if isinstance(each, Attached | Problem))
+    receivers = harness.engine.context.sessions[SESSION].receivers
     if below < above:
         assert isinstance(heard, Problem)
         assert (heard.code, heard.field) == ("REFUSED", level)
@@ -124,91 +124,91 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
 
 
 def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
-    alone = serving(None)
-    alone.says(
+    harness = serving(None)
+    harness.send(
         12,
         Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, session_reliability=BEST_EFFORT_EVENTS),
     )
-    alone.keep()
-    alone.attach(13, "r13")
-    session = alone.engine.context.sessions[SESSION]
+    harness.complete_writes()
+    harness.attach(13, "r13")
+    session = harness.engine.context.sessions[SESSION]
     found = [session.receivers[r(name)].reliability for name in ("r11", "r12", "r13")]
     assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
     assert session.descriptor().reliability == BEST_EFFORT_EVENTS
-    alone.says(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
-    assert [each.field for each in alone.heard(14) if isinstance(each, Problem)] == ["reliability"]
+    harness.send(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
+    assert [problem.field for problem in harness.received(14) if isinstance(problem, Problem)] == ["reliability"]
 
 
 @pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
 def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: dict[str, object]) -> None:
-    alone = serving(None)
-    session = alone.engine.context.sessions[SESSION]
+    harness = serving(None)
+    session = harness.engine.context.sessions[SESSION]
     session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
-    alone.says(
+    harness.send(
         12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
     )
-    assert [each.code for each in alone.heard(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    assert [problem.code for problem in harness.received(12) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     assert (session.expiry_s, session.reliability) == (None, PERSISTENT)
 
 
 def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
-    alone = serving(None, BEST_EFFORT)
-    alone.engine.client_disconnected(11)
-    alone.engine.client_disconnected(12)
-    for _ in range(BEST_EFFORT_PLACE_S - 2):
-        alone.pass_time(1_000)
-    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11", "r12"}
+    harness = serving(None, BEST_EFFORT)
+    harness.engine.client_disconnected(11)
+    harness.engine.client_disconnected(12)
+    for _ in range(BEST_EFFORT_EXPIRY_S - 2):
+        harness.pass_time(1_000)
+    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11", "r12"}
     for _ in range(4):
-        alone.pass_time(1_000)
-    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11"}
+        harness.pass_time(1_000)
+    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
 
 
 # ---------------------------------------------------------------- what is stored
 
 
 def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
-    alone = serving(BEST_EFFORT_EVENTS, BEST_EFFORT)
-    publish(alone, 1, 2)
-    assert stored(alone) == []
-    assert alone.engine.context.sessions[SESSION].entries.count == 2
+    harness = serving(BEST_EFFORT_EVENTS, BEST_EFFORT)
+    publish(harness, 1, 2)
+    assert stored(harness) == []
+    assert harness.engine.context.sessions[SESSION].entries.count == 2
 
 
 def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> None:
-    alone = serving(BEST_EFFORT_EVENTS, None)
-    publish(alone, 1, 2)
-    alone.says(12, Acknowledge(2))
-    assert stored(alone) == []
-    publish(alone, 3)
-    assert stored(alone) == [1, 2, 3]
+    harness = serving(BEST_EFFORT_EVENTS, None)
+    publish(harness, 1, 2)
+    harness.send(12, Acknowledge(2))
+    assert stored(harness) == []
+    publish(harness, 3)
+    assert stored(harness) == [1, 2, 3]
 
 
 def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    alone.engine.context.settings = replace(alone.engine.context.settings, bounds=Bounds(queue_in_memory=3))
-    publish(alone, 1, 2, 3, 4, 5)
-    assert stored(alone) == [1, 2]
-    publish(alone, 6)
-    assert stored(alone) == [3]
-    assert alone.engine.context.sessions[SESSION].entries.evicted_number == 3
-    assert delivered(alone.heard(11)) == [1, 2, 3, 4, 5, 6]
+    harness = serving(BEST_EFFORT_EVENTS)
+    harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=3))
+    publish(harness, 1, 2, 3, 4, 5)
+    assert stored(harness) == [1, 2]
+    publish(harness, 6)
+    assert stored(harness) == [3]
+    assert harness.engine.context.sessions[SESSION].entries.evicted_number == 3
+    assert delivered(harness.received(11)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_who_joins_with_persistent_events_has_them_stored_from_then_on() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    publish(alone, 1, 2)
-    assert stored(alone) == []
-    alone.attach(12, "late")
-    publish(alone, 3)
-    assert 3 in stored(alone)
+    harness = serving(BEST_EFFORT_EVENTS)
+    publish(harness, 1, 2)
+    assert stored(harness) == []
+    harness.attach(12, "late")
+    publish(harness, 3)
+    assert 3 in stored(harness)
 
 
 # ---------------------------------------------------------------- after a restart
 
 
-def restarted(alone: Alone, entries: int) -> Alone:
+def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     """Return the proxy's next life, which finds on its disk what the store had at its end."""
-    session, state = alone.engine.context.sessions[SESSION], SiteState(SiteId("A"))
-    for offset, record in enumerate(alone.log):
+    session, state = harness.engine.context.sessions[SESSION], SiteState(SiteId("A"))
+    for offset, record in enumerate(harness.log):
         state.fold(offset, record)
     saved = SavedSession(
         id=SESSION,
@@ -220,34 +220,34 @@ def restarted(alone: Alone, entries: int) -> Alone:
         gates={},
     )
     assert session.entries.count == entries
-    acceptance, position = state.acceptance.snapshot(), len(alone.log)
-    place = SitePlace(position, acceptance, state.snapshot())
-    later = Alone(Restored(position, acceptance, place, [saved]))
-    later.log = alone.log
+    acceptance, position = state.acceptance.snapshot(), len(harness.log)
+    site_checkpoint = SiteCheckpoint(position, acceptance, state.snapshot())
+    later = EngineHarness(Restored(position, acceptance, site_checkpoint, [saved]))
+    later.log = harness.log
     claim = later.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    later.settle()
-    later.keep()
+    later.run_effects()
+    later.complete_writes()
     return later
 
 
-def gaps(alone: Alone, connection: int) -> list[tuple[int, int]]:
-    return [(each.first, each.last) for each in alone.heard(connection) if isinstance(each, Gap)]
+def gaps(harness: EngineHarness, connection: int) -> list[tuple[int, int]]:
+    return [(gap.first, gap.last) for gap in harness.received(connection) if isinstance(gap, Gap)]
 
 
-def offsets(alone: Alone, numbers: Iterable[int]) -> list[int]:
+def offsets(harness: EngineHarness, numbers: Iterable[int]) -> list[int]:
     wanted = {Notification({"n": number}).body for number in numbers}
-    return [offset for offset, record in enumerate(alone.log) if getattr(record, "body", b"") in wanted]
+    return [offset for offset, record in enumerate(harness.log) if getattr(record, "body", b"") in wanted]
 
 
 def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    publish(alone, 1)
-    alone.says(11, Acknowledge(1))
-    alone.engine.client_disconnected(11)
-    publish(alone, 2, 3)
-    first, last = offsets(alone, (2, 3))
-    later = restarted(alone, 2)
+    harness = serving(BEST_EFFORT_EVENTS)
+    publish(harness, 1)
+    harness.send(11, Acknowledge(1))
+    harness.engine.client_disconnected(11)
+    publish(harness, 2, 3)
+    first, last = offsets(harness, (2, 3))
+    later = restarted(harness, 2)
     (said,) = (fact for fact in later.facts if fact.kind == "gap")
     assert (said.receiver, said.cause) == ("r11", GapCause.LOST_WITH_PROCESS)
     assert said.offsets[0] <= first and said.offsets[1] >= last
@@ -256,39 +256,39 @@ def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of()
     assert told == [(said.offsets[0], said.offsets[1])]
     later.attach(12, "r11")
     assert gaps(later, 12) == told
-    later.says(12, Acknowledge(0, gaps=1))
+    later.send(12, Acknowledge(0, gaps=1))
     later.attach(13, "r11")
     assert gaps(later, 13) == []
     assert later.engine.context.sessions[SESSION].gaps == []
 
 
 def test_who_had_all_has_no_gap() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    publish(alone, 1, 2)
-    alone.says(11, Acknowledge(2))
-    later = restarted(alone, 0)
+    harness = serving(BEST_EFFORT_EVENTS)
+    publish(harness, 1, 2)
+    harness.send(11, Acknowledge(2))
+    later = restarted(harness, 0)
     assert [fact for fact in later.facts if fact.kind == "gap"] == []
 
 
 def test_gaps_that_were_not_told_of_cannot_be_heard_of() -> None:
-    alone = serving(None)
-    alone.says(11, Acknowledge(0, gaps=1))
-    assert [each.field for each in alone.heard(11) if isinstance(each, Problem)] == ["gaps"]
+    harness = serving(None)
+    harness.send(11, Acknowledge(0, gaps=1))
+    assert [problem.field for problem in harness.received(11) if isinstance(problem, Problem)] == ["gaps"]
 
 
 def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
-    alone = serving(BEST_EFFORT_EVENTS, None)
-    alone.engine.client_disconnected(11)
-    alone.engine.client_disconnected(12)
-    publish(alone, 1, 2)
-    later = restarted(alone, 2)
+    harness = serving(BEST_EFFORT_EVENTS, None)
+    harness.engine.client_disconnected(11)
+    harness.engine.client_disconnected(12)
+    publish(harness, 1, 2)
+    later = restarted(harness, 2)
     assert {fact.receiver for fact in later.facts if fact.kind == "gap"} == {"r11"}
     assert later.engine.context.sessions[SESSION].entries.count == 2
 
 
 def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unless_its_client_comes_at_once() -> None:
-    alone = serving(BEST_EFFORT, BEST_EFFORT)
-    later = restarted(alone, 0)
+    harness = serving(BEST_EFFORT, BEST_EFFORT)
+    later = restarted(harness, 0)
     later.attach(11, "r11")
     for _ in range(3):
         later.pass_time(1_000)
@@ -297,9 +297,9 @@ def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unle
 
 def test_who_has_more_than_we_knew_is_told_of_no_gap() -> None:
     """Its acknowledgement went with the proxy."""
-    alone = serving(BEST_EFFORT_EVENTS)
-    publish(alone, 1, 2)
-    later = restarted(alone, 2)
+    harness = serving(BEST_EFFORT_EVENTS)
+    publish(harness, 1, 2)
+    later = restarted(harness, 2)
     (said,) = (fact for fact in later.facts if fact.kind == "gap")
     later.attach(11, "r11", {A: said.offsets[1]})
     assert gaps(later, 11) == []
@@ -307,61 +307,61 @@ def test_who_has_more_than_we_knew_is_told_of_no_gap() -> None:
 
 
 def test_a_gap_is_told_when_it_is_on_record() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    alone.engine.client_disconnected(11)
-    publish(alone, 1)
-    later = restarted(alone, 1)
+    harness = serving(BEST_EFFORT_EVENTS)
+    harness.engine.client_disconnected(11)
+    publish(harness, 1)
+    later = restarted(harness, 1)
     later.journal_waits = True
     later.attach(11, "r11")
     assert gaps(later, 11) == []
-    later.answer_all(effects.Attest, None)
+    later.complete_all(effects.Attest, None)
     assert len(gaps(later, 11)) == 1
 
 
 def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
     """Else the receiver's frontier passes the gap, and a crash now would leave it unreported for ever."""
-    alone = serving(BEST_EFFORT_EVENTS)
-    alone.engine.client_disconnected(11)
-    publish(alone, 1)
-    later = restarted(alone, 1)
+    harness = serving(BEST_EFFORT_EVENTS)
+    harness.engine.client_disconnected(11)
+    publish(harness, 1)
+    later = restarted(harness, 1)
     later.journal_waits = True
     later.attach(11, "r11")
     publish(later, 2)
-    assert delivered(later.heard(11)) == []
-    later.answer_all(effects.Attest, None)
-    told = later.heard(11)
+    assert delivered(later.received(11)) == []
+    later.complete_all(effects.Attest, None)
+    told = later.received(11)
     assert [type(each) for each in told if isinstance(each, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
     assert delivered(told) == [2]
 
 
 def test_a_place_has_its_reliability_from_the_beginning() -> None:
-    alone = serving(None)
-    alone.says(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
-    alone.engine.client_disconnected(12)
-    alone.keep()
-    for _ in range(BEST_EFFORT_PLACE_S + 2):
-        alone.pass_time(1_000)
-    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11"}
+    harness = serving(None)
+    harness.send(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
+    harness.engine.client_disconnected(12)
+    harness.complete_writes()
+    for _ in range(BEST_EFFORT_EXPIRY_S + 2):
+        harness.pass_time(1_000)
+    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
 
 
 def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> None:
-    alone = serving(BEST_EFFORT_EVENTS)
-    publish(alone, 1)
-    alone.says(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
-    assert not any(isinstance(each, Attached) for each in alone.heard(12))
-    saves = [each for each in alone.waiting if isinstance(each, effects.Save)]
-    assert [number for each in saves for change in each.batch.changes for number, *_ in change.entries] == [1]
-    alone.keep()
-    assert any(isinstance(each, Attached) for each in alone.heard(12))
+    harness = serving(BEST_EFFORT_EVENTS)
+    publish(harness, 1)
+    harness.send(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
+    assert not any(isinstance(each, Attached) for each in harness.received(12))
+    saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert [number for save in saves for change in save.batch.changes for number, *_ in change.entries] == [1]
+    harness.complete_writes()
+    assert any(isinstance(each, Attached) for each in harness.received(12))
 
 
 def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:
-    alone = serving(BEST_EFFORT_EVENTS, None)
-    alone.engine.client_disconnected(11)
-    publish(alone, 1)
-    alone.says(12, Acknowledge(1))
-    alone.says(12, Unsubscribe("x"))
+    harness = serving(BEST_EFFORT_EVENTS, None)
+    harness.engine.client_disconnected(11)
+    publish(harness, 1)
+    harness.send(12, Acknowledge(1))
+    harness.send(12, Unsubscribe("x"))
     for _ in range(3):
-        alone.pass_time(1_000)
-        alone.keep()
-    assert [each.id for each in alone.engine.context.sessions[SESSION].ended] == ["x"]
+        harness.pass_time(1_000)
+        harness.complete_writes()
+    assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].ended] == ["x"]

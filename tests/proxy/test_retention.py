@@ -18,7 +18,9 @@ POLICIES = st.tuples(st.none() | st.integers(1, 6), st.none() | st.integers(1, 4
 
 
 def subscription(identity: SubscriptionId, ttl_s: int | None = None, max_count: int | None = None) -> Subscription:
-    return Subscription(id=identity, expression=parse("n > 0"), start={}, floor={}, ttl_s=ttl_s, max_count=max_count)
+    return Subscription(
+        id=identity, expression=parse("n > 0"), start={}, promise_floor={}, ttl_s=ttl_s, max_count=max_count
+    )
 
 
 def known(*subscriptions: Subscription) -> Retention:
@@ -44,7 +46,7 @@ class Model:
 
     def displaced(self, identity: SubscriptionId, entry: Entry) -> bool:
         most = self.policies[identity][1]
-        mine = [each.number for each in self.entries if identity in each.matched and each.number >= self.first]
+        mine = [entry.number for entry in self.entries if identity in entry.matched and entry.number >= self.first]
         newer = [number for number in mine if number > entry.number]
         return most is not None and len(newer) >= most
 
@@ -69,7 +71,7 @@ class Policies(RuleBasedStateMachine):
     @rule(matched=st.sets(st.sampled_from([X, Y, Z]), min_size=1))
     def come(self, matched: set[SubscriptionId]) -> None:
         self.model.entries.append(Entry(self.next, tuple(sorted(matched)), self.now))
-        self.retention.took(self.next, tuple(sorted(matched)))
+        self.retention.add(self.next, tuple(sorted(matched)))
         self.next += 1
         self.retention.displace()
         self.displaced |= {(s, e.number) for e in self.model.entries for s in e.matched if self.model.displaced(s, e)}
@@ -86,14 +88,14 @@ class Policies(RuleBasedStateMachine):
     @rule(many=st.integers(1, 3))
     def all_receivers_get_some(self, many: int) -> None:
         self.model.first = min(self.model.first + many, self.next)
-        self.retention.gone(self.model.first)
+        self.retention.remove(self.model.first)
 
     @invariant()
     def a_policy_lets_go_of_what_it_must_and_of_nothing_else(self) -> None:
         for entry in self.model.entries:
             if entry.number < self.model.first:
                 continue
-            held = self.retention.held(entry.number, entry.matched)
+            held = self.retention.retained_for(entry.number, entry.matched)
             for identity in entry.matched:
                 displaced = (identity, entry.number) in self.displaced
                 if identity in held:
@@ -107,7 +109,7 @@ class Policies(RuleBasedStateMachine):
         windows = self.retention.windows(self.next)
         for entry in self.model.entries:
             lies_in = any(w.matched == entry.matched and w.start <= entry.number < w.below for w in windows)
-            assert lies_in == (not self.retention.held(entry.number, entry.matched))
+            assert lies_in == (not self.retention.retained_for(entry.number, entry.matched))
 
 
 TestPolicies = Policies.TestCase
@@ -115,12 +117,12 @@ TestPolicies = Policies.TestCase
 
 def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> None:
     retention = known(subscription(X, ttl_s=1), subscription(Y, ttl_s=5))
-    retention.took(1, (X, Y))
+    retention.add(1, (X, Y))
     retention.mark(1_000, 2)
     retention.expire(3_000)
-    assert retention.held(1, (X, Y)) == (Y,)
+    assert retention.retained_for(1, (X, Y)) == (Y,)
     retention.expire(7_000)
-    assert retention.held(1, (X, Y)) == ()
+    assert retention.retained_for(1, (X, Y)) == ()
     assert retention.removed_by(1, (X, Y)) == (RemovalPolicy.TIME_TO_LIVE,)
 
 
@@ -128,11 +130,11 @@ def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
     lasting, short = subscription(X), subscription(X, max_count=1)
     retention = known(lasting, short)
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.displace()
-    assert retention.held(1, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == (X,)
     retention.know([short])
-    assert [retention.held(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
+    assert [retention.retained_for(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
     assert retention.removed_by(1, (X,)) == (RemovalPolicy.MAX_COUNT,)
 
 
@@ -140,24 +142,24 @@ def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later(
     retention = known()
     retention.copying = True
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.copying = False
     retention.know([subscription(X, max_count=2)])
-    assert retention.held(1, (X,)) == ()
-    assert retention.held(2, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == ()
+    assert retention.retained_for(2, (X,)) == (X,)
 
 
 def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
     one = subscription(X, ttl_s=60)
     retention = known(one)
-    retention.took(1, (X,))
+    retention.add(1, (X,))
     retention.mark(1_000, 2)
     retention.expire(5_000)
-    assert retention.held(1, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == (X,)
     one.ttl_s = 2
     retention.know([one])
     retention.expire(5_000)
-    assert retention.held(1, (X,)) == ()
+    assert retention.retained_for(1, (X,)) == ()
 
 
 def test_ages_from_elsewhere_never_run_backwards() -> None:
@@ -169,7 +171,7 @@ def test_ages_from_elsewhere_never_run_backwards() -> None:
 def test_what_is_to_leave_the_store_is_said_until_the_store_has_done_it() -> None:
     retention = known(subscription(X, max_count=1))
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.displace()
     windows = retention.windows(10)
     assert windows == [Window((X,), 1, 3)]

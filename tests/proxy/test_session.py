@@ -10,7 +10,7 @@ from proxy.session.receivers import check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
-from waypost.checkpoint import UNSETTLED
+from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import OVERTAKING
@@ -23,7 +23,7 @@ X = SubscriptionId("x")
 
 def session(role: Role = Role.SERVING) -> Session:
     made = Session(SessionId("s"), Epoch(1), role)
-    made.subscriptions[X] = Subscription(id=X, expression=parse("n > 0"), start={}, floor={})
+    made.subscriptions[X] = Subscription(id=X, expression=parse("n > 0"), start={}, promise_floor={})
     return made
 
 
@@ -172,7 +172,7 @@ def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_
     """Also where it has heard nothing of them yet: else the end never settles, and the expression is held for ever."""
     raised, merged = session(), session(Role.SHADOW)
     for each in (raised, merged):
-        each.end_subscription(X, {A: 3, B: UNSETTLED})
+        each.end_subscription(X, {A: 3, B: UNKNOWN_END})
     raised.close_gates({A: 5}, seen={A: 4})
     merged.close_gates({A: 5}, seen=None)
     merged.merge({A: 4}, {A: 5}, oldest=1, following=1)
@@ -181,7 +181,7 @@ def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_
 
 
 def test_a_subscription_is_an_interval_of_every_origin() -> None:
-    interest = Subscription(id=X, expression=parse("n > 0"), start={A: 3}, floor={})
+    interest = Subscription(id=X, expression=parse("n > 0"), start={A: 3}, promise_floor={})
     assert not interest.wants(A, 3) and interest.wants(A, 4) and interest.wants(B, 0)
     interest.end = {A: 5}
     assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)

@@ -59,12 +59,12 @@ def change(session: SessionId, first: int, *entries: Entry, fresh: bool = False)
         next_number=following,
         gates={A: 3, Origin("B/0"): None},
     )
-    return SessionChange(saved=saved, entries=entries, fresh=fresh)
+    return SessionChange(saved=saved, entries=entries, replaces=fresh)
 
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
     return StoreBatch(
-        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, deleted=dropped
     )
 
 

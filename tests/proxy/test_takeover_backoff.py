@@ -5,9 +5,9 @@ from __future__ import annotations
 from handover.messages import ATTACH, Prepare, Refused
 from proxy.core.effects import SendPeer
 from proxy.core.takeover_backoff import TakeoverBackoff
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.identity import Epoch, ProxyId, ReceiverId, SessionId
-from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
+from waypost.limits import TAKEOVER_FIRST_MS, TAKEOVER_MAX_MS, TAKEOVERS_REMEMBERED
 from waypost.messages import Attached, Wait
 
 R = ReceiverId("r")
@@ -17,53 +17,53 @@ def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begi
     takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
     for attempt in range(12):
         mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
-        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
-        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
-        pauses.append(takeover_backoff.take_place(SESSION, R, yours, now))
+        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
+        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
+        pauses.append(takeover_backoff.try_takeover(SESSION, R, yours, now))
         now += pauses[-1]
-    assert pauses[:4] == [QUARREL_FIRST_MS * 2**each for each in range(4)]
-    assert pauses[-1] == QUARREL_LONGEST_MS
-    now += 2 * QUARREL_LONGEST_MS
-    assert takeover_backoff.take_place(SESSION, R, "life 0", now) == 0
-    assert takeover_backoff.take_place(SESSION, R, "life 1", now) == QUARREL_FIRST_MS
+    assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**each for each in range(4)]
+    assert pauses[-1] == TAKEOVER_MAX_MS
+    now += 2 * TAKEOVER_MAX_MS
+    assert takeover_backoff.try_takeover(SESSION, R, "life 0", now) == 0
+    assert takeover_backoff.try_takeover(SESSION, R, "life 1", now) == TAKEOVER_FIRST_MS
     assert takeover_backoff.damped == 13
 
 
 def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
     takeover_backoff = TakeoverBackoff()
-    for number in range(QUARRELS_REMEMBERED + 1):
-        assert takeover_backoff.take_place(SessionId(f"s{number}"), R, "mine", 0) == 0
-    assert takeover_backoff.take_place(SessionId("s0"), R, "yours", 0) == 0
-    assert takeover_backoff.take_place(SessionId(f"s{QUARRELS_REMEMBERED}"), R, "yours", 0) == QUARREL_FIRST_MS
+    for number in range(TAKEOVERS_REMEMBERED + 1):
+        assert takeover_backoff.try_takeover(SessionId(f"s{number}"), R, "mine", 0) == 0
+    assert takeover_backoff.try_takeover(SessionId("s0"), R, "yours", 0) == 0
+    assert takeover_backoff.try_takeover(SessionId(f"s{TAKEOVERS_REMEMBERED}"), R, "yours", 0) == TAKEOVER_FIRST_MS
 
 
 def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.attach(2)
-    assert any(isinstance(each, Attached) for each in alone.heard(2))
-    alone.attach(3)
-    (wait,) = [each for each in alone.heard(3) if isinstance(each, Wait)]
-    assert wait.retry_after_ms == QUARREL_FIRST_MS
-    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 2
-    alone.pass_time(QUARREL_FIRST_MS)
-    alone.attach(3)
-    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 3
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2)
+    assert any(isinstance(each, Attached) for each in harness.received(2))
+    harness.attach(3)
+    (wait,) = [each for each in harness.received(3) if isinstance(each, Wait)]
+    assert wait.retry_after_ms == TAKEOVER_FIRST_MS
+    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
+    harness.pass_time(TAKEOVER_FIRST_MS)
+    harness.attach(3)
+    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 3
 
 
 def test_the_session_is_not_handed_over_for_a_quarrel() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.attach(2)
-    alone.waiting.clear()
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2)
+    harness.pending.clear()
     you = ProxyId("you")
-    alone.reload({}, "you")
+    harness.reload({}, "you")
     prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
-    alone.engine.peer_message(you, prepare)
-    alone.settle()
-    assert isinstance(alone.next(SendPeer).message, Refused)
-    alone.pass_time(QUARREL_FIRST_MS)
-    alone.waiting.clear()
-    alone.engine.peer_message(you, prepare)
-    alone.settle()
-    assert not isinstance(alone.next(SendPeer).message, Refused)
+    harness.engine.peer_message(you, prepare)
+    harness.run_effects()
+    assert isinstance(harness.next(SendPeer).message, Refused)
+    harness.pass_time(TAKEOVER_FIRST_MS)
+    harness.pending.clear()
+    harness.engine.peer_message(you, prepare)
+    harness.run_effects()
+    assert not isinstance(harness.next(SendPeer).message, Refused)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.clients.tokens import Named, issue, read, token_key
-from tests.helpers.alone import SESSION, Alone
-from tests.proxy.test_access import ALL, change, guarded, kinds, look
+from tests.helpers.engine_harness import SESSION, EngineHarness
+from tests.proxy.test_access import ALL, access_seen, change, guarded, kinds
 from waypost.access import READ
 from waypost.errors import Forbidden
 from waypost.messages import (
@@ -68,96 +68,96 @@ def test_whatever_is_said_in_its_place_is_refused_by_name(token: str) -> None:
         read(KEY, token, 0)
 
 
-# ---------------------------------------------------------------- at the door
+# ---------------------------------------------------------------- on attach
 
 
-def token_for(alone: Alone, principal: str = "eve", for_ms: int = HOUR_MS) -> str:
-    return issue(KEY, Named(principal, alone.clock.unix_ms() + for_ms))
+def token_for(harness: EngineHarness, principal: str = "eve", for_ms: int = HOUR_MS) -> str:
+    return issue(KEY, Named(principal, harness.clock.unix_ms() + for_ms))
 
 
-def comes(alone: Alone, token: str, principal: str = "", connection: int = 2) -> list[Any]:
+def comes(harness: EngineHarness, token: str, principal: str = "", connection: int = 2) -> list[Any]:
     """Attach another receiver by a token; return what it hears."""
-    alone.engine.client_connected(connection)
-    alone.says(connection, Hello(VERSION, "eve"))
-    alone.heard(connection)
+    harness.engine.client_connected(connection)
+    harness.send(connection, Hello(VERSION, "eve"))
+    harness.received(connection)
     attach = Attach(
         session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=Credential(principal, token=token)
     )
-    alone.says(connection, attach)
-    alone.keep()
-    return alone.heard(connection)
+    harness.send(connection, attach)
+    harness.complete_writes()
+    return harness.received(connection)
 
 
-def serving() -> Alone:
-    alone = guarded(EVE)
-    alone.engine.secret_told(SECRET)
-    return alone
+def serving() -> EngineHarness:
+    harness = guarded(EVE)
+    harness.engine.secret_read(SECRET)
+    return harness
 
 
 def test_a_token_lets_its_principal_in_without_a_password() -> None:
-    alone = serving()
-    assert Attached in kinds(comes(alone, token_for(alone)))
-    assert Attached in kinds(comes(alone, token_for(alone), principal="eve", connection=3))
+    harness = serving()
+    assert Attached in kinds(comes(harness, token_for(harness)))
+    assert Attached in kinds(comes(harness, token_for(harness), principal="eve", connection=3))
 
 
 def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_password() -> None:
     for credential in (Credential("eve"), Credential("eve", "*"), Credential("eve", "secret")):
-        alone = serving()
-        alone.engine.client_connected(2)
-        alone.says(2, Hello(VERSION, "eve"))
-        alone.says(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
+        harness = serving()
+        harness.engine.client_connected(2)
+        harness.send(2, Hello(VERSION, "eve"))
+        harness.send(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
-        look(alone)
-        assert alone.heard(2)[-1].code == Forbidden.code
+        access_seen(harness)
+        assert harness.received(2)[-1].code == Forbidden.code
 
 
 @pytest.mark.parametrize("principal", ["bob", ""])
 def test_a_token_of_somebody_whom_the_session_does_not_know_is_refused(principal: str) -> None:
-    alone = guarded({"owner": Granted(ALL, "secret")} | {"eve": EVE["eve"]} | {"": Granted(ALL, "x")})
-    alone.engine.secret_told(SECRET)
-    (refused,) = comes(alone, token_for(alone, "nobody"), principal=principal)
+    harness = guarded({"owner": Granted(ALL, "secret")} | {"eve": EVE["eve"]} | {"": Granted(ALL, "x")})
+    harness.engine.secret_read(SECRET)
+    (refused,) = comes(harness, token_for(harness, "nobody"), principal=principal)
     assert isinstance(refused, Problem) and refused.code == Forbidden.code
 
 
 def test_a_token_that_names_another_principal_than_is_asked_for_is_refused() -> None:
-    alone = serving()
-    (refused,) = comes(alone, token_for(alone), principal="bob")
+    harness = serving()
+    (refused,) = comes(harness, token_for(harness), principal="bob")
     assert isinstance(refused, Problem) and "that of principal eve" in refused.message
 
 
 def test_a_proxy_that_does_not_know_the_secret_yet_says_to_come_again() -> None:
-    alone = guarded(EVE)
-    (wait,) = comes(alone, token_for(alone))
+    harness = guarded(EVE)
+    (wait,) = comes(harness, token_for(harness))
     assert isinstance(wait, Wait)
 
 
 def test_when_a_token_ends_its_receiver_gets_nothing_more_until_it_comes_with_another() -> None:
-    alone = serving()
-    comes(alone, token_for(alone, for_ms=10_000))
-    alone.pass_time(9_000)
-    assert Wait not in kinds(alone.heard(2))
-    alone.pass_time(1_000)
-    (wait,) = alone.heard(2)
+    harness = serving()
+    comes(harness, token_for(harness, for_ms=10_000))
+    harness.pass_time(9_000)
+    assert Wait not in kinds(harness.received(2))
+    harness.pass_time(1_000)
+    (wait,) = harness.received(2)
     assert isinstance(wait, Wait) and wait.retry_after_ms == 0
-    alone.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
-    alone.read_log()
-    assert DeliverEncoded not in kinds(alone.heard(2))
-    assert Attached in kinds(comes(alone, token_for(alone), connection=3))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
+    harness.read_log()
+    assert DeliverEncoded not in kinds(harness.received(2))
+    assert Attached in kinds(comes(harness, token_for(harness), connection=3))
 
 
 def test_a_change_of_the_access_leaves_those_in_who_came_by_token() -> None:
-    alone = serving()
-    comes(alone, token_for(alone))
-    change(alone, EVE | {"eve": Granted([READ], "a password now")})
-    assert AccessChanged in kinds(alone.heard(1))
-    assert alone.heard(2) == []
-    change(alone, {"": EVE[""]})
-    assert kinds(alone.heard(2)) == [Problem]
+    harness = serving()
+    comes(harness, token_for(harness))
+    change(harness, EVE | {"eve": Granted([READ], "a password now")})
+    assert AccessChanged in kinds(harness.received(1))
+    assert harness.received(2) == []
+    change(harness, {"": EVE[""]})
+    assert kinds(harness.received(2)) == [Problem]
 
 
 def test_who_is_proven_by_token_has_no_password_and_a_name() -> None:
-    alone = guarded()
+    harness = guarded()
     for grants in ({"": Granted(ALL, by_token=True)}, {"": Granted(ALL), "eve": Granted([READ], "x", by_token=True)}):
-        change(alone, grants)
-        (refused,) = alone.heard(1)
+        change(harness, grants)
+        (refused,) = harness.received(1)
         assert refused.code == "REFUSED" and "a token names a principal" in refused.message

@@ -22,14 +22,14 @@ AGAIN = GENERATION + 1
 TTL, COUNT = RemovalPolicy.TIME_TO_LIVE, RemovalPolicy.MAX_COUNT
 
 
-class Planting:
+class AnomalyRun:
     """The run, and what is expected to be found in it."""
 
     def __init__(self) -> None:
         self.run = Run()
         self.expected: Counter[tuple[str, str]] = Counter()
-        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(8)]
-        self.far = [self.run.publish("B", topic="x", n=n) for n in range(3)]
+        self.site_a = [self.run.publish("A", topic="x", n=n) for n in range(8)]
+        self.site_b = [self.run.publish("B", topic="x", n=n) for n in range(3)]
         self.unwanted = self.run.publish("A", topic="y")
         self.first_try = self.run.publish("A", "w", 1, topic="retried")
         self.second_try = self.run.publish("B", "w", 1, topic="retried")
@@ -45,13 +45,13 @@ class Planting:
 
     def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
         """Let the session receive everything but those of `mine`."""
-        mine = [each for n, each in enumerate(self.mine) if n not in missing]
-        self.run.receive(session, *mine, *self.far, epoch=epoch, proxy=proxy)
+        mine = [each for n, each in enumerate(self.site_a) if n not in missing]
+        self.run.receive(session, *mine, *self.site_b, epoch=epoch, proxy=proxy)
 
     # ---- what is lost
 
     def losses(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         run.own(self.session("lost"), "a", 1)
         self.got("lost", 2, 5)
         self.expect("L1", "lost", 2)
@@ -61,7 +61,7 @@ class Planting:
         # One receiver of two has all.
         self.session("half")
         self.got("half")
-        run.receive("half", *mine[1:], *self.far, receiver="r2")
+        run.receive("half", *mine[1:], *self.site_b, receiver="r2")
         run.drain("half", EVERYTHING, "r2")
         self.expect("L1", "half")
         # Undrained; and drained, but with a hole in what the receiver wrote.
@@ -80,31 +80,31 @@ class Planting:
         self.expect("L3", "behind")
 
     def losses_in_handovers(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         for session, cause in (
             ("moved", Acquisition.HANDOVER),
             ("failed over", Acquisition.FAILOVER),
             ("restarted", Acquisition.RESTART),
         ):
             run.own(self.session(session), "a", 1)
-            run.receive(session, *mine[:3], *self.far)
+            run.receive(session, *mine[:3], *self.site_b)
             run.own(session, "b", 2, cause)
             run.receive(session, *mine[4:], epoch=2, proxy="b")
             self.expect("L1" if cause == Acquisition.RESTART else "L2", session)
         # Lost in the first epoch, and nothing to do with the later handover.
         run.own(self.session("before"), "a", 1)
-        run.receive("before", mine[0], *mine[2:5], *self.far)
+        run.receive("before", mine[0], *mine[2:5], *self.site_b)
         run.own("before", "b", 2, Acquisition.HANDOVER)
         run.receive("before", *mine[5:], epoch=2, proxy="b")
         self.expect("L1", "before")
         # Nothing came any more after the handover.
         run.own(self.session("silent"), "a", 1)
-        run.receive("silent", *mine[:6], *self.far)
+        run.receive("silent", *mine[:6], *self.site_b)
         run.own("silent", "b", 2, Acquisition.HANDOVER)
         self.expect("L2", "silent", 2)
 
     def excuses(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         self.session("expired")
         run.attest("policy", "expired", subscription="s1", ttl_s=60)
         self.got("expired", 1, 2)
@@ -158,7 +158,7 @@ class Planting:
         self.session("left")
         self.got("left")
         run.attest("attached", "left", receiver="r2")
-        run.receive("left", *mine[:6], *self.far, receiver="r2")
+        run.receive("left", *mine[:6], *self.site_b, receiver="r2")
         run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT)
         self.expect("L4", "left", 2)
         # An id of two coordinates is lost once, and only if both are.
@@ -168,41 +168,48 @@ class Planting:
         run.receive("retried and had", self.second_try)
 
     def names_used_again(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         # A subscription was taken back and made again; its second life is owed something too.
         for session in ("made again", "made again and ended"):
-            run.subscribe(session, WANTED, NOTHING, life="1/1")
+            run.subscribe(session, WANTED, NOTHING, generation="1/1")
             end = {A: mine[2].offset, B: 10_000}
-            run.attest("unsubscribed", session, subscription="s1", life="1/1", epoch=1, frontier=end)
-            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, life="1/2")
+            run.attest("unsubscribed", session, subscription="s1", subscription_generation="1/1", epoch=1, frontier=end)
+            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, generation="1/2")
             run.drain(session, EVERYTHING)
-        run.receive("made again", *self.far, *mine[:3], *mine[4:6], mine[7])
+        run.receive("made again", *self.site_b, *mine[:3], *mine[4:6], mine[7])
         self.expect("L1", "made again")
         end = {A: mine[5].offset, B: 10_000}
-        run.attest("unsubscribed", "made again and ended", subscription="s1", life="1/2", epoch=1, frontier=end)
-        run.receive("made again and ended", *self.far, *mine[1:])
+        run.attest(
+            "unsubscribed",
+            "made again and ended",
+            subscription="s1",
+            subscription_generation="1/2",
+            epoch=1,
+            frontier=end,
+        )
+        run.receive("made again and ended", *self.site_b, *mine[1:])
         self.expect("L1", "made again and ended")
         self.expect("P4", "made again and ended", 2)
         # A session was deleted and created again: what the first one had not delivered went with it.
-        run.subscribe("created again", WANTED, NOTHING, life="1/1")
-        run.receive("created again", *self.far, *mine[:3])
+        run.subscribe("created again", WANTED, NOTHING, generation="1/1")
+        run.receive("created again", *self.site_b, *mine[:3])
         run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
         self.expect("L4", "created again", 2)
         # Nobody lived to say that this one was.
-        run.subscribe("created again unseen", WANTED, NOTHING, life="1/1")
-        run.receive("created again unseen", *self.far, *mine[:3])
+        run.subscribe("created again unseen", WANTED, NOTHING, generation="1/1")
+        run.receive("created again unseen", *self.site_b, *mine[:3])
         self.expect("L4", "created again unseen", 5)
         for session in ("created again", "created again unseen"):
-            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, life=f"{AGAIN}/1")
+            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, generation=f"{AGAIN}/1")
             run.receive(session, mine[5], mine[7], epoch=AGAIN)
             run.drain(session, EVERYTHING, epoch=AGAIN)
             self.expect("L1", session)
 
-    def facts_said_again(self) -> None:
+    def repeated_facts(self) -> None:
         """A crash came before the facts; the next start of serving says again what was asked for and promised."""
-        run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
+        run, at = self.run, {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED}
         run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
-        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.mine[3].offset], policies=[TTL])
+        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.site_a[3].offset], policies=[TTL])
         run.drain("restated", EVERYTHING)
         self.got("restated", 3, 4)
         self.expect("L4", "restated")
@@ -210,16 +217,20 @@ class Planting:
 
     def removals(self) -> None:
         """A removal counts only if all that wanted it had stated a policy of a kind that it names."""
-        run, gone = self.run, self.mine[1].offset
+        run, gone = self.run, self.site_a[1].offset
 
         def removed(session: str, *by: RemovalPolicy, before: bool = False, **policies: dict[str, int]) -> None:
             for name in ("s1", "s2"):
-                run.subscribe(session, WANTED if name == "s1" else "require(n)", NOTHING, name, life=f"1/{name[1]}")
+                run.subscribe(
+                    session, WANTED if name == "s1" else "require(n)", NOTHING, name, generation=f"1/{name[1]}"
+                )
             taken = {"epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
             if before:
                 run.attest("removed", session, **taken)
             for name, policy in policies.items():
-                run.attest("policy", session, subscription=name, life=f"1/{name[1]}", epoch=1, **policy)
+                run.attest(
+                    "policy", session, subscription=name, subscription_generation=f"1/{name[1]}", epoch=1, **policy
+                )
             if not before:
                 run.attest("removed", session, **taken)
             run.drain(session, EVERYTHING)
@@ -238,20 +249,29 @@ class Planting:
         # The other one had ended before, and its name was used again after.
         removed("wanted by one", RemovalPolicy.TIME_TO_LIVE_BY_LOG, s1={"ttl_s": 60})
         end = {A: gone - 1, B: 10_000}
-        run.attest("unsubscribed", "wanted by one", subscription="s2", life="1/2", epoch=1, frontier=end)
-        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", life="1/3")
+        run.attest(
+            "unsubscribed", "wanted by one", subscription="s2", subscription_generation="1/2", epoch=1, frontier=end
+        )
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", generation="1/3")
         self.expect("L4", "wanted by one")
         # A policy of an earlier life is none of the next one.
         removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
         end = {A: -1, B: 10_000}
-        run.attest("unsubscribed", "stated in an earlier life", subscription="s2", life="1/2", epoch=1, frontier=end)
-        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", life="1/3")
+        run.attest(
+            "unsubscribed",
+            "stated in an earlier life",
+            subscription="s2",
+            subscription_generation="1/2",
+            epoch=1,
+            frontier=end,
+        )
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", generation="1/3")
         self.expect("L1", "stated in an earlier life")
 
     # ---- what came too often, wrongly, or in the wrong order
 
     def repeats(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         self.session("again")
         self.got("again")
         run.receive("again", mine[1], mine[2])
@@ -267,7 +287,7 @@ class Planting:
         self.expect("D1", "again by its other coordinate")
 
     def inventions(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         self.session("phantom")
         self.got("phantom")
         run.receive("phantom", Coordinate(Origin(A), 5_000), Coordinate(Origin(B), 5_000))
@@ -286,17 +306,17 @@ class Planting:
         self.expect("P4", "out of life", 2)
         self.session("altered")
         self.got("altered", 0)
-        run.receive("altered", mine[0], digest=7, life="second")
+        run.receive("altered", mine[0], digest=7, generation="second")
         self.expect("P5", "altered")
-        run.forward("A", self.far[0])
-        run.forward("A", self.far[1], b"\x80")
+        run.forward("A", self.site_b[0])
+        run.forward("A", self.site_b[1], b"\x80")
         run.forward("A", Coordinate(Origin(B), 6_000))
         self.expect("P5", "A")
         self.expect("P1", "A")
 
     def places(self) -> None:
         """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         self.session("joined late")
         self.got("joined late")
         here = {A: mine[5].offset, B: 10_000}
@@ -347,17 +367,17 @@ class Planting:
         self.expect("P3", "half met")
 
     def disorder(self) -> None:
-        run, mine = self.run, self.mine
+        run, mine = self.run, self.site_a
         self.session("disorder")
-        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.far)
+        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.site_b)
         self.expect("O1", "disorder")
         self.session("disorder over a handover")
         run.receive("disorder over a handover", mine[0], mine[2])
-        run.receive("disorder over a handover", mine[1], *mine[3:], *self.far, epoch=2, proxy="b")
+        run.receive("disorder over a handover", mine[1], *mine[3:], *self.site_b, epoch=2, proxy="b")
         self.expect("O3", "disorder over a handover")
         for order in ("fifo", "priority", "deadline"):
             self.session(f"by {order}")
-            run.receive(f"by {order}", mine[2], *mine[:2], *mine[3:], *self.far, order=order)
+            run.receive(f"by {order}", mine[2], *mine[:2], *mine[3:], *self.site_b, order=order)
         self.expect("O1", "by fifo")
         # A retry came behind what was sent later: right for who came in between, wrong for who was owed the first copy.
         first, later, again = (run.publish("A", "v", n, topic="v") for n in (1, 2, 1))
@@ -381,7 +401,7 @@ class Planting:
         run.receive("stale", *mine[:2])
         run.receive("stale", mine[2], epoch=2, proxy="b")
         run.receive("stale", mine[3])
-        run.receive("stale", *mine[4:], *self.far, epoch=2, proxy="b")
+        run.receive("stale", *mine[4:], *self.site_b, epoch=2, proxy="b")
         self.expect("H1", "stale")
         self.session("split")
         self.got("split")
@@ -453,7 +473,7 @@ class Planting:
         run.fact("uneven/r", "received", session="uneven", receiver="r", epoch=1, origin=A, digests=[1])
         self.expect("A2", "uneven")
         run.subscribe("unreadable", "topic ==", NOTHING)
-        run.receive("unreadable", self.mine[0])
+        run.receive("unreadable", self.site_a[0])
         self.expect("A2", "unreadable")
         run.subscribe("undecided", WANTED, NOTHING)
         run.attest("subscribed", "undecided", subscription="s1", expression="topic == 'y'")
@@ -462,7 +482,7 @@ class Planting:
         self.expect("A2", "unasked")
 
     def acknowledgements(self) -> None:
-        there = [each.offset for each in self.mine]
+        there = [coordinate.offset for coordinate in self.site_a]
         self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
         self.expect("L1", "proxies", 2)
 
@@ -475,21 +495,21 @@ EXCUSABLE = {"L1": "L3", "L2": "L3", "P3": "A5", "P4": "A5", "O1": "A5", "O3": "
 """What these may come to where evidence is missing."""
 
 
-def planted() -> Planting:
+def injected() -> AnomalyRun:
     """Every anomaly, in evidence that is complete, but for what one receiver wrote."""
-    planting = Planting()
-    plant_anomalies(planting)
+    planting = AnomalyRun()
+    inject_anomalies(planting)
     planting.run.end()
     return planting
 
 
-def plant_anomalies(planting: Planting) -> None:
+def inject_anomalies(planting: AnomalyRun) -> None:
     planting.losses()
     planting.losses_in_handovers()
     planting.excuses()
     planting.removals()
     planting.names_used_again()
-    planting.facts_said_again()
+    planting.repeated_facts()
     planting.repeats()
     planting.inventions()
     planting.keys()
@@ -499,10 +519,10 @@ def plant_anomalies(planting: Planting) -> None:
     planting.in_order()
 
 
-def damaged() -> Planting:
+def damaged() -> AnomalyRun:
     """The same anomalies, in evidence that has holes of every kind."""
-    planting = Planting()
-    plant_anomalies(planting)
+    planting = AnomalyRun()
+    inject_anomalies(planting)
     expected, planting.expected = planting.expected, Counter()
     for (code, place), count in expected.items():
         # What was acknowledged and is in no log, nothing but that log could excuse.
@@ -511,6 +531,6 @@ def damaged() -> Planting:
     planting.bad_facts()
     # Written last, and so that nothing is written after them.
     raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
-    planting.run.end(but=("D",))
+    planting.run.end(exclude=("D",))
     planting.run.journals.update(raw)
     return planting

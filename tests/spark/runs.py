@@ -75,21 +75,21 @@ class Run:
         """Let a site's log say that it is in its next log epoch, or, `again`, in which it is."""
         self.epochs[site] += not again
         ends = {Origin(origin): each for origin, each in ended.items()}
-        begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
-        return self.append(site, begun)
+        log_begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
+        return self.append(site, log_begun)
 
     def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
         """Append a copy of a notification to another site's log, as a link would."""
         record = self.records.get(coordinate) or Published(
             producer="nobody", incarnation=Incarnation("life"), sequence=1, at_ms=0, body=b"\x80"
         )
-        home = SiteId(coordinate.origin.rpartition("/")[0])
+        site_id = SiteId(coordinate.origin.rpartition("/")[0])
         copy = Forwarded(
-            link=home,
+            link=site_id,
             link_epoch=1,
             origin=coordinate.origin,
             offset=coordinate.offset,
-            path=(home,),
+            path=(site_id,),
             producer=record.producer,
             incarnation=record.incarnation,
             sequence=record.sequence,
@@ -117,10 +117,10 @@ class Run:
         above: dict[str, int],
         subscription: str = "s1",
         epoch: int = 1,
-        life: str = "",
+        generation: str = "",
         protection: Protection = OPEN,
     ) -> None:
-        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "life": life}
+        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "subscription_generation": generation}
         asked = {"keys": texts(protection.keys), "secure_only": not protection.insecure}
         self.attest("subscribed", session, expression=expression, **asked, **about)
         self.attest("effective", session, frontier=above, **about)
@@ -136,7 +136,7 @@ class Run:
         epoch: int = 1,
         proxy: str = "a",
         digest: int | None = None,
-        life: str = "",
+        generation: str = "",
         order: str = "any",
     ) -> None:
         """Let a receiver say that it got these in this order, in as many facts as their origins need."""
@@ -144,10 +144,10 @@ class Run:
         for coordinate in [*coordinates, None]:
             if batch and (coordinate is None or coordinate.origin != batch[0].origin):
                 digests = [self._digest(each) if digest is None else digest for each in batch]
-                offsets = [each.offset for each in batch]
+                offsets = [coordinate.offset for coordinate in batch]
                 about: dict[str, Any] = {"session": session, "receiver": receiver, "epoch": epoch, "proxy": proxy}
                 about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests, "order": order}
-                self.fact(f"{session}/{receiver}{life}", "received", **about)
+                self.fact(f"{session}/{receiver}{generation}", "received", **about)
                 batch = []
             if coordinate is not None:
                 batch.append(coordinate)
@@ -159,16 +159,16 @@ class Run:
     def drain(self, session: str, frontier: dict[str, int], receiver: str = "r", epoch: int = 1) -> None:
         self.attest("drained", session, receiver=receiver, frontier=frontier, epoch=epoch)
 
-    def end(self, sites: tuple[str, ...] | None = None, but: tuple[str, ...] = ()) -> None:
+    def end(self, sites: tuple[str, ...] | None = None, exclude: tuple[str, ...] = ()) -> None:
         """Close every log and every journal, `but` those; what receivers' libraries write is never closed."""
         for site in sites or tuple(self.logs):
-            if site not in but:
+            if site not in exclude:
                 last = max(self.logs[site], default=-1)
                 origins = {origin_of(SiteId(site), log_epoch=each + 1): last for each in range(self.epochs[site])}
                 self.append(site, Closed("test", 0, origins))
         for writer in list(self.journals):
             told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
-            if writer not in but and set(told) != {"received"}:
+            if writer not in exclude and set(told) != {"received"}:
                 self.fact(writer, "closed")
 
     def lines(self) -> list[bytes]:

@@ -16,34 +16,34 @@ from pyspark.sql import SparkSession
 from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Finding, Verdict
-from tests.spark.anomalies import EVERYTHING, NOTHING, TTL, WANTED, A, Planting, damaged, planted
+from tests.spark.anomalies import EVERYTHING, NOTHING, TTL, WANTED, A, AnomalyRun, damaged, injected
 from tests.spark.runs import Run
 from waypost.identity import Incarnation, ProxyId, SessionId
 from waypost.records import InterestRegistered
 
 
 @pytest.fixture(scope="module")
-def planting() -> Planting:
-    return planted()
+def planting() -> AnomalyRun:
+    return injected()
 
 
 @pytest.fixture(scope="module")
-def verdict(spark: SparkSession, planting: Planting, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
+def verdict(spark: SparkSession, planting: AnomalyRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
     yield judge(spark, locate(str(planting.run.write(tmp_path_factory.mktemp("planted")))))
 
 
 @pytest.fixture(scope="module")
-def damaged_run() -> Planting:
+def damaged_run() -> AnomalyRun:
     return damaged()
 
 
 def test_where_evidence_is_missing_nothing_is_found_that_it_could_excuse(
-    spark: SparkSession, damaged_run: Planting, tmp_path: Path
+    spark: SparkSession, damaged_run: AnomalyRun, tmp_path: Path
 ) -> None:
     verdict = judge(spark, locate(str(damaged_run.run.write(tmp_path))))
     found = Counter((finding["code"], where(finding)) for finding in verdict.examples)
     assert found == damaged_run.expected
-    (doubt,) = (each["note"] for each in verdict.examples if where(each) == "mismatch")
+    (doubt,) = (example["note"] for example in verdict.examples if where(example) == "mismatch")
     assert doubt == "looks like P3; evidence that could excuse it is missing"
 
 
@@ -144,12 +144,12 @@ def where(finding: Finding) -> str:
     return str(finding.get("session") or finding.get("writer") or finding.get("site") or "")
 
 
-def test_each_anomaly_is_found_where_it_was_planted_and_nothing_else(planting: Planting, verdict: Verdict) -> None:
+def test_each_anomaly_is_found_where_it_was_planted_and_nothing_else(planting: AnomalyRun, verdict: Verdict) -> None:
     found = Counter((finding["code"], where(finding)) for finding in verdict.examples)
     assert found == planting.expected
 
 
-def test_the_counts_are_exact_and_the_run_is_violated(planting: Planting, verdict: Verdict) -> None:
+def test_the_counts_are_exact_and_the_run_is_violated(planting: AnomalyRun, verdict: Verdict) -> None:
     expected: Counter[str] = Counter()
     for (code, _), count in planting.expected.items():
         expected[code] += count
@@ -159,9 +159,9 @@ def test_the_counts_are_exact_and_the_run_is_violated(planting: Planting, verdic
     assert verdict.duplicated == expected["D1"] + expected["D2"]
 
 
-def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: Planting, verdict: Verdict) -> None:
-    (moved,) = (each for each in verdict.examples if where(each) == "moved")
-    lost = planting.mine[3]
+def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: AnomalyRun, verdict: Verdict) -> None:
+    (moved,) = (example for example in verdict.examples if where(example) == "moved")
+    lost = planting.site_a[3]
     assert moved == {
         "code": "L2",
         "session": "moved",
@@ -177,10 +177,10 @@ def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: Planting, 
         "proxy": "b",
         "note": "epoch 2 went to b by handover",
     }
-    (again,) = (each for each in verdict.examples if each["code"] == "D2")
+    (again,) = (example for example in verdict.examples if example["code"] == "D2")
     assert (again["epoch"], again["proxy"], again["other_epoch"], again["other_proxy"]) == (2, "b", 1, "a")
-    assert (again["origin"], again["offset"]) == planting.mine[1]
-    (altered,) = (each for each in verdict.examples if where(each) == "altered")
+    assert (again["origin"], again["offset"]) == planting.site_a[1]
+    (altered,) = (example for example in verdict.examples if where(example) == "altered")
     assert (altered["writer"], altered["number"]) == ("altered/rsecond", 1)
 
 

@@ -30,14 +30,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.run = Run()
-        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(6)]
+        self.site_a = [self.run.publish("A", topic="x", n=n) for n in range(6)]
         self.other = [self.run.publish("A", "q", topic="x", n=n) for n in range(3)]
         self.unwanted = [self.run.publish("A", topic="y", n=n) for n in range(3)]
-        self.far = [self.run.publish("B", topic="x", n=Int64(n)) for n in range(4)]
+        self.site_b = [self.run.publish("B", topic="x", n=Int64(n)) for n in range(4)]
         self.retried = self.run.publish("A", "w", 1, topic="x", n=0)
         self.behind = self.run.publish("A", "w", 2, topic="x", n=0)
         self.again = self.run.publish("A", "w", 1, topic="x", n=0)
-        for coordinate in self.far:
+        for coordinate in self.site_b:
             self.run.forward("A", coordinate)
         # The retried one is one notification, of two records.
         self.published = 6 + 3 + 3 + 4 + 2
@@ -45,7 +45,7 @@ class Scene:
     @property
     def everything(self) -> list[Coordinate]:
         """All that a session is owed that wants it from the beginning; of a retried one the first copy."""
-        return [*self.mine, *self.other, self.retried, self.behind, *self.far]
+        return [*self.site_a, *self.other, self.retried, self.behind, *self.site_b]
 
     def subscribe(self, session: str, above: dict[str, int] | None = None) -> None:
         self.run.subscribe(session, WANTED, NOTHING if above is None else above)
@@ -62,22 +62,22 @@ def plain(scene: Scene) -> int:
 def interleaved(scene: Scene) -> int:
     """Producers and origins come in another order than in the log; each producer's own is kept."""
     scene.subscribe("interleaved")
-    scene.run.receive("interleaved", *scene.far, *scene.other, scene.retried, scene.behind, *scene.mine)
+    scene.run.receive("interleaved", *scene.site_b, *scene.other, scene.retried, scene.behind, *scene.site_a)
     return len(scene.everything)
 
 
 def restarted(scene: Scene) -> int:
     """The receiver's library was restarted: a new life, a new writer, other producers' things first."""
     scene.subscribe("restarted")
-    scene.run.receive("restarted", *scene.far, *scene.mine[:3])
-    for coordinate in [*scene.mine[3:], *scene.other, scene.retried, scene.behind]:
-        scene.run.receive("restarted", coordinate, epoch=2, life="second")
+    scene.run.receive("restarted", *scene.site_b, *scene.site_a[:3])
+    for coordinate in [*scene.site_a[3:], *scene.other, scene.retried, scene.behind]:
+        scene.run.receive("restarted", coordinate, epoch=2, generation="second")
     return len(scene.everything)
 
 
 def moved(scene: Scene) -> int:
     """The session was handed over, and promised again by its new owner, from further on."""
-    run, mine = scene.run, scene.mine
+    run, mine = scene.run, scene.site_a
     run.own("moved", "a", 1)
     scene.subscribe("moved")
     run.receive("moved", *mine[:2])
@@ -98,7 +98,7 @@ def late(scene: Scene) -> int:
 def early(scene: Scene) -> int:
     """Delivered below the promise, which only says from where on nothing is missed."""
     scene.subscribe("early", {A: scene.behind.offset, B: 10_000})
-    scene.run.receive("early", *scene.mine[2:], scene.again)
+    scene.run.receive("early", *scene.site_a[2:], scene.again)
     return 1
 
 
@@ -106,7 +106,7 @@ def double(scene: Scene) -> int:
     """Two overlapping subscriptions are one delivery; one of them ends, and ends twice."""
     scene.subscribe("double")
     scene.run.subscribe("double", "require(n)", NOTHING, "s2")
-    for upto in (scene.mine[2].offset, scene.mine[3].offset):
+    for upto in (scene.site_a[2].offset, scene.site_a[3].offset):
         scene.run.attest("unsubscribed", "double", subscription="s2", frontier={A: upto})
     scene.run.receive("double", *scene.everything)
     return len(scene.everything)
@@ -114,8 +114,8 @@ def double(scene: Scene) -> int:
 
 def shared(scene: Scene) -> int:
     """Two receivers, of whom the second came later and said from where on."""
-    run, here = scene.run, {A: scene.mine[5].offset, B: scene.far[1].offset}
-    rest = [*scene.other, scene.retried, scene.behind, *scene.far[2:]]
+    run, here = scene.run, {A: scene.site_a[5].offset, B: scene.site_b[1].offset}
+    rest = [*scene.other, scene.retried, scene.behind, *scene.site_b[2:]]
     scene.subscribe("shared")
     run.attest("attached", "shared", receiver="r")
     run.attest("attached", "shared", receiver="r2", frontier=here)
@@ -140,20 +140,22 @@ def unpromised(scene: Scene) -> int:
 def ended(scene: Scene) -> int:
     """What lies behind the end of a subscription is not owed."""
     scene.subscribe("ended")
-    scene.run.attest("unsubscribed", "ended", subscription="s1", frontier={A: scene.mine[0].offset})
-    scene.run.receive("ended", scene.mine[0])
+    scene.run.attest("unsubscribed", "ended", subscription="s1", frontier={A: scene.site_a[0].offset})
+    scene.run.receive("ended", scene.site_a[0])
     return 1
 
 
 def made_again(scene: Scene) -> int:
     """A subscription was taken back and, under the same name, made again, twice: once before anything else happened."""
-    run, mine = scene.run, scene.mine
+    run, mine = scene.run, scene.site_a
     lives = [({A: -1, B: -1}, {A: mine[0].offset, B: -1}), ({A: mine[0].offset, B: -1}, {A: mine[0].offset, B: -1})]
     for number, (above, end) in enumerate(lives, 1):
-        life = f"1/{number}"
-        run.subscribe("made_again", WANTED, above, life=life)
-        run.attest("unsubscribed", "made_again", subscription="s1", life=life, epoch=1, frontier=end)
-    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, life="1/3")
+        incarnation = f"1/{number}"
+        run.subscribe("made_again", WANTED, above, generation=incarnation)
+        run.attest(
+            "unsubscribed", "made_again", subscription="s1", subscription_generation=incarnation, epoch=1, frontier=end
+        )
+    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, generation="1/3")
     run.drain("made_again", EVERYTHING)
     got = [mine[0], *scene.everything[3:]]
     run.receive("made_again", *got)
@@ -162,12 +164,12 @@ def made_again(scene: Scene) -> int:
 
 def created_again(scene: Scene) -> int:
     """A session was deleted, after which nothing is owed to its receiver, and another one of its name created."""
-    run, mine, epoch = scene.run, scene.mine, GENERATION + 1
-    run.subscribe("created_again", WANTED, NOTHING, life="1/1")
+    run, mine, epoch = scene.run, scene.site_a, GENERATION + 1
+    run.subscribe("created_again", WANTED, NOTHING, generation="1/1")
     run.attest("attached", "created_again", receiver="first", epoch=1)
     run.receive("created_again", *mine[:2], receiver="first")
     run.attest("deleted", "created_again", epoch=1, frontier={A: mine[1].offset}, reason="receiver first asked for it")
-    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, life=f"{epoch}/1")
+    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, generation=f"{epoch}/1")
     run.drain("created_again", EVERYTHING, epoch=epoch)
     got = scene.everything[4:]
     run.receive("created_again", *got, epoch=epoch)
@@ -177,15 +179,15 @@ def created_again(scene: Scene) -> int:
 def deleted_by_another(scene: Scene) -> int:
     """The owner was dead when an operator deleted the session; who says so had read less of the logs than the owner."""
     scene.subscribe("deleted_by_another")
-    scene.run.receive("deleted_by_another", *scene.mine[:4])
-    about = {"frontier": {A: scene.mine[2].offset}, "reason": "an operator asked for it"}
+    scene.run.receive("deleted_by_another", *scene.site_a[:4])
+    about = {"frontier": {A: scene.site_a[2].offset}, "reason": "an operator asked for it"}
     scene.run.fact("another proxy", "deleted", session="deleted_by_another", epoch=1, **about)
     return 3
 
 
 def restated(scene: Scene) -> int:
     """The facts of the first epoch were lost in a crash; what was delivered meanwhile was asked for all the same."""
-    about = {"subscription": "s1", "life": "1/1", "expression": WANTED, "frontier": NOTHING}
+    about = {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED, "frontier": NOTHING}
     for epoch in (2, 3):
         scene.run.attest("restated", "restated", epoch=epoch, **about)
     scene.run.receive("restated", *scene.everything)
@@ -193,7 +195,7 @@ def restated(scene: Scene) -> int:
     return len(scene.everything)
 
 
-STORIES: list[Callable[[Scene], int]] = [
+SCENARIOS: list[Callable[[Scene], int]] = [
     plain,
     interleaved,
     restarted,
@@ -232,19 +234,23 @@ Judged = tuple[Scene, dict[str, int], Verdict]
 def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """Tell every story in one run, and judge it: what was published, what each story is owed, the verdict."""
     scene = Scene()
-    owed = {story.__name__: story(scene) for story in STORIES}
-    safe = [each.offset for each in (*scene.mine, *scene.other, *scene.unwanted)]
+    owed = {story.__name__: story(scene) for story in SCENARIOS}
+    safe = [coordinate.offset for coordinate in (*scene.site_a, *scene.other, *scene.unwanted)]
     scene.run.fact("proxies", "acknowledged", origin=A, offsets=safe)
-    scene.run.end(but=writers_that_ended(scene))
+    scene.run.end(exclude=writers_that_ended(scene))
     return scene, owed, judge(spark, locate(str(scene.run.write(tmp_path_factory.mktemp("clean")))))
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_story_without_an_anomaly_is_in_order(story: Callable[[Scene], int], judged: Judged) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda story: story.__name__)
+def test_a_story_without_an_anomaly_is_in_order(scenario: Callable[[Scene], int], judged: Judged) -> None:
     scene, _, verdict = judged
-    assert any(fact.session == story.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes))
+    assert any(
+        fact.session == scenario.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes)
+    )
     assert [
-        finding for finding in verdict.examples if finding.get("session") == story.__name__ and finding["code"] != "O2"
+        finding
+        for finding in verdict.examples
+        if finding.get("session") == scenario.__name__ and finding["code"] != "O2"
     ] == []
 
 

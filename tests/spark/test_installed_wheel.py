@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from spark import connector
@@ -40,7 +40,7 @@ async def test_an_installed_wheel_audits_a_run_on_kafka(
     installed: Installation, kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"etcd": etcd.endpoint, "kafka": kafka.bootstrap, "prefix": "wheel", "no-discovery": ""}
-    proxy = ProxyProcess(Place("a", "A", flags), (), tmp_path / "run")
+    proxy = ProxyProcess(ProxySpec("a", "A", flags), (), tmp_path / "run")
     try:
         proxy.start()
         async with waypost.attach("s/1", proxy=proxy.url) as session, waypost.produce("p", proxy=proxy.url) as producer:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from federation.embedded.journal import EmbeddedJournal, part_paths, read_facts
-from federation.journal_parts import Rotation
+from federation.embedded.journal import EmbeddedJournal, read_facts, segment_paths
+from federation.journal_segments import Rotation
 from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
@@ -34,8 +34,8 @@ def told() -> Run:
     run.fact(WRITER, "opened", site="A")
     run.fact(WRITER, "subscribed", session="s", subscription="s1", expression=WANTED, epoch=1)
     run.fact(WRITER, "effective", session="s", subscription="s1", frontier={"A/0": -1}, epoch=1)
-    for each in mine:
-        run.fact(WRITER, "acknowledged", origin="A/0", offsets=[each.offset])
+    for coordinate in mine:
+        run.fact(WRITER, "acknowledged", origin="A/0", offsets=[coordinate.offset])
     run.receive("s", *mine[:3])
     run.receive("s", *mine[3:])
     run.fact(WRITER, "drained", session="s", receiver="r", frontier=EVERYTHING, epoch=1)
@@ -44,7 +44,7 @@ def told() -> Run:
 
 
 async def write(folder: Path, facts: list[Fact]) -> None:
-    journal = EmbeddedJournal(folder, JOURNAL, rotation=Rotation(part_bytes=700))
+    journal = EmbeddedJournal(folder, JOURNAL, rotation=Rotation(segment_bytes=700))
     for fact in facts:
         await journal.attest([fact])
     await journal.close()
@@ -65,7 +65,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def parts(root: Path) -> list[Path]:
-    return part_paths(root / "sites" / "A" / "journal", JOURNAL)
+    return segment_paths(root / "sites" / "A" / "journal", JOURNAL)
 
 
 def without(written: Path, tmp_path: Path, *away: int) -> Path:
@@ -83,12 +83,12 @@ def audited(root: Path, spark: SparkSession) -> Verdict:
 
 
 def writers(verdict: Verdict, code: str) -> Counter[str]:
-    return Counter(str(each["writer"]) for each in verdict.examples if each["code"] == code)
+    return Counter(str(example["writer"]) for example in verdict.examples if example["code"] == code)
 
 
 def test_all_parts_are_read(written: Path, spark: SparkSession) -> None:
     begins = [
-        each for each in read_facts(written / "sites" / "A" / "journal", JOURNAL) if each.kind == FactKind.ROTATED
+        fact for fact in read_facts(written / "sites" / "A" / "journal", JOURNAL) if fact.kind == FactKind.ROTATED
     ]
     assert len(begins) == len(parts(written)) > 3
     verdict = audited(written, spark)
@@ -100,7 +100,7 @@ def test_parts_that_were_put_away_are_no_hole(written: Path, tmp_path: Path, spa
     assert verdict.verdict == "unknown", verdict.examples
     assert verdict.counts.keys() >= {"A3"} and not verdict.counts.keys() & {"A1", "L1", "P3", "P4"}
     assert writers(verdict, "A3").keys() >= {WRITER, f"journal/{JOURNAL}"}
-    assert all("put away" in each["note"] for each in verdict.examples if each["code"] == "A3")
+    assert all("put away" in example["note"] for example in verdict.examples if example["code"] == "A3")
 
 
 def test_a_part_that_is_missing_from_the_middle_is_a_hole(written: Path, tmp_path: Path, spark: SparkSession) -> None:

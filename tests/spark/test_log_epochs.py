@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.audit import judge
-from spark.epochs import Begun, Continued, LostEnd, Span, read
+from spark.epochs import Continued, EpochStart, LostEnd, Span, read
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run
@@ -28,25 +28,27 @@ EVERYTHING = {FIRST: 10_000, SECOND: 10_000, THIRD: 10_000, "B/0": 10_000}
 
 
 def test_a_log_in_its_first_epoch_has_nothing_to_tell() -> None:
-    assert not read([Begun("A", 3, 1, False, {}), Begun("A", 9, 1, True, {})], {"A": 0})
+    assert not read([EpochStart("A", 3, 1, False, {}), EpochStart("A", 9, 1, True, {})], {"A": 0})
 
 
 def test_positions_belong_to_origins_and_those_in_between_to_none() -> None:
-    told = read([Begun("A", 12, 2, False, {FIRST: (9, 14)}), Begun("A", 20, 2, True, {FIRST: (9, 17)})], {"A": 0})
+    told = read(
+        [EpochStart("A", 12, 2, False, {FIRST: (9, 14)}), EpochStart("A", 20, 2, True, {FIRST: (9, 17)})], {"A": 0}
+    )
     assert told.spans == (Span("A", 0, 9, FIRST), Span("A", 13, LAST, SECOND))
     assert told.lost == (LostEnd("A", FIRST, 10, 17),)
     assert told.continued == (Continued(FIRST, SECOND, 12, 17),)
 
 
 def test_a_log_that_lost_what_it_said_of_an_epoch_has_nothing_of_that() -> None:
-    told = read([Begun("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
+    told = read([EpochStart("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
     assert told.spans == (Span("A", 0, 6, FIRST), Span("A", 9, LAST, THIRD))
     assert told.lost == (LostEnd("A", FIRST, 7, 14), LostEnd("A", SECOND, 0, 30))
     assert told.continued == (Continued(FIRST, THIRD, 8, 14), Continued(SECOND, THIRD, 8, 30))
 
 
 def test_a_log_that_has_forgotten_its_beginning_says_where_it_is() -> None:
-    told = read([Begun("A", 70, 2, True, {FIRST: (55, 60)})], {"A": 50})
+    told = read([EpochStart("A", 70, 2, True, {FIRST: (55, 60)})], {"A": 50})
     assert told.spans == (Span("A", 50, 55, FIRST), Span("A", 56, LAST, SECOND))
 
 
@@ -83,7 +85,7 @@ def scene(*, forwarded: bool) -> Scene:
     after = [run.publish("A", topic="x", n=n) for n in range(4, 6)]
     made = Scene(run, before, lost, after)
     for origin, offsets in ((FIRST, [*before, *lost]), (SECOND, after)):
-        run.fact("proxies", "acknowledged", origin=origin, offsets=[each.offset for each in offsets])
+        run.fact("proxies", "acknowledged", origin=origin, offsets=[coordinate.offset for coordinate in offsets])
     made.subscribe("level")
     run.receive("level", *before, *lost, *after)
     return made
@@ -95,7 +97,7 @@ def audited(run: Run, spark: SparkSession, folder: Path) -> Verdict:
 
 
 def found(verdict: Verdict) -> Counter[tuple[str, str]]:
-    return Counter((each["code"], str(each.get("session", ""))) for each in verdict.examples)
+    return Counter((example["code"], str(example.get("session", ""))) for example in verdict.examples)
 
 
 def test_what_everybody_has_and_another_log_knows_is_in_order(spark: SparkSession, tmp_path: Path) -> None:
@@ -140,10 +142,12 @@ def test_what_was_lost_may_have_been_removed_before(spark: SparkSession, tmp_pat
     told = scene(forwarded=False)
     told.subscribe("removed")
     told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
-    offsets = [each.offset for each in told.lost]
+    offsets = [coordinate.offset for coordinate in told.lost]
     told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
     told.run.receive("removed", *told.before, *told.after)
-    assert not [each for each in audited(told.run, spark, tmp_path).examples if each.get("session") == "removed"]
+    assert not [
+        example for example in audited(told.run, spark, tmp_path).examples if example.get("session") == "removed"
+    ]
 
 
 def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession, tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession
     told.run.receive("left", *told.before)
     verdict = audited(told.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", "stopped"): 1}
-    (loss,) = (each for each in verdict.examples if each["code"] == "L1")
+    (loss,) = (example for example in verdict.examples if example["code"] == "L1")
     assert (loss["origin"], loss["offset"]) == told.after[1]
 
 

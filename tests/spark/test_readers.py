@@ -199,15 +199,15 @@ async def test_a_kafka_that_asks_for_a_certificate_is_shown_the_one_that_proxies
     prefix, own, where = f"{topic_prefix}run", small_run(), f"kafka://A={kafka_over_tls.bootstrap}/{topic_prefix}run"
     topics = {f"{prefix}.A.log": list(own.logs["A"].values()), f"{prefix}.A.journal": own.lines()}
     await fill(kafka_over_tls, topics, security_protocol="SSL", ssl_context=papers.client("auditor"))
-    monkeypatch.setenv("WAYPOST_PARTS_CA", str(papers.authority))
+    monkeypatch.setenv("WAYPOST_BACKEND_CA", str(papers.authority))
     with pytest.raises(LogUnavailable) as refused:
         judge(spark, locate(where))
     assert "\n" not in str(refused.value)
-    monkeypatch.setenv("WAYPOST_PARTS_CERT", str(papers.certificate))
-    monkeypatch.setenv("WAYPOST_PARTS_KEY", str(papers.key))
+    monkeypatch.setenv("WAYPOST_BACKEND_CERT", str(papers.certificate))
+    monkeypatch.setenv("WAYPOST_BACKEND_KEY", str(papers.key))
     assert judge(spark, locate(where)).counts == {"L1": 1}
-    monkeypatch.setenv("WAYPOST_PARTS_KEY", "/nowhere")
-    with pytest.raises(BadConfiguration, match="WAYPOST_PARTS_KEY: /nowhere cannot be read"):
+    monkeypatch.setenv("WAYPOST_BACKEND_KEY", "/nowhere")
+    with pytest.raises(BadConfiguration, match="WAYPOST_BACKEND_KEY: /nowhere cannot be read"):
         locate(where)
 
 

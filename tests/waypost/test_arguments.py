@@ -12,7 +12,7 @@ import pytest
 
 import waypost
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.rendezvous import Meeting, Offering
+from waypost.client.rendezvous import Offering, RendezvousConsumer
 from waypost.errors import WaypostError
 from waypost.keys import Keys
 
@@ -34,7 +34,7 @@ def producer() -> waypost.Producer:
     return waypost.produce("p", proxy=NOWHERE)
 
 
-def meeting(**options: Any) -> Meeting:
+def meeting(**options: Any) -> RendezvousConsumer:
     return waypost.connect_rendezvous("alice", proxy=NOWHERE, **options)
 
 
@@ -121,7 +121,7 @@ VALUES: list[Case] = [
     ("owner", lambda it: request(owner=it).notification(), NO_TEXT),
     ("requester", lambda it: request(requester=it).notification(), NO_TEXT),
     ("path", lambda it: request(path=it).notification(), NO_TEXT),
-    ("most_bytes", lambda it: request(most_bytes=it).notification(), (*NO_NUMBER, 0, None)),
+    ("max_bytes", lambda it: request(max_bytes=it).notification(), (*NO_NUMBER, 0, None)),
     ("key", lambda it: request(key=it).notification(), (5, b"key", "key")),
     ("data", lambda it: list(request().answer("1", it)), (5, None, "data", [1])),
     ("why", lambda it: request().refusal("1", it), (5, None, b"why")),
@@ -163,7 +163,7 @@ METHODS: list[Case] = [
     ("owner", lambda it: meeting().arrange(it, "p"), (*NO_TEXT, "")),
     ("path", lambda it: meeting().arrange("bob", it), (*NO_TEXT, "")),
     ("id", lambda it: meeting().arrange("bob", "p", id=it), (5, b"x", "")),
-    ("most_bytes", lambda it: meeting().arrange("bob", "p", most_bytes=it), (*NO_NUMBER, 0, None)),
+    ("max_bytes", lambda it: meeting().arrange("bob", "p", max_bytes=it), (*NO_NUMBER, 0, None)),
     ("key", lambda it: meeting().arrange("bob", "p", key=it), (5, "key", b"")),
 ]
 CASES = [

@@ -12,7 +12,7 @@ from waypost.batches import batches
 def test_all_come_in_order_and_no_batch_is_past_a_bound_but_one_item_alone(
     sizes: list[int], most: int, most_bytes: int
 ) -> None:
-    cut = [list(batch) for batch in batches(sizes, lambda size: size, most=most, most_bytes=most_bytes)]
+    cut = [list(batch) for batch in batches(sizes, lambda size: size, max_items=most, max_bytes=most_bytes)]
     assert [size for batch in cut for size in batch] == sizes
     assert all(batch and len(batch) <= most for batch in cut)
     assert all(sum(batch) <= most_bytes or len(batch) == 1 for batch in cut)

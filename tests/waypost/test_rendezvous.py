@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from waypost.errors import BadNotification, LimitExceeded
 from waypost.keys import CONSUMER, Key
-from waypost.limits import MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.limits import MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_CHUNK_BYTES
 from waypost.notification import Notification, Value
 from waypost.rendezvous import (
     DATA,
     DIGEST,
     ID,
     KEY,
-    MOST,
+    MAX_NUMBER,
     PART,
     PARTS,
     SCHEME,
@@ -34,13 +34,13 @@ REQUEST = Request(id="r1", owner="bob", requester="alice", path="photos/1.jpg")
 
 
 def taken(assembly: Assembly, parts: list[Notification]) -> list[Resource]:
-    came = [assembly.take(part, 0) for part in parts]
+    came = [assembly.add(part, 0) for part in parts]
     return [each for each in came if each is not None]
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
     key = Key("sha256-consumer", CONSUMER, b"public")
-    for request in (REQUEST, replace(REQUEST, key=key, most_bytes=7)):
+    for request in (REQUEST, replace(REQUEST, key=key, max_bytes=7)):
         assert Request.of(request.notification()) == request
 
 
@@ -58,8 +58,8 @@ def test_what_is_meant_for_one_name_matches_its_subscription_and_no_other(name: 
     ("wrong", "field"),
     [
         ({ID: 7}, ID),
-        ({MOST: 0}, MOST),
-        ({MOST: MAX_RESOURCE_BYTES + 1}, MOST),
+        ({MAX_NUMBER: 0}, MAX_NUMBER),
+        ({MAX_NUMBER: MAX_RESOURCE_BYTES + 1}, MAX_NUMBER),
         ({KEY: b"x", SCHEME: "sha256-producer"}, SCHEME),
         ({KEY: b"x", SCHEME: "rot13"}, SCHEME),
         ({KEY: b"x"}, SCHEME),
@@ -80,7 +80,7 @@ def test_a_path_that_is_too_long_is_not_asked_for(request_: Request) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    sizes=st.lists(st.integers(0, 3 * RESOURCE_PART_BYTES + 1), min_size=1, max_size=3),
+    sizes=st.lists(st.integers(0, 3 * RESOURCE_CHUNK_BYTES + 1), min_size=1, max_size=3),
     seed=st.integers(0, 2**32),
     repeats=st.booleans(),
 )
@@ -93,39 +93,39 @@ def test_resources_come_whole_whatever_the_order_of_their_parts(sizes: list[int]
     rng.shuffle(parts)
     assembly = Assembly()
     came = taken(assembly, parts)
-    assert {each.id: each.data for each in came} == whole
+    assert {resource.id: resource.data for resource in came} == whole
     assert len(came) == len(whole)
-    assert not any(each.error for each in came)
+    assert not any(resource.error for resource in came)
     assert assembly.holding == 0
 
 
 def test_an_answer_that_was_broken_off_does_not_spoil_the_next_one() -> None:
-    first = list(REQUEST.answer("first", b"1" * (2 * RESOURCE_PART_BYTES)))
-    second = list(REQUEST.answer("second", b"2" * (2 * RESOURCE_PART_BYTES)))
+    first = list(REQUEST.answer("first", b"1" * (2 * RESOURCE_CHUNK_BYTES)))
+    second = list(REQUEST.answer("second", b"2" * (2 * RESOURCE_CHUNK_BYTES)))
     assembly = Assembly()
     (came,) = taken(assembly, [first[0], second[0], second[1], first[1]])
-    assert came == Resource("r1", "bob", "photos/1.jpg", b"2" * (2 * RESOURCE_PART_BYTES))
+    assert came == Resource("r1", "bob", "photos/1.jpg", b"2" * (2 * RESOURCE_CHUNK_BYTES))
     assert assembly.holding == 0
 
 
 def test_a_resource_whose_checksum_is_wrong_is_not_given_as_one() -> None:
-    parts = list(REQUEST.answer("a", b"x" * (RESOURCE_PART_BYTES + 1)))
+    parts = list(REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1)))
     spoiled = Notification({**parts[1], DATA: b"y"})
-    assert [each.error for each in taken(Assembly(), [parts[0], spoiled])] == ["its checksum is wrong"]
+    assert [resource.error for resource in taken(Assembly(), [parts[0], spoiled])] == ["its checksum is wrong"]
 
 
 def test_parts_that_do_not_fit_together_are_refused() -> None:
     assembly = Assembly()
-    first, second = REQUEST.answer("a", b"x" * (RESOURCE_PART_BYTES + 1))
-    assembly.take(first, 0)
-    for wrong in ({DIGEST: b"other"}, {PARTS: 3}, {PART: 2}, {PART: -1}, {DATA: b"x" * (RESOURCE_PART_BYTES + 1)}):
+    first, second = REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))
+    assembly.add(first, 0)
+    for wrong in ({DIGEST: b"other"}, {PARTS: 3}, {PART: 2}, {PART: -1}, {DATA: b"x" * (RESOURCE_CHUNK_BYTES + 1)}):
         with pytest.raises(BadNotification):
-            assembly.take({**second, **wrong}, 0)
-    assert assembly.take(second, 0) is not None
+            assembly.add({**second, **wrong}, 0)
+    assert assembly.add(second, 0) is not None
 
 
 def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
-    request = replace(REQUEST, most_bytes=3)
+    request = replace(REQUEST, max_bytes=3)
     (came,) = taken(Assembly(), list(request.answer("a", b"four")))
     assert came.error == "4 bytes; alice takes 3"
     (came,) = taken(Assembly(), list(request.answer("a", b"two")))
@@ -134,20 +134,20 @@ def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
 
 def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
     assembly = Assembly()
-    parts = list(REQUEST.answer("a", b"x" * (RESOURCE_PART_BYTES + 1)))
-    assembly.take(parts[0], 1_000)
-    assembly.give_up(1_000)
+    parts = list(REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1)))
+    assembly.add(parts[0], 1_000)
+    assembly.expire(1_000)
     assert assembly.holding == 1
-    assembly.give_up(1_001)
+    assembly.expire(1_001)
     assert assembly.holding == 0
-    assert [each.data for each in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
+    assert [resource.data for resource in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
 
 
 def test_what_is_given_up_for_want_of_room_ends_with_a_word() -> None:
     assembly = Assembly()
     for number in (1, 2):
-        assembly.take(next(replace(REQUEST, id=f"r{number}").answer("a", b"x" * (RESOURCE_PART_BYTES + 1))), number)
-    given_up = assembly.give_up_oldest()
+        assembly.add(next(replace(REQUEST, id=f"r{number}").answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))), number)
+    given_up = assembly.evict_oldest()
     assert given_up is not None
     assert (given_up.id, given_up.error) == ("r1", "too many resources come at one time; ask again")
     assert assembly.holding == 1

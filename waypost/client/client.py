@@ -80,7 +80,7 @@ class Client:
 
     async def close(self) -> None:
         """Leave in order: the proxy is told."""
-        await self._connector.leave(self._machine.goodbye())
+        await self._connector.leave(self._machine.detach())
         await self._stop()
 
     async def abandon(self) -> None:
@@ -90,7 +90,7 @@ class Client:
 
     async def _stop(self) -> None:
         self._connector.over = True
-        self._machine.settle()
+        self._machine.flush_acks()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -167,7 +167,7 @@ class Client:
         sequence = self._machine.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
-        self._connector.wake()
+        self._connector.flush_soon()
         return future
 
     async def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
@@ -191,10 +191,10 @@ class Client:
         listed = keys.listed()
         self._check_entered()
         self._machine.quench(list(names), listed, insecure=insecure)
-        self._connector.wake()
+        self._connector.flush_soon()
 
         async def known() -> None:
-            while not self._machine.quench_view.level and self._failure is None:
+            while not self._machine.quench_view.caught_up and self._failure is None:
                 self._interest_changed.clear()
                 await self._interest_changed.wait()
 
@@ -235,7 +235,7 @@ class Client:
         """Change the keys that go with all that is published from here on. See :class:`waypost.Keys`."""
         check_keys(keys)
         self._machine.publish_with(keys.listed())
-        self._connector.wake()
+        self._connector.flush_soon()
 
     # ------------------------------------------------------------ where it is connected
 

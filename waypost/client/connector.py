@@ -19,7 +19,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from waypost import cancellation
-from waypost.client.events import ClientEvent, NotTaken, Redirected, Retry
+from waypost.client.events import ClientEvent, PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.tls import tls_from_environment
 from waypost.clock import full_jitter_ms
@@ -81,10 +81,10 @@ class Connector:
         self._attempt = 0
         self._waits = 0
         """So often a proxy had us wait since it last let us in."""
-        self._turn = 0
+        self._next_index = 0
         self._socket: ClientConnection | None = None
-        self._wake = asyncio.Event()
-        self._heard = asyncio.Event()
+        self._output_ready = asyncio.Event()
+        self._message_received = asyncio.Event()
         """A message has come, or the connection has ended."""
         self.over = False
         """Nobody connects any more."""
@@ -96,9 +96,9 @@ class Connector:
         """There is a connection to a proxy."""
         return self._socket is not None
 
-    def wake(self) -> None:
+    def flush_soon(self) -> None:
         """The machine may have something to say."""
-        self._wake.set()
+        self._output_ready.set()
 
     # ------------------------------------------------------------ leaving one proxy
 
@@ -118,10 +118,10 @@ class Connector:
                 await self._send_all(socket)
                 await socket.send(encode_message(farewell))
                 while self._machine.attached:
-                    self._heard.clear()
-                    await self._heard.wait()
+                    self._message_received.clear()
+                    await self._message_received.wait()
                 await socket.close()
-        return self._machine.is_heard
+        return self._machine.is_left
 
     def break_off(self) -> None:
         """Vanish without a word."""
@@ -153,12 +153,12 @@ class Connector:
             return url
         if not self._addresses and self._find is not None:
             found = list(await self._find())
-            return found[self._turn % len(found)] if found else None
-        return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
+            return found[self._next_index % len(found)] if found else None
+        return self._addresses[self._next_index % len(self._addresses)] if self._addresses else None
 
     async def _pause(self, reason: str) -> None:
         self._attempt += 1
-        self._turn += 1
+        self._next_index += 1
         self.trouble = f": {reason}"
         wait_ms = full_jitter_ms(self._attempt, self._rng)
         self._on_event(Retry(reason, wait_ms))
@@ -185,22 +185,22 @@ class Connector:
         ) as socket:
             self._socket, self.trouble = socket, ""
             self._machine.connected()
-            self._wake.set()
+            self._output_ready.set()
             writer = asyncio.create_task(self._write(socket))
             try:
                 async for frame in socket:
                     self._machine.message(decode_proxy_message(frame))
-                    self._heard.set()
+                    self._message_received.set()
                     for event in self._machine.take_events():
                         await self._follow(event, socket)
                         self._on_event(event)
-                    self._wake.set()
+                    self._output_ready.set()
                     if self._machine.waiting:
                         self._news.set()
             finally:
                 self._socket = None
                 self._machine.disconnected()
-                self._heard.set()
+                self._message_received.set()
                 writer.cancel()
                 with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
                     await writer
@@ -211,8 +211,8 @@ class Connector:
         """Write until cancelled; when this ends by itself, so does the connection: it would be mute."""
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._output_ready.wait()
+                self._output_ready.clear()
                 self._machine.flush()
                 await self._send_all(socket)
         finally:
@@ -235,7 +235,7 @@ class Connector:
                 self._waits += 1
                 wait_ms = max(event.after_ms, longer_ms)
                 asyncio.get_running_loop().call_later(wait_ms / 1000, self._attach_again, socket)
-            case NotTaken():
+            case PublishFailed():
                 wait_ms = full_jitter_ms(event.attempts, self._rng)
                 asyncio.get_running_loop().call_later(wait_ms / 1000, self._publish_again, socket)
             case Attached():
@@ -246,9 +246,9 @@ class Connector:
     def _publish_again(self, socket: ClientConnection) -> None:
         if self._socket is socket:
             self._machine.publish_again()
-            self._wake.set()
+            self._output_ready.set()
 
     def _attach_again(self, socket: ClientConnection) -> None:
         if self._socket is socket:
             self._machine.attach_again()
-            self._wake.set()
+            self._output_ready.set()

@@ -17,7 +17,7 @@ class Credentials:
 
     def __init__(self, first: Credential) -> None:
         self._known = [first]
-        self._wrong = 0
+        self._failures = 0
         """So many of them were wrong since the last attach that succeeded."""
 
     @property
@@ -27,15 +27,15 @@ class Credentials:
 
     def let_in(self) -> None:
         """It was right."""
-        self._wrong = 0
+        self._failures = 0
 
-    def asked(self, grants: Mapping[str, Granted]) -> None:
+    def access_requested(self, grants: Mapping[str, Granted]) -> None:
         """We have asked for this access, which may be in force from now on."""
         following = self._following(grants)
         if following not in self._known:
             self._known[1:] = [following, *self._known[1:]][: PASSWORDS_TRIED - 1]
 
-    def settled(self, grants: Mapping[str, Granted]) -> None:
+    def access_accepted(self, grants: Mapping[str, Granted]) -> None:
         """This access is in force."""
         self._known = [self._following(grants)]
 
@@ -48,9 +48,9 @@ class Credentials:
 
     def try_another(self) -> bool:
         """The current one is refused: take the next one. False: all are wrong."""
-        self._wrong += 1
+        self._failures += 1
         self._known.append(self._known.pop(0))
-        if self._wrong >= len(self._known):
-            self._wrong = 0
+        if self._failures >= len(self._known):
+            self._failures = 0
             return False
         return True

@@ -100,7 +100,7 @@ STATE_FIELDS: dict[str, type] = {
 }
 MAX_OFFSET = 2**63 - 1
 
-Taken = tuple[Delivery, tuple[SubscriptionId, ...], tuple[SubscriptionId, ...]]
+DeliveredItem = tuple[Delivery, tuple[SubscriptionId, ...], tuple[SubscriptionId, ...]]
 """What the application is given: the notification, the subscriptions that it matched, and those of them whose keys it
 met."""
 
@@ -113,11 +113,11 @@ class _Batch:
 
     deliver: Deliver
     proxy: ProxyId
-    fresh: list[int]
-    came: int
+    entries: list[int]
+    arrived_before: int
     """How many entries came before it."""
-    given: int = 0
-    had: int = 0
+    delivered: int = 0
+    acknowledged: int = 0
     attested: int = 0
     ranks: dict[int, int] = field(default_factory=dict)
     """By which ranks its entries were given, where they go by them."""
@@ -135,42 +135,44 @@ class DeliveryState:
         self.order = order
         self._goes_by_attributes = goes_by_attributes(order)
         self._inbox: deque[_Batch] = deque()
-        self._came = 0
+        self._arrived = 0
         self._ranked: list[tuple[int, int, _Batch, int]] = []
         """A heap of what is in the inbox and was not given: by rank, then as it came; which entry of which delivery.
         Empty where it is given as it came."""
-        self._in_hand: list[_Batch] = []
+        self._unacknowledged: list[_Batch] = []
         """Deliveries of which the application was given more than it has by its own word."""
-        self._unsaid_coordinates: dict[Origin, list[int]] = {}
+        self._unsent_coordinates: dict[Origin, list[int]] = {}
         """What it has above the frontier, and the proxy was not told of."""
-        self._unsaid_frontier: dict[Origin, int] = {}
+        self._unsent_frontier: dict[Origin, int] = {}
         """How far the frontier has come in the middle of deliveries, where the proxy was not told."""
         self._overtaken: dict[Origin, deque[tuple[int, NotificationId]]] = {}
         """Of each origin what came since the last attach, in order, from the first on that the application does not
         have; where it is given by attributes."""
-        self._taken_in: dict[Origin, int] = {}
+        self._received_frontier: dict[Origin, int] = {}
         """The frontier of what came since the last attach; the state's is that of what was given."""
-        self._ids_in: set[NotificationId] = set()
+        self._inbox_ids: set[NotificationId] = set()
         """Of what is in the inbox."""
-        self._unsaid: list[Attestation] = []
+        self._unsent_attestations: list[Attestation] = []
         """Attestations that go with the next acknowledgement."""
         self.duplicates_dropped = 0
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The session is asked for again: what the application does not have will be delivered again.
 
         What it was given, and has not said to have, stays in its hands, in front of all that comes: there it is a
         repeat, and is acknowledged with the delivery that brings it again.
         """
         self.attest()
-        self._in_hand = [_held_of(batch) for batch in self._inbox if batch.had < batch.given]
-        self._inbox = deque(self._in_hand)
+        self._unacknowledged = [
+            _unacknowledged_part(batch) for batch in self._inbox if batch.acknowledged < batch.delivered
+        ]
+        self._inbox = deque(self._unacknowledged)
         self._ranked.clear()
-        self._unsaid_coordinates.clear()
-        self._unsaid_frontier.clear()
+        self._unsent_coordinates.clear()
+        self._unsent_frontier.clear()
         self._overtaken.clear()
-        self._ids_in = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
-        self._taken_in = dict(self.state.frontier)
+        self._inbox_ids = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
+        self._received_frontier = dict(self.state.frontier)
 
     def attached(self, epoch: Epoch, proxy: ProxyId, *, joined: bool = False) -> None:
         """It is served by this proxy; what an owner before it delivered means nothing any more.
@@ -196,7 +198,7 @@ class DeliveryState:
             altered = next(entry for entry in deliver.entries if checksum(entry.body) != entry.check)
             raise Altered(f"notification {altered.offset} of {altered.origin} is not what was published")
         state.epoch = deliver.epoch
-        seen, fresh, above = self._taken_in, [], state.selective if state.selective else None
+        seen, fresh, above = self._received_frontier, [], state.selective if state.selective else None
         for index, entry in enumerate(deliver.entries):
             if entry.offset <= seen.get(entry.origin, NOTHING) or (
                 above is not None and above.has(entry.origin, entry.offset)
@@ -210,13 +212,13 @@ class DeliveryState:
                 if entry.origin in state.ranks and self._is_passed(entry):
                     self._have(entry)
                     continue
-            if identity in state.recent or identity in self._ids_in:
+            if identity in state.recent or identity in self._inbox_ids:
                 self.duplicates_dropped += 1
                 continue
-            self._ids_in.add(identity)
+            self._inbox_ids.add(identity)
             fresh.append(index)
-        batch = _Batch(deliver=deliver, proxy=proxy, fresh=fresh, came=self._came)
-        self._came += len(deliver.entries)
+        batch = _Batch(deliver=deliver, proxy=proxy, entries=fresh, arrived_before=self._arrived)
+        self._arrived += len(deliver.entries)
         self._inbox.append(batch)
         if self._goes_by_attributes:
             self._line_up(batch, fresh)
@@ -227,7 +229,7 @@ class DeliveryState:
         for index in entries:
             entry = batch.deliver.entries[index]
             by = rank(self.order, read_body(entry.body), entry.at_ms)
-            heappush(self._ranked, (by, batch.came + index, batch, index))
+            heappush(self._ranked, (by, batch.arrived_before + index, batch, index))
 
     def _is_passed(self, entry: Delivery) -> bool:
         """Tell whether the application has something later of the same rank: then policy had removed this before."""
@@ -237,7 +239,7 @@ class DeliveryState:
     def _have(self, entry: Delivery) -> None:
         """The application has this, or is past it, whatever it has of what came before."""
         self.state.selective.add(entry.origin, [entry.offset])
-        self._unsaid_coordinates.setdefault(entry.origin, []).append(entry.offset)
+        self._unsent_coordinates.setdefault(entry.origin, []).append(entry.offset)
 
     # ------------------------------------------------------------ what the application is given, and has
 
@@ -246,61 +248,61 @@ class DeliveryState:
         """Tell whether there is something for the application."""
         return bool(self._inbox)
 
-    def give(self, most: int | None) -> list[Taken]:
+    def next_items(self, max_items: int | None) -> list[DeliveredItem]:
         """Return what the application is given next, `most` at most: from one delivery, or, where that does not go as
         they came, the first of all.
         """
         if self._goes_by_attributes:
-            return self._give_the_first(most)
-        batch = next((each for each in self._inbox if each.given < len(each.fresh)), None)
+            return self._next_by_rank(max_items)
+        batch = next((batch for batch in self._inbox if batch.delivered < len(batch.entries)), None)
         if batch is None:
             return []
-        self._in_hand.append(batch)
-        chosen = batch.fresh[batch.given :][:most]
-        batch.given += len(chosen)
-        return [_taken(batch, each) for each in chosen]
+        self._unacknowledged.append(batch)
+        chosen = batch.entries[batch.delivered :][:max_items]
+        batch.delivered += len(chosen)
+        return [_item(batch, each) for each in chosen]
 
-    def _give_the_first(self, most: int | None) -> list[Taken]:
-        given: list[Taken] = []
-        while self._ranked and (most is None or len(given) < most):
+    def _next_by_rank(self, max_items: int | None) -> list[DeliveredItem]:
+        given: list[DeliveredItem] = []
+        while self._ranked and (max_items is None or len(given) < max_items):
             by, _, batch, index = heappop(self._ranked)
             batch.ranks[index] = by
-            batch.fresh.remove(index)
-            batch.fresh.insert(batch.given, index)
-            batch.given += 1
-            self._in_hand.append(batch)
-            given.append(_taken(batch, index))
+            batch.entries.remove(index)
+            batch.entries.insert(batch.delivered, index)
+            batch.delivered += 1
+            self._unacknowledged.append(batch)
+            given.append(_item(batch, index))
         return given
 
     def nack(self) -> None:
         """The application does not have what it was given since it last said so: it comes again."""
-        for batch in self._in_hand:
+        for batch in self._unacknowledged:
             if self._goes_by_attributes:
-                self._line_up(batch, batch.fresh[batch.had : batch.given])
-            batch.given = batch.had
-        self._in_hand.clear()
+                self._line_up(batch, batch.entries[batch.acknowledged : batch.delivered])
+            batch.delivered = batch.acknowledged
+        self._unacknowledged.clear()
 
-    def had(self) -> list[Acknowledge]:
+    def acknowledge(self) -> list[Acknowledge]:
         """The application has what it was given; return what acknowledges the deliveries of which it has all, and, now
         and then, what it has of others.
         """
-        for batch in self._in_hand:
+        for batch in self._unacknowledged:
             self._take_over(batch)
-        self._in_hand.clear()
+        self._unacknowledged.clear()
         state, messages = self.state, []
-        while self._inbox and self._inbox[0].had == len(self._inbox[0].fresh):
+        while self._inbox and self._inbox[0].acknowledged == len(self._inbox[0].entries):
             batch = self._inbox.popleft()
             self._attest(batch)
             if batch.deliver.through:
                 join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
-                attestations, self._unsaid = self._unsaid, []
+                attestations, self._unsent_attestations = self._unsent_attestations, []
                 messages.append(Acknowledge(batch.deliver.through, attestations))
         self._advance()
         if state.selective:
             state.selective.reached(state.frontier)
             self._forget_ranks()
-        if self._unsaid_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
-            messages += self._say_coordinates()
+        if self._unsent_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
+            messages += self._coordinate_acks()
         return messages
 
     def _advance(self) -> None:
@@ -313,7 +315,7 @@ class DeliveryState:
             if came and state.selective.any_of(origin):
                 upto = max(upto, came[0][0] - 1)
             if upto > before:
-                state.frontier[origin] = self._unsaid_frontier[origin] = upto
+                state.frontier[origin] = self._unsent_frontier[origin] = upto
 
     def _forget_ranks(self) -> None:
         """Forget the ranks of what the frontier has come past."""
@@ -333,12 +335,12 @@ class DeliveryState:
         return identity in state.recent
 
     def _unsaid_count(self) -> int:
-        return sum(map(len, self._unsaid_coordinates.values()))
+        return sum(map(len, self._unsent_coordinates.values()))
 
     def _take_over(self, batch: _Batch) -> None:
         """The application has all of this delivery that it was given."""
         state = self.state
-        for index in batch.fresh[batch.had : batch.given]:
+        for index in batch.entries[batch.acknowledged : batch.delivered]:
             entry = batch.deliver.entries[index]
             if self._goes_by_attributes:
                 self._have(entry)
@@ -348,13 +350,13 @@ class DeliveryState:
                 state.frontier[entry.origin] = entry.offset
             identity = _id_of(entry)
             state.recent.add(identity)
-            self._ids_in.discard(identity)
-        batch.had = batch.given
+            self._inbox_ids.discard(identity)
+        batch.acknowledged = batch.delivered
 
-    def _say_coordinates(self) -> list[Acknowledge]:
+    def _coordinate_acks(self) -> list[Acknowledge]:
         """Return what says which of later deliveries the application has, as far as that was not said."""
-        unsaid, self._unsaid_coordinates = Selective(self._unsaid_coordinates), {}
-        frontier, self._unsaid_frontier = self._unsaid_frontier, {}
+        unsaid, self._unsent_coordinates = Selective(self._unsent_coordinates), {}
+        frontier, self._unsent_frontier = self._unsent_frontier, {}
         unsaid.reached(self.state.frontier)
         self.attest()
         messages = self.attest_now()
@@ -367,18 +369,18 @@ class DeliveryState:
     def attest(self) -> None:
         """Attest also what the application has of deliveries of which it does not have all."""
         for batch in self._inbox:
-            if batch.attested < batch.had:
+            if batch.attested < batch.acknowledged:
                 self._attest(batch)
 
     def _attest(self, batch: _Batch) -> None:
         """Attest what the application has, origin by origin: no order is promised between origins."""
         by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
-        for each in batch.fresh[batch.attested : batch.had]:
+        for each in batch.entries[batch.attested : batch.acknowledged]:
             entry = batch.deliver.entries[each]
             offsets, digests = by_origin.setdefault(entry.origin, ([], []))
             offsets.append(entry.offset)
             digests.append(zlib.crc32(entry.body))
-        batch.attested = batch.had
+        batch.attested = batch.acknowledged
         epoch = batch.deliver.epoch
         for origin, (offsets, digests) in by_origin.items():
             self.state.attested += 1
@@ -392,28 +394,28 @@ class DeliveryState:
                 order=self.order,
             )
             self.state.unconfirmed.append(attestation)
-            self._unsaid.append(attestation)
+            self._unsent_attestations.append(attestation)
 
     def attest_now(self) -> list[Acknowledge]:
         """Return what says the attestations that were not said yet."""
-        unsaid, self._unsaid = self._unsaid, []
+        unsaid, self._unsent_attestations = self._unsent_attestations, []
         return _saying(unsaid)
 
-    def place(self) -> list[Acknowledge]:
+    def partial_acks(self) -> list[Acknowledge]:
         """Return what says where we are in a delivery of which the application has a part."""
         if self._goes_by_attributes:
-            return self._say_coordinates()
-        if not self._inbox or not self._inbox[0].had:
+            return self._coordinate_acks()
+        if not self._inbox or not self._inbox[0].acknowledged:
             return []
         batch = self._inbox[0]
         if not batch.deliver.through:
             return self.attest_now()
-        had = (batch.deliver.entries[each] for each in batch.fresh[: batch.had])
+        had = (batch.deliver.entries[each] for each in batch.entries[: batch.acknowledged])
         return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in had})]
 
     def attest_again(self) -> list[Acknowledge]:
         """Return what says all attestations that no journal has, as far as we know."""
-        self._unsaid.clear()
+        self._unsent_attestations.clear()
         return _saying(list(self.state.unconfirmed))
 
     def confirmed(self, number: int) -> None:
@@ -423,18 +425,23 @@ class DeliveryState:
             unconfirmed.popleft()
 
 
-def _held_of(batch: _Batch) -> _Batch:
+def _unacknowledged_part(batch: _Batch) -> _Batch:
     """Return what of a delivery the application was given and does not have; it is none of this connection."""
-    held, deliver = batch.fresh[batch.had : batch.given], batch.deliver
+    held, deliver = batch.entries[batch.acknowledged : batch.delivered], batch.deliver
     entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]
     kept = replace(deliver, through=0, entries=entries, matched=matched)
     ranks = {index: batch.ranks[each] for index, each in enumerate(held) if each in batch.ranks}
     return _Batch(
-        deliver=kept, proxy=batch.proxy, fresh=list(range(len(held))), came=batch.came, given=len(held), ranks=ranks
+        deliver=kept,
+        proxy=batch.proxy,
+        entries=list(range(len(held))),
+        arrived_before=batch.arrived_before,
+        delivered=len(held),
+        ranks=ranks,
     )
 
 
-def _taken(batch: _Batch, index: int) -> Taken:
+def _item(batch: _Batch, index: int) -> DeliveredItem:
     deliver = batch.deliver
     matched = deliver.matched[index]
     return deliver.entries[index], deliver.matches[matched], deliver.secure.get(matched, ())
@@ -442,7 +449,7 @@ def _taken(batch: _Batch, index: int) -> Taken:
 
 def _saying(attestations: list[Attestation]) -> list[Acknowledge]:
     """Say them and nothing else, in frames of bounded size: after a long time without a journal they are many."""
-    frames = batches(attestations, _bytes_of, most=ATTESTATIONS, most_bytes=ATTESTATIONS_BYTES)
+    frames = batches(attestations, _bytes_of, max_items=ATTESTATIONS, max_bytes=ATTESTATIONS_BYTES)
     return [Acknowledge(0, list(frame)) for frame in frames]
 
 

@@ -25,14 +25,14 @@ class RequestKind(Enum):
     ACCESS = "a change of the access"
     KEYS = "a change of the receiver's keys"
     DELETION = "its deletion"
-    PLACE = "to give up the receiver's place"
+    REGISTRATION = "to give up the receiver's place"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
     """An answer to what was asked; `error` None: it is done. Of a deletion that is done, the session tells."""
 
-    what: RequestKind
+    kind: RequestKind
     error: WaypostError | None
 
 
@@ -53,7 +53,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
+class PublishFailed:
     """The log took nothing of what is published, the `attempts`-th time in a row: publish again after a pause."""
 
     attempts: int
@@ -72,7 +72,7 @@ ClientEvent = (
     | Published
     | Redirected
     | Retry
-    | NotTaken
+    | PublishFailed
     | Refusal
     | Attached
     | BecameEffective

@@ -60,7 +60,9 @@ class Matched(Received):
         made._body, made._attributes = first.body, None
         made.coordinate, made.id, made.at_ms = first.coordinate, first.id, first.at_ms
         made.matched = {session: copy.subscriptions for session, copy in copies.items()}
-        made.subscriptions = tuple(dict.fromkeys(each for copy in copies.values() for each in copy.subscriptions))
+        made.subscriptions = tuple(
+            dict.fromkeys(subscription for copy in copies.values() for subscription in copy.subscriptions)
+        )
         made.secure = tuple(dict.fromkeys(each for copy in copies.values() for each in copy.secure))
         return made
 
@@ -81,7 +83,7 @@ class Joined:
         """Our place in all of them; give it to a later :func:`join`."""
         self._sessions = sessions
         self._stack = AsyncExitStack()
-        self._in_hand: NotificationId | None = None
+        self._current: NotificationId | None = None
         """What the application was given last."""
         self._over: set[SessionId] = set()
         self._heads: dict[SessionId, Received] = {}
@@ -107,7 +109,7 @@ class Joined:
 
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None:
-            self._settle()
+            self._acknowledge_last()
         came = [*self._heads, *(identity for identity, task in self._coming.items() if task.done())]
         for task in self._coming.values():
             task.cancel()
@@ -117,11 +119,11 @@ class Joined:
             self._sessions[identity].nack()
         await self._stack.__aexit__(*problem)
 
-    def _settle(self) -> None:
+    def _acknowledge_last(self) -> None:
         """The application has what it was given last."""
-        if self._in_hand is not None:
-            self.state.recent.add(self._in_hand)
-            self._in_hand = None
+        if self._current is not None:
+            self.state.recent.add(self._current)
+            self._current = None
 
     # ------------------------------------------------------------ receiving
 
@@ -130,12 +132,12 @@ class Joined:
 
     async def __anext__(self) -> Matched:
         """Return the next notification; the one before is acknowledged, in all sessions that it came by."""
-        self._settle()
+        self._acknowledge_last()
         while True:
             await self._until_heads()
             matched = self._take()
             if matched.id not in self.state.recent:
-                self._in_hand = matched.id
+                self._current = matched.id
                 return matched
 
     async def _until_heads(self) -> None:
@@ -143,17 +145,17 @@ class Joined:
         self._ask()
         # Whoever has something waiting gives it at once.
         await asyncio.sleep(0)
-        self._hear()
+        self._receive_heads()
         if self._heads:
             return
         while not self._heads:
             if not self._coming:
                 raise StopAsyncIteration
             await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
-            self._hear()
+            self._receive_heads()
         if self._coming:
             await asyncio.wait(self._coming.values(), timeout=MOMENT_S)
-            self._hear()
+            self._receive_heads()
 
     def _ask(self) -> None:
         """Have every session that has no head give one; that acknowledges the one before."""
@@ -161,9 +163,9 @@ class Joined:
             if identity not in self._heads and identity not in self._coming and identity not in self._over:
                 self._coming[identity] = asyncio.ensure_future(session.next_batch(1))
 
-    def _hear(self) -> None:
+    def _receive_heads(self) -> None:
         """Take the heads that have come. Raises what ended a session."""
-        for identity, task in [each for each in self._coming.items() if each[1].done()]:
+        for identity, task in [item for item in self._coming.items() if item[1].done()]:
             del self._coming[identity]
             try:
                 (self._heads[identity],) = task.result()

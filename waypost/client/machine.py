@@ -17,8 +17,17 @@ import msgspec
 from msgspec.structs import replace
 
 from waypost.client.credentials import Credentials
-from waypost.client.delivery_state import DeliveryState, ReceiverState, Taken
-from waypost.client.events import ClientEvent, NotTaken, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.delivery_state import DeliveredItem, DeliveryState, ReceiverState
+from waypost.client.events import (
+    ClientEvent,
+    Outcome,
+    PublishFailed,
+    Redirected,
+    Refusal,
+    RequestKind,
+    RequestResult,
+    Retry,
+)
 from waypost.client.publish_buffer import PublishBuffer
 from waypost.client.quench import QuenchView
 from waypost.errors import (
@@ -40,7 +49,7 @@ from waypost.identity import (
     SubscriptionId,
 )
 from waypost.keys import Key
-from waypost.limits import ASK_AGAIN_MS, RECEIVER_WINDOW
+from waypost.limits import RECEIVER_WINDOW, RETRY_ATTACH_MS
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -130,14 +139,14 @@ class ClientMachine:
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
         self.attached = False
-        self.is_heard = False
+        self.is_left = False
         """The session's owner has our last word."""
         self._create = create
         self._gaps = 0
         """Gaps that we were told of since the last attach."""
         self._resting = False
         """A log did not take what we published: it is sent again after a pause, before anything else is."""
-        self._times = 0
+        self._publish_attempts = 0
         self._has_been_in = False
         """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
         self._window = window
@@ -158,7 +167,7 @@ class ClientMachine:
         """The proxy of this connection has let us in."""
         self._out: list[msgspec.Struct] = []
         self._events: list[ClientEvent] = []
-        self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
+        self._pending_requests: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._deleting = False
         self._forgetting = False
 
@@ -187,7 +196,7 @@ class ClientMachine:
         self._out = [Hello(VERSION, self.name, Credential(token=self._token()))]
         self._connected = True
         self._out.extend(self._publish_buffer.in_flight())
-        self._out.extend(self.quench_view.begin_anew())
+        self._out.extend(self.quench_view.reset())
         self.attach()
         self.flush()
 
@@ -195,7 +204,7 @@ class ClientMachine:
         """Ask for the session, on the connection that stands. What the application does not have is delivered again."""
         self.attached = False
         if self.session is not None:
-            self._delivery_state.begin_anew()
+            self._delivery_state.reset()
             self._gaps = 0
             state = self.state
             state.attach_seq += 1
@@ -243,14 +252,14 @@ class ClientMachine:
                 if self.attached and self._delivery_state.deliver(message, self.proxy):
                     self._acknowledge()
             case Acknowledged():
-                self._times = 0
+                self._publish_attempts = 0
                 self._events.extend(self._publish_buffer.acknowledged(message))
             case Attested():
                 self._delivery_state.confirmed(message.number)
             case Attached():
                 self._attached(message)
             case Subscribed() | Unsubscribed():
-                self._settled(message.subscription, message.number)
+                self._subscription_answered(message.subscription, message.number)
             case AccessChanged():
                 self._access_changed(message.number)
             case KeysChanged():
@@ -278,10 +287,10 @@ class ClientMachine:
             case Deleted():
                 self._deleted(message)
             case Left():
-                self.attached, self.is_heard = False, True
+                self.attached, self.is_left = False, True
             case Forgotten():
                 self.attached = self._forgetting = False
-                self._events.append(RequestResult(RequestKind.PLACE, None))
+                self._events.append(RequestResult(RequestKind.REGISTRATION, None))
             case Wait():
                 self.attached = False
                 self._events.append(Retry(message.reason, message.retry_after_ms))
@@ -297,7 +306,7 @@ class ClientMachine:
         self._delivery_state.attached(message.epoch, message.proxy, joined=message.joined)
         if self._keys is not None:
             self._out.append(self._keys)
-        self._out.extend(self._asked.values())
+        self._out.extend(self._pending_requests.values())
         if self._changing is not None:
             self._out.append(self._changing)
         if self._deleting:
@@ -312,8 +321,8 @@ class ClientMachine:
         # Whoever asks from now on means the next one of that name.
         self.state.epoch = Epoch(0)
         error = SessionDeleted(f"session {message.session}: {message.reason}")
-        self._events.extend(Outcome(subscription, error) for subscription in self._asked)
-        self._asked.clear()
+        self._events.extend(Outcome(subscription, error) for subscription in self._pending_requests)
+        self._pending_requests.clear()
         if self._changing is not None:
             self._answered(RequestKind.ACCESS, error)
         if self._keys is not None:
@@ -323,7 +332,7 @@ class ClientMachine:
 
     def forget(self) -> None:
         """Give up this receiver's place, for good."""
-        self.settle()
+        self.flush_acks()
         self._forgetting = True
         if self.attached:
             self._out.append(self._farewell())
@@ -331,12 +340,12 @@ class ClientMachine:
     def _farewell(self) -> Detach:
         return self._last_word(forget=True)
 
-    def goodbye(self) -> Detach:
+    def detach(self) -> Detach:
         """Return our last word. What the application has of a delivery of which it does not have all is said before.
 
-        The owner answers it with Left, and then :attr:`is_heard` is set.
+        The owner answers it with Left, and then :attr:`is_left` is set.
         """
-        self.is_heard = False
+        self.is_left = False
         if self.attached:
             self._out.extend(self._delivery_state.attest_now())
         return self._last_word()
@@ -355,13 +364,13 @@ class ClientMachine:
     def set_access(self, grants: dict[str, Granted]) -> None:
         """Have the session's access changed. One change at a time: the next one when this one was answered."""
         self._changing = SetAccess(self._next_number(), grants)
-        self._credentials.asked(grants)
+        self._credentials.access_requested(grants)
         if self.attached:
             self._out.append(self._changing)
 
     def _access_changed(self, number: int) -> None:
         if self._changing is not None and self._changing.number == number:
-            self._credentials.settled(self._changing.grants)
+            self._credentials.access_accepted(self._changing.grants)
             self._changing = None
             self._events.append(RequestResult(RequestKind.ACCESS, None))
 
@@ -390,7 +399,7 @@ class ClientMachine:
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
         if isinstance(error, NotServed) and isinstance(problem.about, OfASession):
-            overtaken = isinstance(problem.about, AboutSubscription) and not self._is_asked(
+            overtaken = isinstance(problem.about, AboutSubscription) and not self._is_pending(
                 problem.about.subscription, problem.about.number
             )
             if not overtaken:
@@ -398,10 +407,10 @@ class ClientMachine:
             return
         match problem.about:
             case AboutSubscription(subscription, number):
-                self._settled(subscription, number, error)
+                self._subscription_answered(subscription, number, error)
             case AboutPublish(first):
                 if isinstance(error, LogUnavailable | Altered):
-                    self._not_taken(first)
+                    self._publish_failed(first)
                 else:
                     self._events.extend(self._publish_buffer.refused(first, error))
             case AboutAccess(number):
@@ -433,16 +442,18 @@ class ClientMachine:
         """
         if self.attached:
             self.attached = False
-            self._events.append(Retry(error.message, ASK_AGAIN_MS))
+            self._events.append(Retry(error.message, RETRY_ATTACH_MS))
 
-    def _settled(self, subscription: SubscriptionId, number: int, error: WaypostError | None = None) -> None:
+    def _subscription_answered(
+        self, subscription: SubscriptionId, number: int, error: WaypostError | None = None
+    ) -> None:
         """What was asked of the subscription is done, or refused; unless that answers what was asked before it."""
-        if self._is_asked(subscription, number):
-            del self._asked[subscription]
+        if self._is_pending(subscription, number):
+            del self._pending_requests[subscription]
             self._events.append(Outcome(subscription, error))
 
-    def _is_asked(self, subscription: SubscriptionId, number: int) -> bool:
-        asked = self._asked.get(subscription)
+    def _is_pending(self, subscription: SubscriptionId, number: int) -> bool:
+        asked = self._pending_requests.get(subscription)
         return asked is not None and asked.number == number
 
     # ------------------------------------------------------------ receiving
@@ -457,7 +468,7 @@ class ClientMachine:
         """So many notifications came again and were dropped."""
         return self._delivery_state.duplicates_dropped
 
-    def take(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[Taken]:
+    def next_items(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[DeliveredItem]:
         """Give the application the next notifications, `max_items` at most; with the next call, it has them, or,
         `manual_ack`, when it says so.
 
@@ -465,18 +476,18 @@ class ClientMachine:
         """
         if not manual_ack:
             self._acknowledge()
-        return self._delivery_state.give(max_items)
+        return self._delivery_state.next_items(max_items)
 
-    def settle(self) -> None:
+    def flush_acks(self) -> None:
         """The application has all that it was given."""
         self._acknowledge()
         self._delivery_state.attest()
 
     def acknowledge(self) -> None:
         """Say now how far the application has come, also in the middle of a delivery."""
-        self.settle()
+        self.flush_acks()
         if self.attached:
-            self._out.extend(self._delivery_state.place())
+            self._out.extend(self._delivery_state.partial_acks())
 
     def nack(self) -> None:
         """The application does not have what it was given last: it comes again."""
@@ -484,9 +495,9 @@ class ClientMachine:
 
     def _acknowledge(self) -> None:
         """The application has what it was given. On a later connection its frontier says so."""
-        acknowledgements = self._delivery_state.had()
+        acknowledgements = self._delivery_state.acknowledge()
         if self.attached:
-            self._out.extend(replace(each, gaps=self._gaps) for each in acknowledgements)
+            self._out.extend(replace(acknowledgement, gaps=self._gaps) for acknowledgement in acknowledgements)
 
     # ------------------------------------------------------------ subscribing
 
@@ -502,7 +513,7 @@ class ClientMachine:
     ) -> None:
         """Ask for a subscription; :class:`RequestResult` reports what came of it."""
         number = self._next_number()
-        self._ask(
+        self._request(
             Subscribe(
                 subscription=subscription,
                 expression=expression,
@@ -516,9 +527,9 @@ class ClientMachine:
 
     def set_keys(self, keys: list[Key]) -> None:
         """Have these keys go with all that this receiver subscribes. One change at a time."""
-        asked = SetKeys(self._next_number(), keys)
-        check_client_message(asked)
-        self._keys = asked
+        set_keys = SetKeys(self._next_number(), keys)
+        check_client_message(set_keys)
+        self._keys = set_keys
         if self.attached:
             self._out.append(self._keys)
 
@@ -529,17 +540,17 @@ class ClientMachine:
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Ask for the end of a subscription; :class:`RequestResult` reports what came of it."""
-        self._ask(Unsubscribe(subscription, self._next_number()))
+        self._request(Unsubscribe(subscription, self._next_number()))
 
     def _next_number(self) -> int:
         """Return the number of the next change that is asked for: its answer has it."""
         self._change_number += 1
         return self._change_number
 
-    def _ask(self, message: Subscribe | Unsubscribe) -> None:
+    def _request(self, message: Subscribe | Unsubscribe) -> None:
         """Raises BadMessage: no proxy would take it."""
         check_client_message(message)
-        self._asked[SubscriptionId(message.subscription)] = message
+        self._pending_requests[SubscriptionId(message.subscription)] = message
         if self.attached:
             self._out.append(message)
 
@@ -583,15 +594,17 @@ class ClientMachine:
         if self._connected and not self._resting:
             self._out.extend(self._publish_buffer.flush())
 
-    def _not_taken(self, first: int) -> None:
+    def _publish_failed(self, first: int) -> None:
         """Nothing may overtake what the log did not take: until it was sent again, nothing else is."""
         if self._publish_buffer.is_oldest(first):
             self._resting = True
-            self._times += 1
-            self._events.append(NotTaken(self._times))
+            self._publish_attempts += 1
+            self._events.append(PublishFailed(self._publish_attempts))
 
     def publish_again(self) -> None:
-        """Send all that has no answer once more; the log may have taken it. To be called after :class:`NotTaken`."""
+        """Send all that has no answer once more; the log may have taken it. To be called after
+        :class:`PublishFailed`.
+        """
         if self._resting and self._connected:
             self._resting = False
             self._out.extend(self._publish_buffer.in_flight())

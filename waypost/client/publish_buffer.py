@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from waypost.batches import batches
 from waypost.checksum import checksum
 from waypost.errors import WaypostError
-from waypost.identity import Coordinate, NotificationId, life_of, new_secret
+from waypost.identity import Coordinate, NotificationId, new_secret, producer_incarnation
 from waypost.keys import Key
 from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish, PublishWith
@@ -42,7 +42,7 @@ class PublishBuffer:
     def __init__(self, producer: str) -> None:
         self._producer = producer
         self._secret = new_secret()
-        self._life = life_of(producer, self._secret)
+        self._incarnation = producer_incarnation(producer, self._secret)
         self._next_sequence = 0
         self._unsent: list[bytes] = []
         self._keys: tuple[list[Key] | None, bool] = (None, True)
@@ -63,7 +63,7 @@ class PublishBuffer:
     @property
     def next_id(self) -> NotificationId:
         """The id of the next notification that is published."""
-        return NotificationId(self._producer, self._life, self._next_sequence)
+        return NotificationId(self._producer, self._incarnation, self._next_sequence)
 
     def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush."""
@@ -86,7 +86,7 @@ class PublishBuffer:
         first = self._next_sequence - len(self._unsent)
         keys, insecure = self._keys
         for bodies in framed(self._unsent):
-            checks = [checksum(each) for each in bodies]
+            checks = [checksum(body) for body in bodies]
             self._cut.append(
                 Publish(
                     producer=self._producer,
@@ -106,10 +106,10 @@ class PublishBuffer:
         self._cut_frames()
         frames, self._cut = self._cut, []
         self._in_flight.extend(frames)
-        self._settle_keys()
+        self._apply_keys()
         return frames
 
-    def _settle_keys(self) -> None:
+    def _apply_keys(self) -> None:
         """A change of keys before which nothing is in flight any more is what the next connection begins with."""
         while self._in_flight and isinstance(first := self._in_flight[0], PublishWith):
             self._with = first
@@ -148,13 +148,13 @@ class PublishBuffer:
             if isinstance(frame, Publish) and frame.first == first:
                 del self._in_flight[index]
                 self._outstanding -= len(frame.bodies)
-                self._settle_keys()
+                self._apply_keys()
                 return frame
         return None
 
 
 def framed(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Yield the bodies in order, as many at a time as may go in one frame."""
-    for batch in batches(bodies, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
-        for part in batches(batch, attribute_count, most=MAX_PUBLISH_BATCH, most_bytes=FRAME_ATTRIBUTES):
+    for batch in batches(bodies, len, max_items=MAX_PUBLISH_BATCH, max_bytes=PUBLISH_BYTES):
+        for part in batches(batch, attribute_count, max_items=MAX_PUBLISH_BATCH, max_bytes=FRAME_ATTRIBUTES):
             yield list(part)

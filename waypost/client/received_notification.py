@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waypost.client.delivery_state import Taken
+from waypost.client.delivery_state import DeliveredItem
 from waypost.identity import Coordinate, NotificationId, SubscriptionId
 from waypost.notification import Notification
 
@@ -23,7 +23,7 @@ class Received(Notification):
     secure: tuple[SubscriptionId, ...]
 
     @classmethod
-    def of(cls, taken: Taken) -> Received:
+    def of(cls, taken: DeliveredItem) -> Received:
         """Return the notification as the application gets it."""
         received = cls.__new__(cls)
         entry, received.subscriptions, received.secure = taken

@@ -54,11 +54,11 @@ class Receiver(Client):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(machine, addresses, find, timeout_s, on_event, tls)
-        self._asked: dict[SubscriptionId, asyncio.Future[None]] = {}
+        self._pending: dict[SubscriptionId, asyncio.Future[None]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._changing = asyncio.Lock()
-        self._answers: dict[RequestKind, asyncio.Future[None]] = {}
+        self._pending_requests: dict[RequestKind, asyncio.Future[None]] = {}
         """Who waits for a change of the access, or for the deletion."""
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
@@ -82,11 +82,13 @@ class Receiver(Client):
         `state` has it.
         """
         flag(forget, "forget")
-        self._machine.settle()
+        self._machine.flush_acks()
         if forget and not self._connector.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    await self._have(RequestKind.PLACE, self._machine.forget, "no answer about the receiver's place")
+                    await self._request(
+                        RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's place"
+                    )
         if not await self._leave():
             log.warning(
                 "no proxy has heard that session %s was left%s; the next attach may be given again what it had last, "
@@ -102,20 +104,20 @@ class Receiver(Client):
         A session that changes hands at this moment is served again soon, and whoever serves it then is told.
         """
         if self._connector.over or dict(self.state.frontier) == self._began_at:
-            await self._connector.leave(self._machine.goodbye())
+            await self._connector.leave(self._machine.detach())
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 while not self._connector.over:
                     self._ready.clear()
-                    if await self._connector.leave(self._machine.goodbye()):
+                    if await self._connector.leave(self._machine.detach()):
                         return True
                     await self._ready.wait()
         return self._connector.over
 
     async def delete(self) -> None:
         """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
-        await self._have(RequestKind.DELETION, self._machine.delete, "the session was not deleted")
+        await self._request(RequestKind.DELETION, self._machine.delete, "the session was not deleted")
         await self.close()
 
     async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
@@ -141,20 +143,22 @@ class Receiver(Client):
         if password is not None:
             chosen[""] = grant("owner", password=password)
         async with self._changing:
-            await self._have(RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
+            await self._request(
+                RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access"
+            )
 
-    async def _have(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
-        future = self._answers[what] = asyncio.get_running_loop().create_future()
+    async def _request(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
+        future = self._pending_requests[what] = asyncio.get_running_loop().create_future()
         ask()
-        self._connector.wake()
+        self._connector.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), otherwise)
         finally:
-            if self._answers.get(what) is future:
-                del self._answers[what]
+            if self._pending_requests.get(what) is future:
+                del self._pending_requests[what]
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
-        return [*super()._awaited(), *self._asked.values(), *self._answers.values()]
+        return [*super()._awaited(), *self._pending.values(), *self._pending_requests.values()]
 
     # ------------------------------------------------------------ receiving
 
@@ -190,8 +194,8 @@ class Receiver(Client):
         while True:
             if self._failure is not None:
                 raise self._failure
-            taken = self._machine.take(max_items, manual_ack=manual_ack)
-            self._connector.wake()
+            taken = self._machine.next_items(max_items, manual_ack=manual_ack)
+            self._connector.flush_soon()
             if taken:
                 return [Received.of(each) for each in taken]
             if self._connector.over:
@@ -202,7 +206,7 @@ class Receiver(Client):
     def acknowledge(self) -> None:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
         self._machine.acknowledge()
-        self._connector.wake()
+        self._connector.flush_soon()
 
     def nack(self) -> None:
         """Say that the application does not have what it was given since it last said so: that comes again."""
@@ -221,8 +225,8 @@ class Receiver(Client):
     async def wait_attested(self, timeout_s: float = 5) -> bool:
         """Wait until a journal has all that the application was given; tell whether it has."""
         seconds(timeout_s)
-        self._machine.settle()
-        self._connector.wake()
+        self._machine.flush_acks()
+        self._connector.flush_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.state.unconfirmed:
@@ -287,7 +291,7 @@ class Receiver(Client):
         if subscribing is not None:
             said = subscribing.listed()
             async with self._changing:
-                await self._have(RequestKind.KEYS, lambda: self._machine.set_keys(said), "no answer about the keys")
+                await self._request(RequestKind.KEYS, lambda: self._machine.set_keys(said), "no answer about the keys")
 
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription; what matched before is still delivered."""
@@ -297,13 +301,13 @@ class Receiver(Client):
         self._effective.pop(identity, None)
 
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
-        future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
+        future = self._pending.setdefault(identity, asyncio.get_running_loop().create_future())
         ask()
-        self._connector.wake()
+        self._connector.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), f"no answer about subscription {identity}")
         finally:
-            self._asked.pop(identity, None)
+            self._pending.pop(identity, None)
 
     def effective(self, subscription: str) -> Mapping[Origin, int]:
         """Return from above which offsets, by origin, the subscription is promised to be complete."""
@@ -340,11 +344,11 @@ class Receiver(Client):
     def _received_of_session(self, event: ClientEvent) -> None:
         match event:
             case Outcome():
-                future = self._asked.get(event.subscription)
+                future = self._pending.get(event.subscription)
                 if future is not None and not future.done():
                     future.set_exception(event.error) if event.error else future.set_result(None)
             case RequestResult():
-                self._answer(event.what, event.error)
+                self._resolve(event.kind, event.error)
             case Attached():
                 self.attached = event
                 self.joined = self.joined or event.joined
@@ -358,11 +362,11 @@ class Receiver(Client):
                 self._effective_changed.set()
             case Deleted():
                 self._connector.over = True
-                self._answer(RequestKind.DELETION, None)
+                self._resolve(RequestKind.DELETION, None)
                 self._news.set()
 
-    def _answer(self, what: RequestKind, error: WaypostError | None) -> None:
-        future = self._answers.get(what)
+    def _resolve(self, what: RequestKind, error: WaypostError | None) -> None:
+        future = self._pending_requests.get(what)
         if future is not None and not future.done():
             future.set_exception(error) if error else future.set_result(None)
 

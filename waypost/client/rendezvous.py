@@ -153,7 +153,7 @@ class Offering(_Party):
         for parts in resources:
             if not await self.session.wait_wanted(parts[0], WANTED_S):
                 log.info("nobody is known to wait for what %s asked; it is sent all the same", requester)
-            safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
+            safe = [await self.session.publish_soon(part, keys=keys, insecure=not keys.keys) for part in parts]
             await asyncio.gather(*safe)
 
     async def _parts(self, request: Request) -> list[Notification]:
@@ -169,7 +169,7 @@ class Offering(_Party):
             return [request.refusal(attempt, "its owner could not provide it")]
 
 
-class Meeting(_Party):
+class RendezvousConsumer(_Party):
     """Who asks for resources, and is given what came; also of what was asked before, by an earlier life.
 
     A resource counts as had when the next one is asked for, or when the block is left in peace, if no other one is on
@@ -188,12 +188,12 @@ class Meeting(_Party):
         """An owner was heard of to whom the last request went. If not: the request waits for an owner only if it
         offers already, at a proxy that cannot be asked at the moment."""
 
-    async def __aenter__(self) -> Meeting:
+    async def __aenter__(self) -> RendezvousConsumer:
         await self._enter()
         return self
 
     async def __aexit__(self, *problem: Any) -> None:
-        if problem[0] is None and not self._settled():
+        if problem[0] is None and not self._finish():
             # What we have in part, or were not asked for, comes again.
             self.session.nack()
         await super().__aexit__(*problem)
@@ -204,7 +204,7 @@ class Meeting(_Party):
         path: str,
         *,
         id: str | None = None,
-        most_bytes: int = MAX_RESOURCE_BYTES,
+        max_bytes: int = MAX_RESOURCE_BYTES,
         key: bytes | None = None,
     ) -> str:
         """Ask that a resource of `owner`, known by its path, be sent to us when it is back; return the rendezvous' id
@@ -212,7 +212,7 @@ class Meeting(_Party):
 
         Args:
             id: of the rendezvous; asked again under the same id, it is answered once.
-            most_bytes: what is larger is refused by its owner.
+            max_bytes: what is larger is refused by its owner.
             key: the owner's public one, by which nobody else can read what is asked.
 
         Raises:
@@ -223,7 +223,7 @@ class Meeting(_Party):
             owner=owner,
             requester=self._name,
             path=path,
-            most_bytes=most_bytes,
+            max_bytes=max_bytes,
             key=self._public,
         )
         keys = NO_KEYS if key is None else Keys.consumer(raw_key(key, "key"))
@@ -240,8 +240,8 @@ class Meeting(_Party):
 
     async def __anext__(self) -> Resource:
         while not self._came:
-            self._assembly.give_up(_now_ms() - STALLED_MS)
-            self._settled()
+            self._assembly.expire(_now_ms() - STALLED_MS)
+            self._finish()
             batch: list[Received] = []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STALLED_MS / 1_000):
@@ -255,14 +255,14 @@ class Meeting(_Party):
 
     def _take(self, received: Received) -> None:
         try:
-            resource = self._assembly.take(received, _now_ms())
+            resource = self._assembly.add(received, _now_ms())
         except BadNotification as error:
             log.info("a part of a resource was not understood: %s", error)
             return
         if resource is not None:
             self._came.append(resource)
 
-    def _settled(self) -> bool:
+    def _finish(self) -> bool:
         """Say that we have all that was given to us, if we do; tell whether we do."""
         if self._came or self._assembly.holding:
             return False
@@ -272,7 +272,7 @@ class Meeting(_Party):
 
     def _make_room(self) -> None:
         """Nothing more comes before something is acknowledged: give up one that holds it up."""
-        given_up = self._assembly.give_up_oldest()
+        given_up = self._assembly.evict_oldest()
         if given_up is not None:
             self._came.append(given_up)
 
@@ -298,7 +298,9 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
     return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
 
 
-def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Meeting:
+def connect_rendezvous(
+    name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any
+) -> RendezvousConsumer:
     """Ask for resources as `name`, and be given what came since we were here.
 
     Args:
@@ -310,7 +312,7 @@ def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEP
         Refused: the name is too long.
     """
     _check_party(name, key, kept_s)
-    return Meeting(attach(session_of_requester(name), **options), name, key, kept_s)
+    return RendezvousConsumer(attach(session_of_requester(name), **options), name, key, kept_s)
 
 
 def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
@@ -324,8 +326,8 @@ def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
 async def ask(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
-    """Ask as :meth:`Meeting.arrange` does, also beside a :class:`Meeting` of that name that goes on; return the
-    rendezvous' id, and whether an owner of that name was heard of.
+    """Ask as :meth:`RendezvousConsumer.arrange` does, also beside a :class:`RendezvousConsumer` of that name that goes
+    on; return the rendezvous' id, and whether an owner of that name was heard of.
 
     Args:
         owner_key: the owner's public key.
@@ -343,7 +345,7 @@ async def ask(
     with contextlib.suppress(NotFound):
         async with visitor:
             if WAITING in (await visitor.wait_attached()).subscriptions:
-                beside = Meeting(visitor, requester, key, KEPT_S)
+                beside = RendezvousConsumer(visitor, requester, key, KEPT_S)
                 identity = await beside.arrange(owner, path, key=owner_key)
                 await visitor.close(forget=True)
                 return identity, beside.known

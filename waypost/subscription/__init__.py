@@ -1,6 +1,6 @@
 """Elvin's subscription language: what a subscriber asks for, as text, as a tree, and as a test.
 
-`parse` is the door: it returns an :class:`Expression` or raises :class:`SubscriptionError`. An expression is
+`parse` is the entry: it returns an :class:`Expression` or raises :class:`SubscriptionError`. An expression is
 true, false or bottom (``None``) of a notification; only true delivers. The tree is public,
 :mod:`waypost.subscription.tree`; so is the table of functions, :mod:`waypost.subscription.functions`.
 

@@ -173,22 +173,22 @@ UNARY: dict[str, Callable[[Any], Value | None]] = {"-": _negative, "+": _positiv
 # ---------------------------------------------------------------- comparison
 
 
-def _relation(holds: Callable[[Any, Any], bool], on_strings: bool) -> Relation:
+def _relation(compare: Callable[[Any, Any], bool], on_strings: bool) -> Relation:
     def relate(x: Any, y: Any) -> bool | None:
         kind_x, kind_y = type(x), type(y)
         if kind_x in _NUMBERS and kind_y in _NUMBERS:
             # Python compares an integer with a real exactly; here the integer is promoted first.
             if kind_x is not kind_y and (kind_x is float or kind_y is float):
-                return holds(float(x), float(y))
-            return holds(x, y)
+                return compare(float(x), float(y))
+            return compare(x, y)
         if on_strings and kind_x is str and kind_y is str:
-            return holds(x, y)
+            return compare(x, y)
         return None
 
     return relate
 
 
-HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -197,5 +197,5 @@ HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 RELATIONS: dict[str, Relation] = {
-    symbol: _relation(holds, on_strings=symbol in ("==", "!=")) for symbol, holds in HOLDS.items()
+    symbol: _relation(holds, on_strings=symbol in ("==", "!=")) for symbol, holds in COMPARISONS.items()
 }

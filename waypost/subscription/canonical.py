@@ -11,7 +11,7 @@ from waypost.notification import Int64
 from waypost.subscription.lexis import write_name, write_string
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
 
-_LEVELS = (
+_PRECEDENCES = (
     ("||",),
     ("^^",),
     ("&&",),
@@ -24,8 +24,8 @@ _LEVELS = (
     ("&",),
     ("<<", ">>", ">>>"),
 )
-_LEVEL = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators}
-_NOT, _SUM, _UNARY, _PRIMARY = _LEVEL["!"], _LEVEL["+"], len(_LEVELS), len(_LEVELS) + 1
+_PRECEDENCE = {operator: level for level, operators in enumerate(_PRECEDENCES) for operator in operators}
+_NOT, _SUM, _UNARY, _PRIMARY = _PRECEDENCE["!"], _PRECEDENCE["+"], len(_PRECEDENCES), len(_PRECEDENCES) + 1
 
 
 def write(node: Node) -> str:
@@ -42,21 +42,21 @@ def write(node: Node) -> str:
         case Unary(operator=operator, operand=operand):
             return operator + _at(operand, _PRIMARY if isinstance(operand, Literal) else _UNARY)
         case Logic(operator=operator, legs=legs):
-            return f" {operator} ".join(_at(leg, _LEVEL[operator] + 1) for leg in legs)
+            return f" {operator} ".join(_at(leg, _PRECEDENCE[operator] + 1) for leg in legs)
         case Compare(operator=operator, left=left, right=right):
             return f"{_at(left, _SUM)} {operator} {_at(right, _SUM)}"
         case Binary(operator=operator, left=left, right=right):
-            level = _LEVEL[operator]
+            level = _PRECEDENCE[operator]
             return f"{_at(left, level)} {operator} {_at(right, level + 1)}"
 
 
-def _at(node: Node, level: int) -> str:
+def _at(node: Node, precedence: int) -> str:
     """Write a node where only this level of precedence, or a tighter one, may stand without brackets."""
     text = write(node)
-    return text if _level(node) >= level else f"({text})"
+    return text if _precedence(node) >= precedence else f"({text})"
 
 
-def _level(node: Node) -> int:
+def _precedence(node: Node) -> int:
     match node:
         case Not():
             return _NOT
@@ -66,7 +66,7 @@ def _level(node: Node) -> int:
             # A minus in front of a bare number would become part of it.
             return _UNARY
         case Logic(operator=operator) | Compare(operator=operator) | Binary(operator=operator):
-            return _LEVEL[operator]
+            return _PRECEDENCE[operator]
     return _PRIMARY
 
 

@@ -65,7 +65,7 @@ def _per_byte(node: Node) -> float:
         case Call(function="contains", arguments=(subject, *texts)):
             return SEARCH_NS * len(texts) * _growth(subject)
         case Call(function="regex" | "wildcard" as function, arguments=(subject, *patterns)):
-            return (ENCODE_NS + sum(_pattern_ns(function, each) for each in patterns)) * _growth(subject)
+            return (ENCODE_NS + sum(_pattern_ns(function, pattern) for pattern in patterns)) * _growth(subject)
         case Call(function="equals", arguments=(_, *others)):
             return COMPARE_NS * sum(not isinstance(other, Literal) for other in others)
         case Call(function=function, arguments=(subject, *_)) if function in MAKE_NS:

@@ -75,7 +75,11 @@ def _has_long_run() -> Any:
 @cache
 def _marks() -> str:
     """Return all characters whose decomposition begins with a mark, as they stand in a set."""
-    return _ranges(each for each in _characters() if unicodedata.combining(unicodedata.normalize("NFKD", each)[0]))
+    return _ranges(
+        _character
+        for _character in _characters()
+        if unicodedata.combining(unicodedata.normalize("NFKD", _character)[0])
+    )
 
 
 def _characters() -> Iterable[str]:
@@ -85,9 +89,9 @@ def _characters() -> Iterable[str]:
 def _ranges(characters: Iterable[str]) -> str:
     """Return what stands in a set for these characters, which ascend."""
     ranges: list[list[str]] = []
-    for each in characters:
-        if ranges and ord(each) == ord(ranges[-1][1]) + 1:
-            ranges[-1][1] = each
+    for character in characters:
+        if ranges and ord(character) == ord(ranges[-1][1]) + 1:
+            ranges[-1][1] = character
         else:
-            ranges.append([each, each])
+            ranges.append([character, character])
     return "".join(f"{first}-{last}" for first, last in ranges)

@@ -17,7 +17,7 @@ from typing import Any
 
 from waypost.errors import Internal
 from waypost.notification import INT32_MAX, INT32_MIN, Int64, Value
-from waypost.subscription.arithmetic import BINARY, HOLDS, RELATIONS, UNARY, exact
+from waypost.subscription.arithmetic import BINARY, COMPARISONS, RELATIONS, UNARY, exact
 from waypost.subscription.decomposition import decomposer
 from waypost.subscription.patterns import globber, searcher
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
@@ -180,7 +180,7 @@ def _direct_on_one(operator: str, name: str, literal: Value, kind: type, slow: T
 
 
 def _direct(operator: str, name: str, literal: Value, kinds: frozenset[type], slow: Test) -> Test:
-    holds = HOLDS[operator]
+    holds = COMPARISONS[operator]
 
     def compared(attributes: Attributes) -> bool | None:
         value = attributes.get(name)
@@ -262,7 +262,7 @@ def _nan(arguments: Sequence[Node]) -> Test:
 
 def _equals(arguments: Sequence[Node]) -> Test:
     first = arguments[0]
-    tests = [_comparison(Compare("==", first, other)) for other in arguments[1:]]
+    tests = [_comparison(Compare("==", first, argument)) for argument in arguments[1:]]
     return tests[0] if len(tests) == 1 else _LOGIC["||"](tests)
 
 

@@ -17,9 +17,9 @@ from waypost.arguments import wrong
 from waypost.notification import Notification, Value
 from waypost.subscription.canonical import write
 from waypost.subscription.check import check
+from waypost.subscription.constant_folding import fold_or_refuse
 from waypost.subscription.cost import Cost, cost_of
 from waypost.subscription.evaluate import Test, compile_test
-from waypost.subscription.folding import fold_or_refuse
 from waypost.subscription.parser import read, refuse_too_deep, refuse_too_long
 from waypost.subscription.tree import Node
 from waypost.subscription.tree import names as names_of

@@ -135,10 +135,10 @@ def _no_token(text: str, offset: int, start: int = 0) -> SubscriptionError:
         return SubscriptionError("UNTERM_STRING", offset, message, quoted(text[at:]))
     looks = _LOOKS_LIKE_A_NUMBER.match(text, at) if character.isdigit() or character == "." else None
     token = looks[0] if looks else character
-    return SubscriptionError("INVALID_TOKEN", offset, _what_is_wrong_with(token), quoted(token))
+    return SubscriptionError("INVALID_TOKEN", offset, _diagnose(token), quoted(token))
 
 
-def _what_is_wrong_with(token: str) -> str:
+def _diagnose(token: str) -> str:
     if token == "=":
         return "= is no operator; equality is written =="
     if token == "\\":

@@ -15,7 +15,7 @@ def show(config: NodeConfig, sources: Mapping[str, str], *, as_json: bool) -> No
     Args:
         sources: of each setting: flag, the environment variable, the file, or default.
     """
-    values = {each.name: _plain(getattr(config, each.name)) for each in fields(NodeConfig)}
+    values = {field.name: _plain(getattr(config, field.name)) for field in fields(NodeConfig)}
     if as_json:
         settings = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
         print(json.dumps({"v": 1, "settings": settings}, ensure_ascii=False))

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from node.cli.commands.input import printable
-from node.cli.commands.proxy_client import address, ask
+from node.cli.commands.proxy_client import address, request
 
-LOOK_S = 0.5
+POLL_S = 0.5
 WIDE = 1_000
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
     """Say that a proxy is to be emptied, or, without a rate, no more; with `wait`, show how far it is until it is."""
     url = address(proxy)
-    answer = ask(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
+    answer = request(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
     if rate is None or paused or not wait:
-        print(json.dumps(answer) if as_json else _said(name, rate, paused))
+        print(json.dumps(answer) if as_json else _progress_line(name, rate, paused))
         return
     left = _until_empty(url, name, as_json=as_json)
     if as_json:
@@ -29,7 +29,7 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         print(f"proxy {name} has {_sessions(left)}")
 
 
-def _said(name: str, rate: float | None, paused: bool) -> str:
+def _progress_line(name: str, rate: float | None, paused: bool) -> str:
     if rate is None:
         return f"proxy {name} is not drained any more"
     return f"the drain of proxy {name} is paused" if paused else f"proxy {name} is being drained, {rate:g} a second"
@@ -39,14 +39,14 @@ def _until_empty(url: str, name: str, *, as_json: bool) -> int:
     """Return how many sessions are left when the drain has ended: none, or somebody took it back."""
     before = None
     while True:
-        rows = {row["proxy"]: row for row in ask(url, "/v1/drains")["drains"]}
+        rows = {row["proxy"]: row for row in request(url, "/v1/drains")["drains"]}
         left = int(rows[name]["left"]) if name in rows else None
         if left != before and left is not None and not as_json:
             print(f"{left} left", file=sys.stderr)
         if left == 0 or (left is None and before is not None):
             return before or 0 if left is None else 0
         before = left if left is not None else before
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _sessions(count: int) -> str:
@@ -55,7 +55,7 @@ def _sessions(count: int) -> str:
 
 def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Show the moves that level the load of every site, and, unless it is a dry run, have them made."""
-    answer = ask(address(proxy), "/v1/rebalance", post=not dry_run)
+    answer = request(address(proxy), "/v1/rebalance", post=not dry_run)
     if as_json:
         print(json.dumps(answer))
         return
@@ -67,7 +67,7 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
 
 def handovers(proxy: str | None, *, as_json: bool) -> None:
     """List the transfers that run at a proxy, and those that ended lately."""
-    answer = ask(address(proxy), "/v1/handovers")
+    answer = request(address(proxy), "/v1/handovers")
     if as_json:
         print(json.dumps(answer))
         return
@@ -118,6 +118,6 @@ def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     for heading in headings:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(printable(str(row[each]))) for each in headings))
+        table.add_row(*(escape(printable(str(row[heading]))) for heading in headings))
     # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
     Console(width=WIDE, highlight=False).print(table)

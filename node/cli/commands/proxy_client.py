@@ -38,15 +38,15 @@ def address(proxy: str | None) -> str:
     """Return the named proxy, or the best that is found. Raises NoProxy."""
     if proxy:
         return proxy
-    from discovery.browse import LOOK_S, proxies
+    from discovery.browse import POLL_S, proxies
 
     found = asyncio.run(proxies())
     if not found:
-        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
+        raise NoProxy(f"none found on this network in {POLL_S:g} s", hint="is one running? try --proxy ws://host:port")
     return found[0].url
 
 
-def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
+def request(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
     """Return the answer. Raises what the proxy refuses it with, or Unreachable."""
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()

@@ -77,7 +77,7 @@ async def receive(
         reliability=reliability,
         order=order,
         timeout_s=patience_s,
-        on_event=news.tell,
+        on_event=news.on_event,
     )
     async with attached as place:
         try:
@@ -94,20 +94,20 @@ async def receive(
 
 
 async def _receive(
-    place: waypost.Receiver,
+    receiver: waypost.Receiver,
     name: str,
     subscribe: Callable[[], Awaitable[SubscriptionId]],
     count: int,
     form: str | None,
     as_json: bool,
 ) -> None:
-    attached = await place.wait_attached()
+    attached = await receiver.wait_attached()
     subscription = await subscribe()
     with contextlib.suppress(TimeoutError, WaypostError):
         async with asyncio.timeout(EFFECTIVE_S):
-            await place.wait_effective(subscription, [origin_of(SiteId(attached.site))])
-    print(_welcome(attached, name, place.effective(subscription), as_json), file=sys.stderr)
-    await _print_all(place, count, form, as_json)
+            await receiver.wait_effective(subscription, [origin_of(SiteId(attached.site))])
+    print(_welcome(attached, name, receiver.effective(subscription), as_json), file=sys.stderr)
+    await _print_all(receiver, count, form, as_json)
 
 
 def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json: bool) -> str:
@@ -126,17 +126,17 @@ def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json
     return f"attached to {attached.proxy}@{attached.site}, session {name}, {attached.stored} stored, {effective}"
 
 
-async def _forget(place: waypost.Receiver) -> None:
+async def _forget(receiver: waypost.Receiver) -> None:
     """Delete a session that nobody will come back to: it would store what matches for ever."""
     with contextlib.suppress(WaypostError, TimeoutError):
         async with asyncio.timeout(FORGET_S):
-            await place.delete()
-    await place.close(forget=True)
+            await receiver.delete()
+    await receiver.close(forget=True)
 
 
-async def _print_all(place: waypost.Receiver, count: int, form: str | None, as_json: bool) -> None:
+async def _print_all(receiver: waypost.Receiver, count: int, form: str | None, as_json: bool) -> None:
     printed = 0
-    async for received in place:
+    async for received in receiver:
         with blocking():
             print(_line(received, form, as_json), flush=True)
         printed += 1
@@ -199,7 +199,7 @@ class _News:
     def __init__(self) -> None:
         self._attached = False
 
-    def tell(self, event: object) -> None:
+    def on_event(self, event: object) -> None:
         match event:
             case Attached():
                 self._attached = True

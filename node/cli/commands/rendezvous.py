@@ -30,7 +30,9 @@ async def offer(
         data = await asyncio.to_thread(_read, root, request)
         # Whether anybody reads what we print is no reason to refuse.
         with contextlib.suppress(OSError):
-            _tell({"id": request.id, "requester": request.requester, "path": request.path, "bytes": len(data)}, as_json)
+            _print(
+                {"id": request.id, "requester": request.requester, "path": request.path, "bytes": len(data)}, as_json
+            )
         return data
 
     async with waypost.offer(name, provide, proxy=proxy, key=key, token=token) as offering:
@@ -55,8 +57,8 @@ def _read(root: Path, request: Request) -> bytes:
         if not file.is_relative_to(root) or not file.is_file():
             raise missing
         size = file.stat().st_size
-        if size > request.most_bytes:
-            raise Refused(f"{printable(request.path)} has {size} bytes, and {request.most_bytes} are taken")
+        if size > request.max_bytes:
+            raise Refused(f"{printable(request.path)} has {size} bytes, and {request.max_bytes} are taken")
         return file.read_bytes()
     except (OSError, RuntimeError, ValueError):
         # Links that go round, names that no file can have, files that we may not read.
@@ -78,7 +80,7 @@ async def ask(
     identity, known = await rendezvous.ask(
         requester, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token
     )
-    _tell({"id": identity, "known": known}, as_json, text=identity)
+    _print({"id": identity, "known": known}, as_json, text=identity)
     if not known:
         print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
 
@@ -116,9 +118,9 @@ async def take(
 
 def _take(resource: Resource, folder: Path, as_json: bool) -> None:
     if resource.error:
-        _tell({"id": resource.id, "path": resource.path, "error": resource.error}, as_json)
+        _print({"id": resource.id, "path": resource.path, "error": resource.error}, as_json)
         return
-    file = _place(resource, folder)
+    file = _target_file(resource, folder)
     unfinished = file.with_name(f".{file.name}.part")
     try:
         unfinished.write_bytes(resource.data)
@@ -128,7 +130,7 @@ def _take(resource: Resource, folder: Path, as_json: bool) -> None:
             unfinished.unlink(missing_ok=True)
         # It was not acknowledged, and comes again.
         raise OutputFailed(f"{file} cannot be written: {error.strerror}") from None
-    _tell({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
+    _print({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
 
 
 def file_name(path: str) -> str:
@@ -142,7 +144,7 @@ def file_name(path: str) -> str:
     return f"_{name[1:]}" if name.startswith("-") else name or "resource"
 
 
-def _place(resource: Resource, folder: Path) -> Path:
+def _target_file(resource: Resource, folder: Path) -> Path:
     """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
     by the same rendezvous.
     """
@@ -161,7 +163,7 @@ def _is(file: Path, data: bytes) -> bool:
         return False
 
 
-def _tell(fields: dict[str, object], as_json: bool, text: str = "") -> None:
+def _print(fields: dict[str, object], as_json: bool, text: str = "") -> None:
     if as_json:
         print(json.dumps({"v": 1} | fields), flush=True)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from node.cli.commands.input import unreadable
-from node.cli.commands.proxy_client import address, ask
+from node.cli.commands.proxy_client import address, request
 from node.cli.commands.sessions import printed, row_of
 from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
@@ -22,14 +22,14 @@ HANDOVER_WITHIN_S = 15.0
 
 
 def set_access(
-    session: str, given: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
+    session: str, texts: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
 ) -> None:
     """Raises Refused: what is said names nobody, or no level, or what opens the session names somebody."""
-    if open_ == bool(given):
+    if open_ == bool(texts):
         raise Refused("name who may do what, or --open; one of the two", field="grants")
     known = _passwords(passwords) if passwords else {}
     grants = {}
-    for each in given:
+    for each in texts:
         who, _, level = each.rpartition("=")
         if level not in LEVELS:
             raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
@@ -61,7 +61,7 @@ def _passwords(file: Path) -> dict[str, str]:
     return found
 
 
-def set_terms(
+def set_policy(
     session: str,
     *,
     expiry_s: int | None,
@@ -72,7 +72,9 @@ def set_terms(
 ) -> None:
     """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
     asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
-    asked |= {name: given for name, given in (("queue", bounds(queue)), ("reliability", _said(reliability))) if given}
+    asked |= {
+        name: given for name, given in (("queue", bounds(queue)), ("reliability", _given_options(reliability))) if given
+    }
     if not asked:
         raise Refused(
             "say what is to be changed: --expiry, --max-count, --max-bytes, --discard, --deadlines, --events, "
@@ -93,10 +95,12 @@ def set_retention(
 
 def bounds(options: dict[str, Any]) -> dict[str, Any]:
     """Return what was said of these; 0 is no bound."""
-    return {name: None if value == 0 and value is not False else value for name, value in _said(options).items()}
+    return {
+        name: None if value == 0 and value is not False else value for name, value in _given_options(options).items()
+    }
 
 
-def _said(options: dict[str, Any]) -> dict[str, Any]:
+def _given_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -107,7 +111,7 @@ def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None,
     while True:
         try:
             row, _ = row_of(session, url)
-            answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
+            answer = request(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
         except (NotServed, NoAnswer) as error:
             if isinstance(error, NoAnswer) and what not in SAME_AGAIN:
                 raise

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from node.cli.commands.input import printable
-from node.cli.commands.proxy_client import address, ask
+from node.cli.commands.proxy_client import address, request
 from waypost.errors import NotFound, Unreachable
 
 ELSEWHERE = "elsewhere"
@@ -18,7 +18,7 @@ FOLLOWED = 3
 
 
 def list_sessions(proxy: str | None, *, as_json: bool) -> None:
-    answer = ask(address(proxy), "/v1/sessions")
+    answer = request(address(proxy), "/v1/sessions")
     if as_json:
         print(json.dumps(answer))
         return
@@ -36,7 +36,7 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    answer = ask(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
+    answer = request(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
     print(
         json.dumps(answer) if as_json else f"session {printable(session)} is deleted, with all that was stored for it"
     )
@@ -78,7 +78,7 @@ def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
 
 def _row(session: str, url: str) -> dict[str, Any]:
     """Raises NotFound."""
-    for row in ask(url, f"/v1/sessions?{urlencode({'session': session})}")["sessions"]:
+    for row in request(url, f"/v1/sessions?{urlencode({'session': session})}")["sessions"]:
         if row["session"] == session:
             return dict(row)
     raise NotFound(f"there is no session {session}", field="session")

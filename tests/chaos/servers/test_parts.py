@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.servers import parts
-from chaos.servers.parts import Part
+from chaos.servers.parts import Download
 from waypost.errors import Unreachable
 
 
@@ -36,7 +36,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             builds.append(recipe)
             return scratch / "lamp"
 
-        monkeypatch.setattr(parts, "PARTS", {"lamp": Part("lamp", recipe, build)})
+        monkeypatch.setattr(parts, "PARTS", {"lamp": Download("lamp", recipe, build)})
         return builds
 
     return offer
@@ -45,8 +45,8 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_a_part_is_installed_once(offer: Callable[..., list[str]], cache: Path) -> None:
     builds = offer()
     lines: list[str] = []
-    parts.install(say=lines.append)
-    parts.install(say=lines.append)
+    parts.install(progress=lines.append)
+    parts.install(progress=lines.append)
     assert builds == ["one"]
     assert [line.split(" in ")[0] for line in lines] == ["lamp: installed", "lamp: present"]
     assert parts.path("lamp") == cache / "lamp"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from chaos.simulator.parts import PlainRegistry
+from chaos.simulator.fake_backends import PlainRegistry
 from federation.site_state import SiteState, Snapshot
 from proxy.clients import attach, durable_reply
 from proxy.clients.connection import Connection
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.dispatcher import ClientDispatcher
-from proxy.clients.relay_near import NearEnds
+from proxy.clients.relay_near import NearRelays
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
@@ -22,7 +22,7 @@ from waypost.client.machine import ClientMachine
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached
 
-_of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
+_of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
 
 
@@ -44,14 +44,14 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
     self.copy = "the copy"
 
 
-def _begin_by_connection(self: NearEnds, connection: Connection, attach: Attach, home: Any) -> None:
-    self._begun = connection.number - 1
+def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attach, home: Any) -> None:
+    self._relay_count = connection.number - 1
     _begin(self, connection, attach, home)
 
 
 def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:
     _forget(self, deleted)
-    self.floor = 0
+    self.generation_floor = 0
 
 
 def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
@@ -69,11 +69,11 @@ def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> N
     self._gaps = gaps
 
 
-def _expire_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
-    floors = [(each, dict(each.floor)) for each in self.active()]
+def _expire_without_promise_floors(self: Session, upto: Mapping[Origin, int]) -> None:
+    floors = [(subscription, dict(subscription.promise_floor)) for subscription in self.active()]
     _expire_unpersisted(self, upto)
     for subscription, floor in floors:
-        subscription.floor = floor
+        subscription.promise_floor = floor
 
 
 class _Never(Exception):
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "relays of one name",
         "a relay has the name of the one before it on the same connection",
-        replaced(NearEnds, "begin", _begin_by_connection),
+        replaced(NearRelays, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
         (37, 74, 87),
         rule=24,
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "promises what was let pass",
         "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
-        replaced(Session, "expire_unpersisted", _expire_without_floors),
+        replaced(Session, "expire_unpersisted", _expire_without_promise_floors),
         ("LOST",),
         kept=("78128974",),
         rule=7,
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         "takes any answer",
         "a client takes the answer to what it asked of a subscription before for that to what it asks of it now",
-        replaced(ClientMachine, "_is_asked", lambda self, subscription, number: subscription in self._asked),
+        replaced(ClientMachine, "_is_pending", lambda self, subscription, number: subscription in self._asked),
         ("LOST",),
         kept=("78237648",),
         rule=6,

@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 
-from chaos.simulator.parts import PlainChangelog
+from chaos.simulator.fake_backends import PlainChangelog
 from federation import link
 from federation.acceptance import Acceptance
 from federation.link import LinkSender
@@ -64,7 +64,7 @@ def _answer_at_once(
 ) -> None:
     identity = SubscriptionId(message.subscription)
     answers = Subscribed if isinstance(message, Subscribe) else Unsubscribed
-    self._say(connection, answers(identity, message.number))
+    self._send(connection, answers(identity, message.number))
     self._tell_subscription(connection, session, identity, session.subscriptions.get(identity))
     self._coverage.promise(session)
 
@@ -94,19 +94,19 @@ def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None
 def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
     if origin != self._context.state.origin and not self._installed(session):
         return None
-    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.held_expressions()))
+    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.interest_expressions()))
 
 
 def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
     for subscription in self.active():
         for origin, offset in cut.items():
             if origin not in subscription.promised:
-                low = max(subscription.floor.get(origin, offset), offset)
-                subscription.start[origin] = subscription.floor[origin] = low
+                low = max(subscription.promise_floor.get(origin, offset), offset)
+                subscription.start[origin] = subscription.promise_floor[origin] = low
 
 
 def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[str]) -> int | None:
-    return max([NOTHING, *(self.effective.get(each, {}).get(origin, NOTHING) for each in expressions)])
+    return max([NOTHING, *(self.effective.get(expression, {}).get(origin, NOTHING) for expression in expressions)])
 
 
 def _promise_before_the_report(self: Coverage, session: Session) -> None:
@@ -146,7 +146,7 @@ def _fold_and_count(self: SiteState, offset: int, record: Record) -> list[Event]
     return events
 
 
-def _heed_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
+def _accept_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
     return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
 
 
@@ -181,7 +181,7 @@ def _dropping_by_id(*roles: Role) -> Switch:
 
 def _count_what_came(self: DeliveryState, deliver: Deliver, proxy: ProxyId) -> bool:
     had = _deliver(self, deliver, proxy)
-    for identity in self._ids_in:
+    for identity in self._inbox_ids:
         self.state.recent.add(identity)
     return had
 
@@ -193,9 +193,9 @@ def _last_write_wins() -> Iterator[None]:
         yield
 
 
-def _publish_and_acknowledge(self: PublishHandler, life: Any, producer: Any) -> None:
+def _publish_and_acknowledge(self: PublishHandler, incarnation: Any, producer: Any) -> None:
     frames, first = list(producer.waiting), self._context.state.position
-    _publish(self, life, producer)
+    _publish(self, incarnation, producer)
     self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
 
 
@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         "holes look like silence",
         "a proxy does not mind that its holds were dropped",
-        replaced(Engine, "_holds_dropped", lambda self, event: None),
+        replaced(Engine, "_registrations_expired", lambda self, event: None),
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
         rule=3,
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "answered before it is kept",
         "a subscription change is answered before anything is written",
-        replaced(ClientDispatcher, "_settle", _answer_at_once),
+        replaced(ClientDispatcher, "_reply_when_durable", _answer_at_once),
         ("STUCK", "LOST"),
         scenarios=("subscription_that_the_disk_did_not_take",),
         rule=6,
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "ended and not fetched",
         "a catch-up asks for active subscriptions only",
-        replaced(Session, "all_expressions", Session.held_expressions),
+        replaced(Session, "all_expressions", Session.interest_expressions),
         ("LOST",),
         scenarios=("ended_and_owed_at_a_site_that_is_behind",),
         rule=7,
@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant(
         "floors are not lifted",
         "a takeover promises what lies below its cut",
-        replaced(Session, "lift_floors", lambda self, cut: None),
+        replaced(Session, "raise_promise_floors", lambda self, cut: None),
         ("LOST",),
         scenarios=("nothing_below_the_cut_is_promised",),
         rule=7,
@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         "given and taken back",
         "a proxy that took a session back does not mind to read late that it had let go of it",
-        replaced(Engine, "_released", lambda self, event: None),
+        replaced(Engine, "_interest_withdrawn", lambda self, event: None),
         ("LOST",),
         scenarios=("taken_back_before_the_log_knows_that_it_was_given",),
         rule=9,
@@ -473,7 +473,7 @@ MASKED = (
     Mutant(
         "starts are lifted",
         "a takeover lifts the start of what was not promised",
-        replaced(Session, "lift_floors", _lift_starts),
+        replaced(Session, "raise_promise_floors", _lift_starts),
         rule=7,
         masked_by="floors, lifted with the starts: nothing below a cut is promised",
     ),
@@ -487,7 +487,7 @@ MASKED = (
     Mutant(
         "stale leaders count",
         "what an earlier leader of a link still appends counts",
-        replaced(Acceptance, "accept", _heed_any_leader),
+        replaced(Acceptance, "accept", _accept_any_leader),
         masked_by="senders that filter by the place of each record in their log, whoever asks",
     ),
     Mutant(

@@ -58,10 +58,10 @@ def _serving_or_frozen(self: SessionTable, session: SessionId) -> Session | None
 
 def _why_not(
     self: OutgoingTransfers, requester: ProxyId, message: Prepare, running: Outgoing | None
-) -> outgoing_transfers._No | None:
+) -> outgoing_transfers._Refusal | None:
     session = self._context.sessions.get(message.session)
     here = session is not None and session.role in (Role.SERVING, Role.FROZEN)
-    return None if here else outgoing_transfers._No("the session is not here")
+    return None if here else outgoing_transfers._Refusal("the session is not here")
 
 
 def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, proxy: ProxyId, *rest: Any) -> None:

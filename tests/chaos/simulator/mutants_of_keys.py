@@ -34,8 +34,8 @@ def _of_without_keys(row: SubscriptionRow) -> Subscription:
     return made
 
 
-def _interests_without_lives(session: Session) -> set[tuple[str, str]]:
-    return {(each.id, each.expression.canonical) for each in session.active()}
+def _interests_without_generations(session: Session) -> set[tuple[str, str]]:
+    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}
 
 
 MUTANTS = (
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "other keys during the copy",
         "what waits at the target stays matched by the keys that changed while it was copied",
-        replaced(incoming_transfers, "_interests", _interests_without_lives),
+        replaced(incoming_transfers, "_interests", _interests_without_generations),
         ("LOST", "PHANTOM"),
         scenarios=("keys_changed_during_the_copy",),
         rule=8,

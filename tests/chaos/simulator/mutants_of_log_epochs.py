@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulator.parts import PlainRegistry
+from chaos.simulator.fake_backends import PlainRegistry
 from federation.history import HistoryAnswer
 from federation.messages import CaughtUp
 from federation.site_state import SiteState
@@ -25,9 +25,9 @@ def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
     )
 
 
-def _elect_as_before(self: PlainRegistry, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
     leader, epoch = self.leaders.get(link, (None, 0))
-    return epoch if leader == life and life in self.lives else _elect(self, link, life)
+    return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
 
 
 MUTANTS = (
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "does not announce that an origin has ended",
         "a neighbour is not told that an origin has ended when its link opens again",
-        replaced(SiteState, "standing_ends", lambda self, neighbour: []),
+        replaced(SiteState, "ended_origins", lambda self, neighbour: []),
         ("LOST", "STUCK"),
         scenarios=("log_lost_its_end",),
         rule=27,
@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "asks stand over a lost end",
         "what was asked of neighbours before a log lost its end counts as asked without a break",
-        replaced(SiteState, "_ask_anew", lambda self, offset, neighbours: []),
+        replaced(SiteState, "_request_again", lambda self, offset, neighbours: []),
         ("LOST",),
         kept=("61000807",),
         rule=27,

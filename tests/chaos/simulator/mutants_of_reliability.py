@@ -13,7 +13,7 @@ from waypost.client.delivery_state import DeliveryState
 from waypost.frontier import join
 
 _expire_unpersisted = Receiver.expire_unpersisted
-_tell_gaps_first = AttachHandler._tell_gaps_first
+_tell_gaps_first = AttachHandler._send_gaps_first
 _take_over = DeliveryState._take_over
 
 
@@ -28,7 +28,7 @@ def _deliver_behind_the_gap(self: AttachHandler, session: Any, receiver: Any) ->
 
 
 def _lowest_of_what_is_counted(self: QueueLimits) -> int | None:
-    return next(iter(self._kept), None)
+    return next(iter(self._entries), None)
 
 
 def _all_before_it_too(self: DeliveryState, batch: Any) -> None:
@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "delivers behind the gap",
         "a receiver is given what comes behind a gap before it is told of the gap",
-        replaced(AttachHandler, "_tell_gaps_first", _deliver_behind_the_gap),
+        replaced(AttachHandler, "_send_gaps_first", _deliver_behind_the_gap),
         ("LOST",),
         kept=("5001263", "5002786", "5007424"),
         rule=21,

@@ -13,7 +13,7 @@ from unittest import mock
 
 from chaos.simulator.generator import draw
 from chaos.simulator.scenario import SCENARIOS, Scenario
-from chaos.simulator.schedule import KEPT, Kept, wrong_of
+from chaos.simulator.schedule import KEPT, Kept, violations_of
 from chaos.simulator.verdict import verdict
 
 Switch = Callable[[], AbstractContextManager[object]]
@@ -34,7 +34,7 @@ class Mutant:
     """
 
     name: str
-    what: str
+    effect: str
     switch: Switch
     kinds: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
@@ -63,10 +63,10 @@ def play_kept(name: str) -> list[str]:
     """Play a kept schedule, with all its seeds; return what was wrong."""
     kept = Kept.read(KEPT / f"{name}.json")
     runs = [kept.schedule, *(replace(kept.schedule, seed=seed) for seed in kept.seeds)]
-    return [line for run in runs for line in wrong_of(run)]
+    return [line for run in runs for line in violations_of(run)]
 
 
-def tell(name: str) -> list[str]:
+def play_scenario(name: str) -> list[str]:
     """Play one scenario; return what was wrong, and what it did not come to."""
 
     def told() -> list[str]:
@@ -85,5 +85,5 @@ def _played(run: Callable[[], list[str]]) -> list[str]:
         return [f"FAULT {type(fault).__name__}: {fault}"]
 
 
-def kinds(wrong: list[str]) -> set[str]:
-    return {each.split()[0] for each in wrong}
+def kinds(violations: list[str]) -> set[str]:
+    return {each.split()[0] for each in violations}

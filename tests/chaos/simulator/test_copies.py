@@ -39,38 +39,38 @@ class Transcript:
         self.scenario = Scenario()
         self.chunks: list[tuple[str, list[int]]] = []
         self.prepared: list[Prepared] = []
-        says = Invariants.says
+        says = Invariants.on_message
 
         def listen(invariants: Invariants, proxy: ProxyId, message: Any) -> None:
             says(invariants, proxy, message)
             if isinstance(message, Chunk):
-                self.chunks.append((message.transfer, [each.number for each in message.entries]))
+                self.chunks.append((message.transfer, [stored_entry.number for stored_entry in message.entries]))
             elif isinstance(message, Prepared):
                 self.prepared.append(message)
 
-        monkeypatch.setattr(Invariants, "says", listen)
-        self.tell(BEGIN)
+        monkeypatch.setattr(Invariants, "on_message", listen)
+        self.record(BEGIN)
 
-    def tell(self, text: str) -> str:
+    def record(self, text: str) -> str:
         transcript = self.scenario.run(text.strip("\n") + "\n----\n")
         assert "it did not come to this" not in transcript
         return transcript
 
     def begin_and_break_off(self) -> set[int]:
         """Copy a part, then lose every chunk until the target gives up; return what it has, stored."""
-        self.tell("move c a2\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored")
+        self.record("move c a2\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored")
         self.scenario.world.lose_next["Chunk"] = 1 << 30
-        self.tell("leave c\nwithin 20000 a2 is target aborted")
+        self.record("leave c\nwithin 20000 a2 is target aborted")
         self.scenario.world.lose_next.clear()
-        self.tell("run 1000")
+        self.record("run 1000")
         return set(self.rows("a2"))
 
     def rows(self, proxy: str) -> list[int]:
         return sorted(self.scenario.world.nodes[ProxyId(proxy)].store.rows.get(S, {}))
 
     def end_well(self) -> None:
-        assert self.tell("check").rstrip().endswith("all is well")
-        given = [number for _, _, number in self.scenario.world.clients["c"].given]
+        assert self.record("check").rstrip().endswith("all is well")
+        given = [number for _, _, number in self.scenario.world.clients["c"].delivered]
         assert given == list(range(1, MANY + 1))
 
 
@@ -79,7 +79,7 @@ def test_what_a_transfer_brought_before_it_was_broken_off_is_not_sent_again(monk
     has = transcript.begin_and_break_off()
     assert len(has) >= 8
     before = len(transcript.chunks)
-    transcript.tell("move c a2\nwithin 20000 a2 serves s")
+    transcript.record("move c a2\nwithin 20000 a2 serves s")
     again = [number for _, numbers in transcript.chunks[before:] for number in numbers]
     assert again and not has & set(again)
     assert sorted([*has, *again]) == list(range(min(has), MANY + 1))
@@ -91,15 +91,15 @@ def test_what_all_receivers_got_between_two_transfers_is_neither_kept_nor_given_
 ) -> None:
     transcript = Transcript(monkeypatch)
     has = transcript.begin_and_break_off()
-    transcript.tell("resume c\nmove c a1\nrun 60\nleave c\nrun 500")
+    transcript.record("resume c\nmove c a1\nrun 60\nleave c\nrun 500")
     source = transcript.scenario.world.nodes[ProxyId("a1")].engine
     assert source is not None
     oldest = source.context.sessions[S].entries.first_number
     assert min(has) < oldest <= MANY
-    transcript.tell("pause c\nmove c a2\nwithin 20000 a2 serves s\nrun 500")
+    transcript.record("pause c\nmove c a2\nwithin 20000 a2 serves s\nrun 500")
     left = transcript.rows("a2")
     assert left[0] >= oldest and left == list(range(left[0], MANY + 1))
-    transcript.tell("resume c\nrun 1000")
+    transcript.record("resume c\nrun 1000")
     assert transcript.rows("a2") == []
     transcript.end_well()
 
@@ -108,9 +108,9 @@ def test_a_source_that_began_anew_sends_all(monkeypatch: pytest.MonkeyPatch) -> 
     """Its numbers may mean other entries now."""
     transcript = Transcript(monkeypatch)
     transcript.begin_and_break_off()
-    transcript.tell("crash a1\nstart a1\nwithin 20000 a1 serves s")
+    transcript.record("crash a1\nstart a1\nwithin 20000 a1 serves s")
     before = len(transcript.chunks)
-    transcript.tell("move c a2\nwithin 20000 a2 serves s")
+    transcript.record("move c a2\nwithin 20000 a2 serves s")
     assert transcript.prepared[0].copy != transcript.prepared[-1].copy
     again = [number for _, numbers in transcript.chunks[before:] for number in numbers]
     assert again == list(range(again[0], MANY + 1))
@@ -122,9 +122,9 @@ def test_what_came_of_a_copy_goes_after_a_while(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(incoming_transfers, "COPY_KEPT_MS", 3_000)
     transcript = Transcript(monkeypatch)
     assert transcript.begin_and_break_off()
-    transcript.tell("run 4000")
+    transcript.record("run 4000")
     assert transcript.rows("a2") == []
-    transcript.tell("move c a2\nwithin 20000 a2 serves s")
+    transcript.record("move c a2\nwithin 20000 a2 serves s")
     transcript.end_well()
 
 
@@ -138,7 +138,7 @@ def test_of_too_many_parts_of_copies_the_oldest_goes(monkeypatch: pytest.MonkeyP
 def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """F42: what is given does not wait for what is copied."""
     transcript = Transcript(monkeypatch, copy_at_attach=10)
-    went = transcript.tell("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()
+    went = transcript.record("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()
     given = [line for line in went[: went.index("a1 is source frozen")] if line.startswith("c is given")]
     assert "a2 is target relayed: the session follows when it is copied" in went
     assert (
@@ -157,27 +157,27 @@ def test_a_copy_that_is_nearly_there_is_taken_at_once(monkeypatch: pytest.Monkey
     assert engine is not None
     bounds = replace(engine.context.settings.bounds, copy_at_attach=MANY - len(has))
     engine.context.settings = replace(engine.context.settings, bounds=bounds)
-    assert "a1 -> a2 TransferDeclined" not in transcript.tell("move c a2\nwithin 20000 a2 serves s")
+    assert "a1 -> a2 TransferDeclined" not in transcript.record("move c a2\nwithin 20000 a2 serves s")
     transcript.end_well()
 
 
 def test_nothing_is_frozen_before_all_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the pause would be as long as the rest of the copy."""
     transcript = Transcript(monkeypatch)
-    transcript.tell("move c a2\nuntil a2 -> a1 ChunkStored")
+    transcript.record("move c a2\nuntil a2 -> a1 ChunkStored")
     transcript.scenario.world.lose_next["Chunk"] = 1 << 30
-    assert "a2 is target ready" not in transcript.tell("run 2000")
+    assert "a2 is target ready" not in transcript.record("run 2000")
     transcript.scenario.world.lose_next.clear()
-    transcript.tell("within 5000 a2 serves s")
+    transcript.record("within 5000 a2 serves s")
     transcript.end_well()
 
 
 def test_a_copy_of_what_all_receivers_have_by_now_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript(monkeypatch)
     transcript.scenario.world.lose_next["Chunk"] = 1 << 30
-    transcript.tell("resume c\nmove c a1\ngive s a2\nuntil a2 is target shadowing\nrun 1000")
+    transcript.record("resume c\nmove c a1\ngive s a2\nuntil a2 is target shadowing\nrun 1000")
     transcript.scenario.world.lose_next.clear()
-    transcript.tell("within 1000 a2 serves s")
+    transcript.record("within 1000 a2 serves s")
     assert transcript.chunks[-1][1] == []
     transcript.end_well()
 
@@ -187,7 +187,7 @@ def copied_to_a_slow_disk(monkeypatch: pytest.MonkeyPatch, copy_at_attach: int) 
     transcript = Transcript(monkeypatch, copy_at_attach=copy_at_attach, copy_unsaved=1_000)
     monkeypatch.setattr(persister, "STORE_BATCH", 1_000_000)
     transcript.scenario.world.nodes[ProxyId("a2")].slow_until = 1 << 30
-    transcript.tell("move c a2\nwithin 5000 a2 -> a1 Ready")
+    transcript.record("move c a2\nwithin 5000 a2 -> a1 Ready")
     return transcript
 
 
@@ -195,12 +195,12 @@ def test_a_long_copy_is_on_the_disk_before_the_source_freezes(monkeypatch: pytes
     transcript = copied_to_a_slow_disk(monkeypatch, copy_at_attach=6)
     # What comes in one chunk may still wait.
     assert len(transcript.rows("a2")) >= MANY - 4
-    transcript.tell("run 3000")
+    transcript.record("run 3000")
     transcript.end_well()
 
 
 def test_a_short_copy_for_which_the_client_waits_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = copied_to_a_slow_disk(monkeypatch, copy_at_attach=1_000)
     assert len(transcript.rows("a2")) < MANY - 4
-    transcript.tell("run 3000")
+    transcript.record("run 3000")
     transcript.end_well()

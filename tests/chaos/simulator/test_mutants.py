@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.simulator.mutants import MASKED, MUTANTS, table
-from tests.chaos.simulator.mutation import Mutant, kinds, play, play_kept, tell
+from tests.chaos.simulator.mutation import Mutant, kinds, play, play_kept, play_scenario
 
 MADE_SO = {15}
 """Rules that cannot be switched off: a checkpoint has no place for ids."""
@@ -21,7 +21,7 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     A seed is another run after most changes of the engine: then one is looked for.
     """
     named = [partial(play, seed) for seed in mutant.seeds]
-    named += [partial(tell, scenario) for scenario in mutant.scenarios]
+    named += [partial(play_scenario, scenario) for scenario in mutant.scenarios]
     named += [partial(play_kept, name) for name in mutant.kept]
     for run in [*named, *(partial(play, seed) for seed in range(5_000))]:
         with mutant.switch():

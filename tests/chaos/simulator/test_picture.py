@@ -11,7 +11,7 @@ import pytest
 
 from chaos.simulator.generator import draw
 from chaos.simulator.picture import drawn
-from chaos.simulator.recording import STEPS, WRONG, Recording
+from chaos.simulator.recorder import STEPS, VIOLATED, Recording
 from chaos.simulator.schedule import KEPT, Kept
 from tests.chaos.simulator.mutants import MUTANTS
 
@@ -80,7 +80,7 @@ def test_recording_has_when_a_process_was_down() -> None:
     down = [span for span in recording.spans if span.condition == "down"]
     assert [(span.lane, span.from_ms) for span in down] == [("a2", 4630), ("b1", 7338), ("a1", 9683)]
     assert all(span.until_ms is not None and span.until_ms > span.from_ms for span in down)
-    assert not [note for note in recording.notes if note.lane == WRONG]
+    assert not [note for note in recording.notes if note.lane == VIOLATED]
 
 
 def test_command_writes_the_page_and_refuses_more_than_one_seed(tmp_path: Path) -> None:

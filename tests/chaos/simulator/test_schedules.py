@@ -11,7 +11,7 @@ import pytest
 
 from chaos.simulator.actions import KEEP
 from chaos.simulator.generator import draw, with_damage, with_retention
-from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, wrong_of
+from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, violations_of
 from chaos.simulator.verdict import verdict
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
@@ -76,16 +76,16 @@ def test_of_what_is_damaged_nothing_is_given_and_everybody_is_told(first: int) -
 def test_a_schedule_that_once_went_wrong_does_so_no_more(name: str) -> None:
     kept = Kept.read(KEPT / f"{name}.json")
     runs = [kept.schedule, *(replace(kept.schedule, seed=seed) for seed in kept.seeds)]
-    assert {run.seed: wrong for run in runs if (wrong := wrong_of(run))} == {}, kept.cause
+    assert {run.seed: wrong for run in runs if (wrong := violations_of(run))} == {}, kept.cause
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
     worlds = [draw(seed).play()[0] for seed in range(120)]
     begun = {fact.cause for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
-    assert any(world.begun for world in worlds)
+    assert any(world.reused_names for world in worlds)
     assert any(len(world.journal) < len(world.facts) for world in worlds)
-    assert sum(len(world.clients["c"].given) for world in worlds) > 200
+    assert sum(len(world.clients["c"].delivered) for world in worlds) > 200
     told = "\n".join(line for world in worlds for line in world.trace)
     assert [fault for fault in FAULTS if fault not in told] == []
 
@@ -100,11 +100,11 @@ def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
     runs = (draw(seed) for seed in range(200))
     world, wrong = next(run for run in runs if keeps_all(run) and len(run.script) > 30).play()
     client = world.clients["c"]
-    given = list(client.given)
+    given = list(client.delivered)
     assert wrong == [] and len(given) > 2
 
     def words(*entries: Given) -> set[str]:
-        client.given[:] = entries
+        client.delivered[:] = entries
         return {each.split()[0] for each in verdict(world)}
 
     identity, (origin, _), _ = given[0]

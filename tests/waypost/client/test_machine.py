@@ -9,7 +9,7 @@ import pytest
 
 from waypost.checksum import checksum
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.errors import Altered, SessionDeleted
@@ -109,7 +109,7 @@ def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
 
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
     taken = []
-    while batch := machine.take():
+    while batch := machine.next_items():
         taken += [(each.origin, each.offset) for each, *_ in batch]
     return taken
 
@@ -144,16 +144,24 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
     machine.take_messages()
     machine.message(deliver(1, 2, ranked(1, 5), ranked(2, 7)))
     machine.message(deliver(1, 3, ranked(3, 9)))
-    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    assert [entry.offset for entry, *_ in [*machine.next_items(1), *machine.next_items(1)]] == [3, 2]
     machine.message(deliver(1, 4, ranked(4, 6)))
-    assert [entry.offset for entry, *_ in machine.take(1)] == [4]
+    assert [entry.offset for entry, *_ in machine.next_items(1)] == [4]
     machine.acknowledge()
-    (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.selective]
+    (said,) = [
+        acknowledge
+        for acknowledge in machine.take_messages()
+        if isinstance(acknowledge, Acknowledge) and acknowledge.selective
+    ]
     assert (said.through, said.frontier, said.selective) == (0, {A: 0}, {A: [2, 3, 4]})
     assert machine.state.frontier == {A: 0}
-    assert [entry.offset for entry, *_ in machine.take()] == [1]
-    machine.settle()
-    assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [2, 3, 4]
+    assert [entry.offset for entry, *_ in machine.next_items()] == [1]
+    machine.flush_acks()
+    assert [acknowledge.through for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)] == [
+        2,
+        3,
+        4,
+    ]
     assert machine.state.frontier == {A: 4} and not machine.state.selective
 
 
@@ -162,7 +170,7 @@ def test_what_was_passed_over_does_not_come_behind_what_was_given_by_priority() 
     machine = ClientMachine("c", SessionId("s"), order="priority")
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 5), ranked(3, 7), ranked(4, 5)))
-    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    assert [entry.offset for entry, *_ in [*machine.next_items(1), *machine.next_items(1)]] == [3, 2]
     machine.acknowledge()
     assert machine.state.frontier == {A: 3} and not machine.state.selective
     machine.disconnected()
@@ -175,7 +183,7 @@ def test_the_frontier_stands_below_what_was_overtaken_and_above_what_was_passed_
     machine = ClientMachine("c", SessionId("s"), order="priority")
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 1), ranked(3, 7), ranked(4, 1)))
-    assert [entry.offset for entry, *_ in machine.take(1)] == [3]
+    assert [entry.offset for entry, *_ in machine.next_items(1)] == [3]
     machine.acknowledge()
     assert machine.state.frontier == {A: 1} and machine.state.selective.rows() == {A: [3]}
     machine.disconnected()
@@ -216,9 +224,9 @@ def test_another_session_of_the_name_delivers_although_its_epochs_began_anew() -
 def test_a_batch_is_acknowledged_when_the_application_asks_for_the_next_one() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 5, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     assert machine.take_messages() == []
-    machine.take()
+    machine.next_items()
     (acknowledge,) = machine.take_messages()
     assert isinstance(acknowledge, Acknowledge)
     assert acknowledge.through == 5
@@ -238,25 +246,29 @@ def test_attestations_are_one_per_origin_with_digests_and_are_repeated_until_con
     given(machine)
     (acknowledge,) = machine.take_messages()
     assert isinstance(acknowledge, Acknowledge)
-    said = [(each.number, each.origin, each.offsets) for each in acknowledge.attestations]
+    said = [(attestation.number, attestation.origin, attestation.offsets) for attestation in acknowledge.attestations]
     assert said == [(1, A, [1, 2]), (2, B, [5])]
     assert acknowledge.attestations[0].digests == [zlib.crc32(b"\x80")] * 2
     machine.message(Attested(1))
     machine.disconnected()
     connect(machine, epoch=2)
-    again = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
-    assert [[each.number for each in message.attestations] for message in again] == [[2]]
+    again = [message for message in machine.take_messages() if isinstance(message, Acknowledge)]
+    assert [[attestation.number for attestation in message.attestations] for message in again] == [[2]]
 
 
 def test_an_acknowledgement_never_goes_to_another_connection_than_its_delivery() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 7, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     machine.disconnected()
     connect(machine, epoch=2)
     machine.take_messages()
-    machine.take()
-    assert not [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.through]
+    machine.next_items()
+    assert not [
+        acknowledge
+        for acknowledge in machine.take_messages()
+        if isinstance(acknowledge, Acknowledge) and acknowledge.through
+    ]
 
 
 def test_unacknowledged_publishes_are_sent_again_in_order_on_the_next_connection() -> None:
@@ -264,13 +276,13 @@ def test_unacknowledged_publishes_are_sent_again_in_order_on_the_next_connection
     for _ in range(2):
         machine.publish(b"x")
         machine.flush()
-    first = [each for each in machine.take_messages() if isinstance(each, Publish)]
+    first = [message for message in machine.take_messages() if isinstance(message, Publish)]
     machine.message(Acknowledged(0, A, [10]))
     machine.disconnected()
     connect(machine)
-    second = [each for each in machine.take_messages() if isinstance(each, Publish)]
-    assert [each.first for each in first] == [0, 1]
-    assert [each.first for each in second] == [1]
+    second = [message for message in machine.take_messages() if isinstance(message, Publish)]
+    assert [publish.first for publish in first] == [0, 1]
+    assert [publish.first for publish in second] == [1]
     assert second[0].secret == first[0].secret
 
 
@@ -292,11 +304,11 @@ def test_what_is_published_says_what_it_was_and_comes_again_where_it_is_not(code
     machine.publish(b"x")
     machine.publish(b"yy")
     machine.flush()
-    (sent,) = (each for each in machine.take_messages() if isinstance(each, Publish))
+    (sent,) = (message for message in machine.take_messages() if isinstance(message, Publish))
     assert sent.checks == [checksum(b"x"), checksum(b"yy")]
     machine.message(Problem(code, "again", None, AboutPublish(0)))
     machine.publish_again()
-    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == [sent]
+    assert [message for message in machine.take_messages() if isinstance(message, Publish)] == [sent]
 
 
 def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
@@ -309,15 +321,15 @@ def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
         machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(first)))
     machine.publish(b"y")
     machine.flush()
-    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == []
+    assert [message for message in machine.take_messages() if isinstance(message, Publish)] == []
     machine.publish_again()
-    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0, 1, 2, 3]
+    assert [publish.first for publish in machine.take_messages() if isinstance(publish, Publish)] == [0, 1, 2, 3]
     machine.message(Acknowledged(0, A, [10]))
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
     machine.publish_again()
-    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [1, 2, 3]
+    assert [publish.first for publish in machine.take_messages() if isinstance(publish, Publish)] == [1, 2, 3]
     machine.publish_again()
-    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == []
+    assert [message for message in machine.take_messages() if isinstance(message, Publish)] == []
 
 
 def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothing() -> None:
@@ -326,24 +338,24 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
     machine.flush()
     for times in (1, 2, 3):
         machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
-        assert NotTaken(times) in machine.take_events()
+        assert PublishFailed(times) in machine.take_events()
         machine.publish_again()
     machine.message(Acknowledged(0, A, [10]))
     machine.publish(b"y")
     machine.flush()
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
-    assert NotTaken(1) in machine.take_events()
+    assert PublishFailed(1) in machine.take_events()
 
 
 def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each.offset for each, *_ in machine.take(2)] == [1, 2]
-    machine.settle()
+    assert [each.offset for each, *_ in machine.next_items(2)] == [1, 2]
+    machine.flush_acks()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
     machine.connected()
-    assert [each.frontier for each in machine.take_messages() if isinstance(each, Attach)] == [{A: 2}]
+    assert [attach.frontier for attach in machine.take_messages() if isinstance(attach, Attach)] == [{A: 2}]
     machine.message(Welcome(1, ProxyId("a"), SiteId("A")))
     machine.message(
         Attached(
@@ -352,29 +364,29 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
     )
     machine.message(deliver(1, 3, entry(A, 2), entry(A, 3)))
     assert given(machine) == [(A, 3)]
-    said = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
-    attested = [offset for message in said for each in message.attestations for offset in each.offsets]
+    said = [message for message in machine.take_messages() if isinstance(message, Acknowledge)]
+    attested = [offset for message in said for attestation in message.attestations for offset in attestation.offsets]
     assert sorted(set(attested)) == [1, 2, 3]
 
 
 def test_what_the_application_gave_back_comes_again() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
-    machine.take(1)
-    machine.take(1)
+    machine.next_items(1)
+    machine.next_items(1)
     machine.nack()
-    machine.settle()
+    machine.flush_acks()
     assert machine.state.frontier == {A: 1}
-    assert [each.offset for each, *_ in machine.take()] == [2]
+    assert [each.offset for each, *_ in machine.next_items()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 9, entry(A, 1), entry(A, 2)))
-    machine.take(1)
-    machine.settle()
+    machine.next_items(1)
+    machine.flush_acks()
     assert machine.take_messages() == []
-    assert [each.offsets for each in machine.state.unconfirmed] == [[1]]
+    assert [attestation.offsets for attestation in machine.state.unconfirmed] == [[1]]
 
 
 def test_a_problem_that_names_nothing_of_ours_ends_nothing() -> None:
@@ -382,14 +394,14 @@ def test_a_problem_that_names_nothing_of_ours_ends_nothing() -> None:
     stray = Problem("BAD_MESSAGE", "no", None, None)
     machine.message(stray)
     machine.message(Problem("NOT_FOUND", "no", None, AboutSession("other")))
-    assert [type(each) for each in machine.take_events()] == [Problem, Problem]
+    assert [type(event) for event in machine.take_events()] == [Problem, Problem]
 
 
 def test_a_problem_before_the_proxy_let_us_in_is_a_refusal() -> None:
     machine = ClientMachine("c", SessionId("s"))
     machine.connected()
     machine.message(Problem("BAD_MESSAGE", "version", "version", None))
-    assert [type(each) for each in machine.take_events()] == [Refusal]
+    assert [type(event) for event in machine.take_events()] == [Refusal]
 
 
 def test_publishes_are_told_their_coordinates() -> None:
@@ -398,8 +410,11 @@ def test_publishes_are_told_their_coordinates() -> None:
     machine.publish(b"y")
     machine.flush()
     machine.message(Acknowledged(0, A, [10, 11]))
-    told = [each for each in machine.take_events() if isinstance(each, Published)]
-    assert [(each.sequence, each.coordinate) for each in told] == [(0, Coordinate(A, 10)), (1, Coordinate(A, 11))]
+    told = [event for event in machine.take_events() if isinstance(event, Published)]
+    assert [(published.sequence, published.coordinate) for published in told] == [
+        (0, Coordinate(A, 10)),
+        (1, Coordinate(A, 11)),
+    ]
 
 
 def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not() -> None:
@@ -409,10 +424,10 @@ def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not(
     machine.take_messages()
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
     machine.publish_again()
-    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0]
+    assert [publish.first for publish in machine.take_messages() if isinstance(publish, Publish)] == [0]
     machine.take_events()
     machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", AboutPublish(0)))
-    (told,) = [each for each in machine.take_events() if isinstance(each, Published)]
+    (told,) = [event for event in machine.take_events() if isinstance(event, Published)]
     assert told.error is not None
     assert told.error.code == "BAD_NOTIFICATION"
 
@@ -422,23 +437,23 @@ def test_frames_of_publishes_are_bounded() -> None:
     for _ in range(MAX_PUBLISH_BATCH + 1):
         machine.publish(b"x")
     machine.flush()
-    sizes = [len(each.bodies) for each in machine.take_messages() if isinstance(each, Publish)]
+    sizes = [len(publish.bodies) for publish in machine.take_messages() if isinstance(publish, Publish)]
     assert sizes == [MAX_PUBLISH_BATCH, 1]
 
 
 def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() -> None:
     machine = attached_machine()
     machine.subscribe(SUB, "a == 1")
-    assert [type(each) for each in machine.take_messages()] == [Subscribe]
+    assert [type(message) for message in machine.take_messages()] == [Subscribe]
     machine.message(Problem("NOT_SERVED", "moving", None, AboutSubscription(SUB)))
     machine.disconnected()
     connect(machine, epoch=2)
-    assert Subscribe in [type(each) for each in machine.take_messages()]
+    assert Subscribe in [type(message) for message in machine.take_messages()]
     machine.message(Subscribed(SUB, 1))
     assert Outcome(SUB, None) in machine.take_events()
     machine.disconnected()
     connect(machine, epoch=3)
-    assert Subscribe not in [type(each) for each in machine.take_messages()]
+    assert Subscribe not in [type(message) for message in machine.take_messages()]
 
 
 def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
@@ -455,7 +470,7 @@ def test_a_session_that_came_to_the_proxy_where_it_was_relayed_is_attached_on_th
     machine = attached_machine()
     machine.message(Moved(SessionId("s"), machine.proxy, "ws://elsewhere"))
     assert machine.take_events() == []
-    assert [type(each) for each in machine.take_messages()] == [Attach]
+    assert [type(message) for message in machine.take_messages()] == [Attach]
 
 
 def test_a_repeat_is_known_by_its_place_however_many_ids_were_forgotten_since() -> None:
@@ -479,25 +494,25 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
     machine.disconnected()
     machine.take_messages()
     machine.connected()
-    (attach,) = [each for each in machine.take_messages() if isinstance(each, Attach)]
+    (attach,) = [message for message in machine.take_messages() if isinstance(message, Attach)]
     assert not attach.create
     machine.message(Welcome(1, ProxyId("b"), SiteId("B")))
     machine.message(Problem("NOT_FOUND", "there is no session s", "session", AboutSession("s")))
-    (told,) = [each for each in machine.take_events() if isinstance(each, Refusal)]
+    (told,) = [event for event in machine.take_events() if isinstance(event, Refusal)]
     assert isinstance(told.error, SessionDeleted)
     machine.attach()
-    (attach,) = [each for each in machine.take_messages() if isinstance(each, Attach)]
+    (attach,) = [message for message in machine.take_messages() if isinstance(message, Attach)]
     assert attach.create
 
 
 def test_who_leaves_in_the_middle_of_a_delivery_attests_what_it_has_of_it() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
-    assert len(machine.take(2)) == 2
-    machine.settle()
-    farewell = machine.goodbye()
-    (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
-    assert (said.through, [each.offsets for each in said.attestations]) == (0, [[0, 1]])
+    assert len(machine.next_items(2)) == 2
+    machine.flush_acks()
+    farewell = machine.detach()
+    (said,) = [message for message in machine.take_messages() if isinstance(message, Acknowledge)]
+    assert (said.through, [attestation.offsets for attestation in said.attestations]) == (0, [[0, 1]])
     assert farewell.frontier == {A: 1}
 
 
@@ -506,17 +521,19 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     for number in range(1, ATTESTATIONS + 3):
         machine.message(deliver(1, number, entry(A, number)))
         given(machine)
-    machine.settle()
+    machine.flush_acks()
     machine.disconnected()
     connect(machine, epoch=2)
-    sizes = [len(each.attestations) for each in machine.take_messages() if isinstance(each, Acknowledge)]
+    sizes = [
+        len(acknowledge.attestations) for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)
+    ]
     assert sizes == [ATTESTATIONS, 2]
 
 
 def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_and_not_given_again() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each[0].offset for each in machine.take(2)] == [1, 2]
+    assert [each[0].offset for each in machine.next_items(2)] == [1, 2]
     machine.disconnected()
     connect(machine, epoch=2, proxy="b")
     _, attach, *rest = machine.take_messages()
@@ -528,7 +545,7 @@ def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_an
     assert given(machine) == [(A, 3), (A, 4)]
     (acknowledge,) = machine.take_messages()
     assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 4
-    attested = [(each.epoch, each.proxy, each.offsets) for each in acknowledge.attestations]
+    attested = [(attestation.epoch, attestation.proxy, attestation.offsets) for attestation in acknowledge.attestations]
     assert attested == [(1, "a", [1, 2]), (2, "b", [3, 4])]
     assert machine.state.frontier == {A: 4}
 
@@ -537,34 +554,36 @@ def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None
     machine = attached_machine()
     machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
     machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
-    taken = [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)]
+    taken = [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)]
     assert taken == [1, 2, 3, 4]
     machine.disconnected()
     connect(machine, epoch=2)
     machine.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
     machine.take_messages()
-    assert machine.take(manual_ack=True) == []
+    assert machine.next_items(manual_ack=True) == []
     machine.nack()
-    machine.settle()
+    machine.flush_acks()
     assert machine.take_messages() == [] and machine.state.frontier == {}
-    assert [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)] == [1, 2, 3, 4]
+    assert [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
     machine.acknowledge()
     assert machine.state.frontier == {A: 4}
-    assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [4]
+    assert [acknowledge.through for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)] == [
+        4
+    ]
 
 
 def test_all_that_was_in_hand_and_comes_again_after_it_was_had_is_acknowledged_at_once() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 1, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     machine.disconnected()
     connect(machine, epoch=2)
-    machine.take()
+    machine.next_items()
     machine.take_messages()
     machine.message(deliver(2, 1, entry(A, 1)))
     (acknowledge,) = machine.take_messages()
     assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 1
-    assert [each.offsets for each in machine.state.unconfirmed] == [[1]]
+    assert [attestation.offsets for attestation in machine.state.unconfirmed] == [[1]]
 
 
 def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> None:
@@ -594,9 +613,9 @@ def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
     machine.message(Gap(A, 1, 3, GapCause.RETENTION))
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
     machine.message(deliver(1, 4, entry(A, 4)))
-    machine.take()
-    machine.take()
-    assert [each.gaps for each in machine.take_messages() if isinstance(each, Acknowledge)] == [1]
+    machine.next_items()
+    machine.next_items()
+    assert [acknowledge.gaps for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)] == [1]
 
 
 def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered() -> None:
@@ -623,12 +642,12 @@ def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> 
     machine.connected()
     machine.take_messages()
     machine.message(MADE_ANEW)
-    assert not any(isinstance(each, Delete) for each in machine.take_messages())
+    assert not any(isinstance(message, Delete) for message in machine.take_messages())
     told = machine.take_events()[-1]
     assert isinstance(told, Deleted)
     assert not machine.attached
     machine.attach()
-    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [0]
+    assert [attach.epoch for attach in machine.take_messages() if isinstance(attach, Attach)] == [0]
 
 
 def test_what_was_asked_of_a_session_that_is_another_one_now_is_answered() -> None:
@@ -654,7 +673,7 @@ def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now
         assert machine.take_events() == []
     machine.disconnected()
     connect(machine)
-    asked = [each for each in machine.take_messages() if isinstance(each, Subscribe | Unsubscribe)]
+    asked = [message for message in machine.take_messages() if isinstance(message, Subscribe | Unsubscribe)]
     assert asked == [Subscribe(subscription=SUB, expression="n > 1", number=3)]
     machine.take_events()
     machine.message(Subscribed(SUB, 3))
@@ -665,11 +684,11 @@ def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
     """Whoever asks again means the next one of that name."""
     machine = ClientMachine("c", SessionId("s"), state=ReceiverState(epoch=Epoch(3)), create=False)
     machine.connected()
-    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [3]
+    assert [attach.epoch for attach in machine.take_messages() if isinstance(attach, Attach)] == [3]
     machine.message(MADE_ANEW)
-    assert [type(each) for each in machine.take_events()] == [Refusal]
+    assert [type(event) for event in machine.take_events()] == [Refusal]
     machine.attach()
-    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [0]
+    assert [attach.epoch for attach in machine.take_messages() if isinstance(attach, Attach)] == [0]
 
 
 def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too() -> None:

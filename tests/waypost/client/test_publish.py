@@ -15,7 +15,7 @@ A = Origin("A/0")
 
 def shape(frames: list[Publish | PublishWith]) -> list[tuple[int, list[Key]] | list[Key]]:
     """Return (first, keys) of a frame, and the keys alone of a change of them."""
-    return [(each.first, each.keys) if isinstance(each, Publish) else each.keys for each in frames]
+    return [(frame.first, frame.keys) if isinstance(frame, Publish) else frame.keys for frame in frames]
 
 
 def test_what_has_other_keys_is_in_another_frame() -> None:
@@ -27,7 +27,7 @@ def test_what_has_other_keys_is_in_another_frame() -> None:
     producing.publish(b"5")
     frames = producing.flush()
     assert shape(frames) == [(0, []), (2, K), (3, K), (4, [])]
-    assert [each.insecure for each in frames if isinstance(each, Publish)] == [True, True, False, True]
+    assert [publish.insecure for publish in frames if isinstance(publish, Publish)] == [True, True, False, True]
 
 
 def test_a_change_of_keys_stays_between_the_notifications_that_it_was_said_between() -> None:

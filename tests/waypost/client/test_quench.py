@@ -7,7 +7,7 @@ from waypost.messages import Interest, Quench
 from waypost.notification import Notification
 
 
-def told(*added: str, removed: tuple[str, ...] = (), number: int = 1, level: bool = True) -> Interest:
+def announced(*added: str, removed: tuple[str, ...] = (), number: int = 1, level: bool = True) -> Interest:
     return Interest(number, list(added), list(removed), level)
 
 
@@ -24,46 +24,46 @@ def test_who_did_not_ask_sends_everything() -> None:
 def test_before_all_was_told_anything_may_be_wanted() -> None:
     quench = asked("a")
     assert quench.wanted({"a": 1})
-    quench.receive(told("a == 2", level=False))
+    quench.receive(announced("a == 2", level=False))
     assert quench.wanted({"a": 1})
-    quench.receive(told())
+    quench.receive(announced())
     assert not quench.wanted({"a": 1})
 
 
 def test_what_a_term_is_true_of_is_wanted_and_nothing_else() -> None:
     quench = asked("a", "b")
-    quench.receive(told("a == 1", "b > 5"))
+    quench.receive(announced("a == 1", "b > 5"))
     assert quench.wanted(Notification({"a": 1, "b": 0}))
     assert quench.wanted({"b": 6})
     assert not quench.wanted({"a": 2, "b": 5})
-    quench.receive(told(removed=("b > 5",)))
+    quench.receive(announced(removed=("b > 5",)))
     assert not quench.wanted({"b": 6})
 
 
 def test_of_an_attribute_that_was_not_named_nothing_is_known() -> None:
     quench = asked("a")
-    quench.receive(told())
+    quench.receive(announced())
     assert quench.wanted({"a": 1, "b": 1})
 
 
 def test_an_answer_to_an_earlier_question_means_nothing() -> None:
     quench = asked("a")
     quench.ask(["b"], [], insecure=True)
-    assert not quench.receive(told("a == 1", number=1))
-    assert quench.receive(told("b == 1", number=2))
+    assert not quench.receive(announced("a == 1", number=1))
+    assert quench.receive(announced("b == 1", number=2))
     assert list(quench.terms) == ["b == 1"]
 
 
 def test_on_a_new_connection_all_is_asked_and_told_anew() -> None:
     quench = asked("a")
-    quench.receive(told("a == 1"))
-    assert quench.begin_anew() == [Quench(1, ["a"])]
-    assert (quench.terms, quench.level) == ({}, False)
+    quench.receive(announced("a == 1"))
+    assert quench.reset() == [Quench(1, ["a"])]
+    assert (quench.terms, quench.caught_up) == ({}, False)
 
 
 def test_who_asks_no_more_sends_everything_and_does_not_ask_again() -> None:
     quench = asked("a")
-    quench.receive(told())
+    quench.receive(announced())
     quench.ask([], [], insecure=True)
     assert quench.wanted({"a": 1})
-    assert quench.begin_anew() == []
+    assert quench.reset() == []

@@ -16,7 +16,7 @@ from proxy.engine import Engine
 from waypost.limits import FOLD_SLICE_S, LOG_BATCH, UNSTORED_BYTES
 from waypost.records import Record, body_size
 
-STORE_LOOK_S = 0.01
+STORE_POLL_S = 0.01
 UNINDEXED_S = 5e-6
 """What an alternative that no index knows takes for each notification, however small."""
 
@@ -34,7 +34,7 @@ class LogFolding:
         self._together = LOG_BATCH
         """So many records took no longer than a slice lately."""
 
-    async def take(self, batch: Batch) -> None:
+    async def fold(self, batch: Batch) -> None:
         """Fold these records, and return when all are."""
         done = 0
         while done < len(batch):
@@ -49,7 +49,7 @@ class LogFolding:
     async def _store_has_room(self) -> None:
         """Wait while much came that the store does not have: a write that fails ends the wait, too."""
         while self._engine.persister.unstored_bytes > UNSTORED_BYTES:
-            await asyncio.sleep(STORE_LOOK_S)
+            await asyncio.sleep(STORE_POLL_S)
 
     def _fitting(self, records: Batch) -> int:
         """Return how many of these go into one slice by estimate; 0: the first alone does not."""

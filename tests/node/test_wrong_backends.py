@@ -6,12 +6,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 
-FLAGS = {"no-discovery": "", "mixed-parts": ""}
-PATIENCE_S = 30.0
+FLAGS = {"no-discovery": "", "mixed-backends": ""}
+TIMEOUT_S = 30.0
 REPORTED_S = 4.5
 """A proxy tells the registry every 2 s how far it has read."""
 
@@ -21,11 +21,11 @@ def _refused(first: ProxyProcess, second: ProxyProcess) -> str:
     try:
         first.start()
         first.process.wait_until(
-            lambda: first.ask("/v1/status")["position"] > 0, timeout_s=PATIENCE_S, what="reading its log"
+            lambda: first.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
         )
         time.sleep(REPORTED_S)
         second.process.start()
-        second.process.wait_until(lambda: second.process.has_logged("error: "), timeout_s=PATIENCE_S, what="refused")
+        second.process.wait_until(lambda: second.process.has_logged("error: "), timeout_s=TIMEOUT_S, what="refused")
         assert first.ready()
         (line,) = [line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")]
         return line
@@ -38,8 +38,8 @@ def test_a_proxy_with_the_sites_log_and_another_registry_is_refused(
     kafka: KafkaServer, tmp_path: Path, topic_prefix: str
 ) -> None:
     flags = {**FLAGS, "kafka": kafka.bootstrap, "prefix": topic_prefix.rstrip("-")}
-    first = ProxyProcess(Place("a1", "A", flags), (), tmp_path / "first")
-    second = ProxyProcess(Place("a2", "A", flags), (), tmp_path / "second")
+    first = ProxyProcess(ProxySpec("a1", "A", flags), (), tmp_path / "first")
+    second = ProxyProcess(ProxySpec("a2", "A", flags), (), tmp_path / "second")
     line = _refused(first, second)
     assert line.startswith("error: BAD_CONFIGURATION: log: the log of site A belongs to federation ")
     assert line.endswith("and this registry is empty")
@@ -49,8 +49,8 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
     etcd: EtcdServer, tmp_path: Path, topic_prefix: str
 ) -> None:
     flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": topic_prefix.rstrip("-")}
-    first = ProxyProcess(Place("b1", "B", flags), (), tmp_path / "first")
-    second = ProxyProcess(Place("b2", "B", flags), (), tmp_path / "second")
+    first = ProxyProcess(ProxySpec("b1", "B", flags), (), tmp_path / "first")
+    second = ProxyProcess(ProxySpec("b2", "B", flags), (), tmp_path / "second")
     line = _refused(first, second)
     assert line == "error: BAD_CONFIGURATION: log: the log of site B is another one than was read: it is empty"
 
@@ -58,21 +58,21 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
 def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tmp_path: Path) -> None:
     """A mistyped --site: what the folder knows is not true of that site's log, and says nothing of it."""
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
-    mine, other = (ProxyProcess(Place(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
+    mine, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
     mine.start()
     mine.process.wait_until(
-        lambda: mine.ask("/v1/status")["position"] > 0, timeout_s=PATIENCE_S, what="reading its log"
+        lambda: mine.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
     )
     time.sleep(REPORTED_S)
     mine.stop()
     other.start()
-    mistyped = ProxyProcess(Place("x", "B", folder), (), tmp_path / "mistyped")
+    mistyped = ProxyProcess(ProxySpec("x", "B", folder), (), tmp_path / "mistyped")
     line = _refused(other, mistyped)
     folder_of_x = tmp_path / "run" / "proxies" / "x"
     assert line == f"error: BAD_CONFIGURATION: site: {folder_of_x} is the folder of a proxy of site A"
     # As in a folder of which a part was lost.
     (folder_of_x / "site").unlink()
-    line = _refused(other, ProxyProcess(Place("x", "B", folder), (), tmp_path / "again"))
+    line = _refused(other, ProxyProcess(ProxySpec("x", "B", folder), (), tmp_path / "again"))
     assert line.startswith("error: BAD_CONFIGURATION: site: this proxy's folder has read log ")
     assert "log epoch" not in mistyped.process.log.read_text()
     mine.start()
@@ -83,14 +83,14 @@ def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tm
 
 
 def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) -> None:
-    proxy = ProxyProcess(Place("x", "A", {"no-discovery": ""}), (), tmp_path)
+    proxy = ProxyProcess(ProxySpec("x", "A", {"no-discovery": ""}), (), tmp_path)
     proxy.start()
     command = [proxy.command[0], "sites", "begin-log", "A", "--data", str(tmp_path)]
     try:
-        refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr.startswith("error: REFUSED: site: site A has a log, and proxies of it that run: x")
     finally:
         proxy.stop()
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, "")

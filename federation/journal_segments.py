@@ -29,7 +29,7 @@ OFF = "off"
 class Rotation:
     """The next part begins when this one has so many bytes, or is so old; None: not for that."""
 
-    part_bytes: int | None = None
+    segment_bytes: int | None = None
     age_s: float | None = None
 
     @classmethod
@@ -45,14 +45,14 @@ class Rotation:
         least = _SMALLEST["bytes" if is_size else "age"]
         if amount < least:
             raise ValueError(f"a part has at least {'1MiB' if is_size else '60s'}")
-        return cls(part_bytes=amount) if is_size else cls(age_s=amount)
+        return cls(segment_bytes=amount) if is_size else cls(age_s=amount)
 
     @property
     def is_on(self) -> bool:
-        return self.part_bytes is not None or self.age_s is not None
+        return self.segment_bytes is not None or self.age_s is not None
 
 
-class Parts:
+class JournalSegments:
     """The parts of one journal: which one is being written, and what the ones before it had.
 
     Args:
@@ -89,7 +89,7 @@ class Parts:
             return False
         if self.number == 0:
             return True
-        size, age = self.rotation.part_bytes, self.rotation.age_s
+        size, age = self.rotation.segment_bytes, self.rotation.age_s
         too_large = size is not None and self._size + more > size
         return self._size > 0 and (too_large or (age is not None and now_s - self._began_s >= age))
 
@@ -122,12 +122,12 @@ class Parts:
             self._names_bytes -= len(forgotten.encode())
 
 
-def part_name(stem: str, number: int) -> str:
+def segment_name(stem: str, number: int) -> str:
     """Return the name of a part that is no longer written, beside the one that is."""
     return f"{stem}.{number:06}"
 
 
-def part_number(stem: str, name: str) -> int | None:
+def segment_number(stem: str, name: str) -> int | None:
     """Return the number of the part of that name; None: it is none of this journal's."""
     found = re.fullmatch(re.escape(stem) + r"\.(\d{6,})", name)
     return int(found[1]) if found else None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from waypost.errors import Unreachable
@@ -28,7 +28,7 @@ async def _until(true: Callable[[], bool], within_s: float) -> float:
 async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: Path) -> None:
     kafka, etcd = KafkaServer(tmp_path / "kafka"), EtcdServer(tmp_path / "etcd")
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint}
-    proxy = ProxyProcess(Place("a1", "A", flags), (), tmp_path)
+    proxy = ProxyProcess(ProxySpec("a1", "A", flags), (), tmp_path)
     proxy.process.start()
     try:
         await _until(lambda: proxy.process.has_logged("part is not there"), SAY_SO_S)
@@ -46,6 +46,6 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
 def _troubles(proxy: ProxyProcess) -> dict[str, str]:
     """What /readyz answers while it is not ready is a 503, so the status says it."""
     try:
-        return dict(proxy.ask("/v1/status")["troubles"])
+        return dict(proxy.request("/v1/status")["troubles"])
     except Unreachable:
         return {}

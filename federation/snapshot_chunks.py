@@ -35,7 +35,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Part)
 
 
-class SiteParts:
+class SnapshotChunks:
     """Cuts snapshots into records; fed with the log's records in their order, it knows the highest whole one."""
 
     def __init__(self, part_bytes: int) -> None:
@@ -55,7 +55,7 @@ class SiteParts:
         parts = [_Part(put, snapshot.position, len(pieces), piece, snapshot.log_epoch) for piece in pieces]
         return [(slot + f"/{index}".encode(), sealed(msgspec.msgpack.encode(part))) for index, part in enumerate(parts)]
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def add(self, key: bytes, value: bytes | None) -> None:
         """Take the next record. Raises BadRecord."""
         if value is None:
             return
@@ -72,5 +72,5 @@ class SiteParts:
         self._came[slot] = {}
         if self.latest is None or part.rank > self.latest.rank:
             self._slot = slot
-            state = b"".join(each.data for each in together if each is not None)
+            state = b"".join(part.data for part in together if part is not None)
             self.latest = SiteSnapshot(part.position, state, part.log_epoch)

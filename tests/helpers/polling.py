@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from waypost.errors import Unreachable
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
-async def until(true: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
+async def until(true: Callable[[], bool], what: str, within_s: float = TIMEOUT_S) -> float:
     """Return after how many seconds it came true. Fails with `what` if it does not within the bound."""
     began = time.monotonic()
     while not true():
@@ -27,7 +27,7 @@ async def stands_still(task: asyncio.Task[object], for_s: float) -> bool:
     return not done
 
 
-async def until_seen(look: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
+async def until_seen(look: Callable[[], bool], what: str, within_s: float = TIMEOUT_S) -> None:
     """Return when `look`, which asks a process, has come true. Who does not answer has not been seen."""
     deadline = time.monotonic() + within_s
     while not await asyncio.to_thread(_seen, look):
@@ -35,7 +35,7 @@ async def until_seen(look: Callable[[], bool], what: str, within_s: float = PATI
         await asyncio.sleep(POLL_S)
 
 
-async def until_still(count: Callable[[], int], for_s: float = 1.0, within_s: float = PATIENCE_S) -> int:
+async def until_still(count: Callable[[], int], for_s: float = 1.0, within_s: float = TIMEOUT_S) -> int:
     """Return the count once it has not changed for so long: what was on its way has come."""
     began = changed = time.monotonic()
     last = count()

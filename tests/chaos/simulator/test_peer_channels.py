@@ -32,7 +32,7 @@ def refused(scenario: Scenario, proxy: str) -> dict[str, int]:
 def test_a_good_line_lets_a_handover_through_on_one_connection_each_way() -> None:
     scenario, narrative = told("5")
     assert "a2 serves s at epoch 2 (handover)" in narrative
-    assert [way._introductions for way in scenario.world.ways.values()] == [1, 1]
+    assert [way._introductions for way in scenario.world.channels.values()] == [1, 1]
     assert refused(scenario, "a1") == refused(scenario, "a2") == {}
 
 
@@ -42,7 +42,7 @@ def test_no_changed_byte_gets_past_the_seal(byte: int) -> None:
     scenario = Scenario()
     script, _, move = SETUP.format(line="5 damages=1").rpartition("move")
     scenario.run(script)
-    for way in scenario.world.ways.values():
+    for way in scenario.world.channels.values():
         way.frames = byte
     scenario.run(f"move{move}")
     asked = sum("a2 -> a1 Prepare" in line for line in scenario.world.narrative)
@@ -55,4 +55,4 @@ def test_what_is_on_a_connection_goes_with_it() -> None:
     scenario, narrative = told("5 breaks=1")
     assert not any("a1 -> a2" in line for line in narrative)
     assert refused(scenario, "a1") == {}
-    assert scenario.world.ways["a2", "a1"]._introductions == scenario.world.ways["a2", "a1"].frames > 3
+    assert scenario.world.channels["a2", "a1"]._introductions == scenario.world.channels["a2", "a1"].frames > 3

@@ -13,11 +13,11 @@ import pytest
 from federation import link_effects
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
-from federation.link_ends import LinkEnds
-from federation.link_out import GIVE_UP_MS
+from federation.link_endpoints import LinkEndpoints
+from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_events import Advanced, Arrived, Covered
+from federation.site_events import Advanced, Covered, NotificationArrived
 from federation.site_state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
@@ -43,7 +43,7 @@ class Serving:
 
     def __init__(self, *records: Record) -> None:
         self.state = SiteState(A, (B,))
-        self.ends = LinkEnds(self.state, lambda site: [], random.Random(1), Bounds(position_every=2))
+        self.endpoints = LinkEndpoints(self.state, lambda site: [], random.Random(1), Bounds(position_every=2))
         self.log: list[Record] = []
         for record in records:
             self.fold(record)
@@ -52,11 +52,11 @@ class Serving:
         batch = [(len(self.log), record)]
         self.log.append(record)
         self.state.fold(*batch[0])
-        self.ends.folded(batch, 0)
+        self.endpoints.folded(batch, 0)
 
-    def hear(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
-        self.ends.peer_message(peer, message, 0)
-        return self.ends.take_effects()
+    def receive(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
+        self.endpoints.peer_message(peer, message, 0)
+        return self.endpoints.take_effects()
 
 
 def only(kind: type[Kind], effects: list[LinkEffect]) -> list[Kind]:
@@ -75,100 +75,102 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
 
 def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:
     serving = Serving()
-    (first,) = only(FindFirst, serving.hear(opening(1, 5)))
+    (first,) = only(FindFirst, serving.receive(opening(1, 5)))
     first.on_done(0, 0)
-    assert openings(serving.ends.take_effects()) == [(B1, 5)]
-    (second,) = only(FindFirst, serving.hear(opening(2, 1), B2))
-    (told,) = only(SendPeer, serving.hear(opening(1, 6)))
+    assert openings(serving.endpoints.take_effects()) == [(B1, 5)]
+    (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
+    (told,) = only(SendPeer, serving.receive(opening(1, 6)))
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=0, number=0, records=[]))
     second.on_done(0, 0)
-    assert openings(serving.ends.take_effects()) == [(B2, 1)]
+    assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
-    serving.ends.tick(1_000)
-    assert openings(serving.ends.take_effects()) == [(B2, 1)]
+    serving.endpoints.tick(1_000)
+    assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
 
 
 def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_one() -> None:
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
-    (told,) = serving.hear(LinkWants(B, 2, 9, {}))
+    (told,) = serving.receive(LinkWants(B, 2, 9, {}))
     assert isinstance(told, SendPeer)
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=0, number=0, records=[]))
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
     serving = Serving()
-    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
-    (second,) = only(FindFirst, serving.hear(opening(1, 2)))
+    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
+    (second,) = only(FindFirst, serving.receive(opening(1, 2)))
     second.on_done(0, 0)
     first.on_done(0, 0)
-    assert openings(serving.ends.take_effects()) == [(B1, 2)]
+    assert openings(serving.endpoints.take_effects()) == [(B1, 2)]
 
 
 def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -> None:
     """Its messages would have the numbers of others before them."""
     serving = Serving(published(1))
-    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
-    assert serving.hear(opening(1, 1)) == []
+    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
+    assert serving.receive(opening(1, 1)) == []
     first.on_done(0, 0)
-    (read,) = only(ReadLog, serving.ends.take_effects())
+    (read,) = only(ReadLog, serving.endpoints.take_effects())
     read.on_done(LogUnavailable("no answer"), 0)
-    assert [ended.site for ended in only(Ended, serving.ends.take_effects())] == [B]
-    assert serving.hear(opening(1, 1)) == []
-    assert only(FindFirst, serving.hear(opening(1, 2)))
+    assert [ended.site for ended in only(Ended, serving.endpoints.take_effects())] == [B]
+    assert serving.receive(opening(1, 1)) == []
+    assert only(FindFirst, serving.receive(opening(1, 2)))
 
 
 def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
     serving = Serving(FiltersRequested(B, 1, 1, {X: 3}))
-    serving.hear(opening(1, 2, {X: 3}))
-    serving.hear(LinkAppended(B, 1, 2, 1), B2)
-    serving.hear(LinkAppended(B, 1, 1, 1), B1)
-    serving.ends.tick(GIVE_UP_MS)
-    assert only(Ended, serving.ends.take_effects())
+    serving.receive(opening(1, 2, {X: 3}))
+    serving.receive(LinkAppended(B, 1, 2, 1), B2)
+    serving.receive(LinkAppended(B, 1, 1, 1), B1)
+    serving.endpoints.tick(UNACKNOWLEDGED_TIMEOUT_MS)
+    assert only(Ended, serving.endpoints.take_effects())
 
 
 def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
     serving = Serving()
     for message in (opening(1, 1, {"n >": 1}), LinkWants(B, 1, 1, {"n >": 1})):
         with pytest.raises(Refused):
-            serving.hear(message)
-        assert serving.ends.take_effects() == []
-    assert only(FindFirst, serving.hear(opening(1, 1)))
+            serving.receive(message)
+        assert serving.endpoints.take_effects() == []
+    assert only(FindFirst, serving.receive(opening(1, 1)))
 
 
 def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None:
     serving = Serving()
-    (first,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    (first,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     assert first.records == [FiltersRequested(B, 1, 1, {X: 1})]
-    assert serving.hear(LinkWants(B, 1, 1, {X: 1})) == []
-    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
-    assert serving.hear(LinkWants(B, 1, 2, {})) == []
+    assert serving.receive(LinkWants(B, 1, 1, {X: 1})) == []
+    assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+    assert serving.receive(LinkWants(B, 1, 2, {})) == []
     serving.fold(FiltersRequested(B, 1, 1, {X: 1}))
     first.on_done([0], 0)
-    (second,) = only(Append, serving.ends.take_effects())
+    (second,) = only(Append, serving.endpoints.take_effects())
     assert second.records == [FiltersRequested(B, 1, 3, {X: 1, Y: 2})]
     serving.fold(FiltersRequested(B, 1, 3, {X: 1, Y: 2}))
     second.on_done([1], 0)
-    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+    assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
 
 
 def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
     serving = Serving()
-    (append,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    (append,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     append.on_done(LogUnavailable("no answer"), 0)
-    assert serving.ends.take_effects() == []
-    assert only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    assert serving.endpoints.take_effects() == []
+    assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
 def test_where_the_log_has_forgotten_the_beginning_the_next_opening_begins_at_what_is_left() -> None:
     serving = Serving(*(published(number) for number in range(6)))
     resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
-    (read,) = only(ReadLog, serving.hear(resumed))
+    (read,) = only(ReadLog, serving.receive(resumed))
     assert read.offset == 1
     read.on_done(HistoryTruncated("gone", first=4), 0)
-    serving.ends.take_effects()
-    (first,) = only(FindFirst, serving.hear(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={})))
+    serving.endpoints.take_effects()
+    (first,) = only(
+        FindFirst, serving.receive(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={}))
+    )
     first.on_done(4, 0)
-    (read,) = only(ReadLog, serving.ends.take_effects())
+    (read,) = only(ReadLog, serving.endpoints.take_effects())
     assert read.offset == 4
 
 
@@ -246,16 +248,16 @@ class Proxy:
         self.state = SiteState(self.site, (B if self.site == A else A,))
         self.events: list[Any] = []
         bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3)
-        self.ends = LinkEnds(self.state, self.rows, random.Random(name), bounds)
+        self.endpoints = LinkEndpoints(self.state, self.rows, random.Random(name), bounds)
         self.tick_at = 0
-        self.step(self.ends.lease_begun)
+        self.step(self.endpoints.lease_granted)
 
     def rows(self, site: SiteId) -> list[ProxyRow]:
         names = ("a1", "a2") if site == A else ("b1", "b2")
         return [ProxyRow(proxy=ProxyId(name), incarnation=Incarnation("1"), site=site, url="") for name in names]
 
     def hear(self, peer: ProxyId, message: LinkMessage) -> None:
-        self.step(partial(self.ends.peer_message, peer, message))
+        self.step(partial(self.endpoints.peer_message, peer, message))
 
     def fold(self) -> None:
         log, start = self.wires.logs[self.site], self.state.position
@@ -263,18 +265,20 @@ class Proxy:
         for offset, record in batch:
             self.events += self.state.fold(offset, record)
         if batch:
-            self.step(partial(self.ends.folded, batch))
+            self.step(partial(self.endpoints.folded, batch))
             self.wires.later(1, self.fold)
 
     def step(self, action: Callable[[int], None]) -> None:
         action(self.wires.now)
-        while wanted := self.ends.take_effects():
+        while wanted := self.endpoints.take_effects():
             for effect in wanted:
                 self.perform(effect)
-        due = self.ends.next_deadline()
+        due = self.endpoints.next_deadline()
         if due != NEVER and not self.wires.now < self.tick_at <= due:
             at = self.tick_at = max(due, self.wires.now + 1)
-            self.wires.later(at - self.wires.now, lambda: self.step(self.ends.tick) if self.tick_at == at else None)
+            self.wires.later(
+                at - self.wires.now, lambda: self.step(self.endpoints.tick) if self.tick_at == at else None
+            )
 
     def perform(self, effect: LinkEffect) -> None:
         wires, log = self.wires, self.wires.logs[self.site]
@@ -323,10 +327,10 @@ def random_schedule(wires: Wires) -> None:
             wires.leader = None
         if wires.odd(0.03) and wires.leader is not None:
             deposed, wires.leader = wires.proxies[wires.leader[0]], None
-            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.ends.lease_begun))  # type: ignore[misc]
+            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.endpoints.lease_granted))  # type: ignore[misc]
     wires.hostile = False
     for name in (B1, B2):
-        wires.proxies[name].step(wires.proxies[name].ends.lease_begun)
+        wires.proxies[name].step(wires.proxies[name].endpoints.lease_granted)
     wires.passes(30_000)
 
 
@@ -341,13 +345,13 @@ def promised(log: list[Record], above: int, upto: int) -> list[int]:
 
 def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_before_it_is_written_again() -> None:
     serving = Serving()
-    effects = serving.hear(opening(1, 1, {X: 3}))
+    effects = serving.receive(opening(1, 1, {X: 3}))
     (find,) = only(FindFirst, effects)
     (append,) = only(Append, effects)
     find.on_done(4, 0)
-    assert openings(serving.ends.take_effects()) == []
+    assert openings(serving.endpoints.take_effects()) == []
     serving.fold(append.records[0])
-    assert openings(serving.ends.take_effects()) == [(B1, 1)]
+    assert openings(serving.endpoints.take_effects()) == [(B1, 1)]
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -359,7 +363,7 @@ def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_a
     above: int | None = None
     for event in far.events:
         match event:
-            case Arrived(origin, offset, _) if origin == OWN:
+            case NotificationArrived(origin, offset, _) if origin == OWN:
                 assert not came or offset > came[-1]
                 came.append(offset)
                 assert isinstance(published := near[offset], Published) and event.record.body == published.body

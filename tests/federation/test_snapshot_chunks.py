@@ -7,7 +7,7 @@ import random
 import pytest
 
 from federation.ports import SiteSnapshot
-from federation.site_parts import SiteParts
+from federation.snapshot_chunks import SnapshotChunks
 from waypost.errors import BadRecord
 
 SIZE = 10
@@ -19,15 +19,15 @@ def snapshot(position: int, size: int = 95) -> SiteSnapshot:
 
 def read(records: list[tuple[bytes, bytes]]) -> SiteSnapshot | None:
     """Return what a reader finds in a log that was compacted."""
-    reader = SiteParts(SIZE)
+    reader = SnapshotChunks(SIZE)
     for key, value in {key: (key, value) for key, value in records}.values():
-        reader.take(key, value)
+        reader.add(key, value)
     return reader.latest
 
 
 @pytest.mark.parametrize("size", [0, 1, SIZE, SIZE + 1, 95])
 def test_what_was_cut_comes_back_whole(size: int) -> None:
-    records = SiteParts(SIZE).cut(snapshot(3, size))
+    records = SnapshotChunks(SIZE).cut(snapshot(3, size))
     assert len(records) == max(1, -(-size // SIZE))
     assert read(records) == snapshot(3, size)
 
@@ -43,11 +43,11 @@ def test_a_writer_that_dies_half_way_leaves_the_snapshot_before_it_whole() -> No
     assert read(before + half + shorter) == snapshot(3, 12)
 
 
-def fed(records: list[tuple[bytes, bytes]]) -> SiteParts:
+def fed(records: list[tuple[bytes, bytes]]) -> SnapshotChunks:
     """A writer that has read the log so far."""
-    writer = SiteParts(SIZE)
+    writer = SnapshotChunks(SIZE)
     for key, value in {key: (key, value) for key, value in records}.values():
-        writer.take(key, value)
+        writer.add(key, value)
     return writer
 
 
@@ -69,24 +69,24 @@ def test_who_is_behind_what_is_there_writes_nothing() -> None:
 
 
 def test_parts_of_two_writers_are_never_joined() -> None:
-    one, other = SiteParts(SIZE).cut(snapshot(1)), SiteParts(SIZE).cut(snapshot(1))
+    one, other = SnapshotChunks(SIZE).cut(snapshot(1)), SnapshotChunks(SIZE).cut(snapshot(1))
     assert read([*one[:5], *other[5:]]) is None
     mixed = [each for pair in zip(one, other, strict=True) for each in pair]
     assert read(mixed) == snapshot(1)
 
 
 def test_an_older_snapshot_that_comes_later_does_not_count() -> None:
-    assert read([*SiteParts(SIZE).cut(snapshot(9)), *SiteParts(SIZE).cut(snapshot(10))]) == snapshot(10)
-    reader = SiteParts(SIZE)
-    for key, value in SiteParts(SIZE).cut(snapshot(10)) + SiteParts(SIZE).cut(snapshot(9)):
-        reader.take(key, value)
+    assert read([*SnapshotChunks(SIZE).cut(snapshot(9)), *SnapshotChunks(SIZE).cut(snapshot(10))]) == snapshot(10)
+    reader = SnapshotChunks(SIZE)
+    for key, value in SnapshotChunks(SIZE).cut(snapshot(10)) + SnapshotChunks(SIZE).cut(snapshot(9)):
+        reader.add(key, value)
     assert reader.latest == snapshot(10)
 
 
 def test_what_is_no_part_is_refused_and_what_is_deleted_is_passed_over() -> None:
-    reader = SiteParts(SIZE)
-    reader.take(b"0/0", None)
-    for key, value in ((b"0/0", b"?"), (b"0/first", SiteParts(SIZE).cut(snapshot(1))[0][1]), (b"", b"")):
+    reader = SnapshotChunks(SIZE)
+    reader.add(b"0/0", None)
+    for key, value in ((b"0/0", b"?"), (b"0/first", SnapshotChunks(SIZE).cut(snapshot(1))[0][1]), (b"", b"")):
         with pytest.raises(BadRecord):
-            reader.take(key, value)
+            reader.add(key, value)
     assert reader.latest is None

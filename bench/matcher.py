@@ -70,7 +70,7 @@ def _matcher(texts: Iterable[str]) -> Matcher:
     for each, text in enumerate(texts):
         session = Session(SessionId(f"s{each}"), Epoch(1), Role.SERVING)
         identity = SubscriptionId(text)
-        session.subscriptions[identity] = Subscription(id=identity, expression=parse(text), start={}, floor={})
+        session.subscriptions[identity] = Subscription(id=identity, expression=parse(text), start={}, promise_floor={})
         matcher.put(session)
     return matcher
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from federation.journal_parts import Parts, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from waypost.facts import Fact, FactKind, encode_fact
-from waypost.limits import JOURNAL_NAMES_BYTES, JOURNAL_PART
+from waypost.limits import JOURNAL_NAMES_BYTES, JOURNAL_SEGMENT
 
-SMALL = Rotation(part_bytes=100)
+SMALL = Rotation(segment_bytes=100)
 
 
 def fact(writer: str, number: int) -> Fact:
@@ -19,15 +19,15 @@ def fact(writer: str, number: int) -> Fact:
     ("text", "rotation"),
     [
         ("off", Rotation()),
-        ("256MiB", Rotation(part_bytes=256 << 20)),
-        ("2GiB", Rotation(part_bytes=2 << 30)),
+        ("256MiB", Rotation(segment_bytes=256 << 20)),
+        ("2GiB", Rotation(segment_bytes=2 << 30)),
         ("12h", Rotation(age_s=43_200)),
         ("7d", Rotation(age_s=604_800)),
     ],
 )
 def test_a_rotation_is_a_size_an_age_or_off(text: str, rotation: Rotation) -> None:
     assert Rotation.parse(text) == rotation
-    assert Rotation.parse(JOURNAL_PART).is_on
+    assert Rotation.parse(JOURNAL_SEGMENT).is_on
 
 
 @pytest.mark.parametrize("text", ["", "on", "0", "256", "256MB", "-1d", "1KiB", "59s", "1.5GiB", " 1d"])
@@ -37,14 +37,14 @@ def test_what_is_no_rotation_is_refused(text: str) -> None:
 
 
 def test_without_a_rotation_no_part_ever_begins() -> None:
-    parts = Parts("a", Rotation())
+    parts = JournalSegments("a", Rotation())
     for number in range(1, 100):
         assert parts.beginning(1 << 30, 0, number * 1e9) is None
         parts.wrote([fact("w", number)], 1 << 30)
 
 
 def test_one_fact_that_is_larger_than_a_part_is_a_part() -> None:
-    parts = Parts("a", SMALL)
+    parts = JournalSegments("a", SMALL)
     for number in range(1, 4):
         begin = parts.beginning(1_000, 0, 0)
         assert begin is not None and begin.number == number
@@ -52,7 +52,7 @@ def test_one_fact_that_is_larger_than_a_part_is_a_part() -> None:
 
 
 def test_a_part_says_of_each_writer_what_came_before_and_of_the_parts_themselves() -> None:
-    parts = Parts("a", SMALL)
+    parts = JournalSegments("a", SMALL)
     first = parts.beginning(60, 7, 0)
     assert first is not None and (first.writer, first.number, first.at_ms, first.frontier) == ("journal/a", 1, 7, {})
     # A relayed fact may come late, behind one of a higher number.
@@ -62,7 +62,7 @@ def test_a_part_says_of_each_writer_what_came_before_and_of_the_parts_themselves
 
 
 def test_what_could_not_be_written_is_what_begins_the_part_the_next_time() -> None:
-    parts = Parts("a", SMALL)
+    parts = JournalSegments("a", SMALL)
     first = parts.beginning(60, 0, 0)
     parts.failed(first)
     assert parts.beginning(60, 99, 0) == first
@@ -71,7 +71,7 @@ def test_what_could_not_be_written_is_what_begins_the_part_the_next_time() -> No
 
 
 def test_very_many_writers_make_no_fact_that_is_too_large() -> None:
-    parts = Parts("a", SMALL)
+    parts = JournalSegments("a", SMALL)
     parts.beginning(1, 0, 0)
     name = "\x01" * 200
     for number in range(5_000):

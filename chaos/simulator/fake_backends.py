@@ -22,7 +22,16 @@ from federation.ports import (
     SiteLogRow,
     SiteSnapshot,
 )
-from proxy.core.store_port import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
+from proxy.core.store_port import (
+    Outdated,
+    Policed,
+    Restored,
+    SavedSession,
+    SessionChange,
+    SiteCheckpoint,
+    StoreBatch,
+    Swept,
+)
 from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
@@ -114,8 +123,8 @@ class PlainRegistry:
 
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
-        self.floor = 0
-        self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
+        self.generation_floor = 0
+        self.incarnations: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
@@ -128,10 +137,10 @@ class PlainRegistry:
                 self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
-        return self.owners.get(session) or without_row(self.floor)
+        return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        self.floor = max([self.floor, *(each.generation for each in deleted.values())])
+        self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if self.owners.get(session) == expected:
                 del self.owners[session]
@@ -146,38 +155,42 @@ class PlainRegistry:
         return Claimed(True, new)
 
     def announce(self, row: ProxyRow, until_ms: int) -> None:
-        self.lives[row.proxy, row.incarnation] = (row, until_ms)
+        self.incarnations[row.proxy, row.incarnation] = (row, until_ms)
         self.changelogs[row.site] = row.changelog
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
-        life = self.lives.get((proxy, incarnation))
+        life = self.incarnations.get((proxy, incarnation))
         if life is None:
             return False
-        self.lives[proxy, incarnation] = (life[0], until_ms)
+        self.incarnations[proxy, incarnation] = (life[0], until_ms)
         return True
 
-    def elect(self, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+    def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
         """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""
         leader, epoch = self.leaders.get(link, (None, 0))
-        if leader in self.lives and leader != life:
+        if leader in self.incarnations and leader != incarnation:
             return None
-        if life not in self.lives:
+        if incarnation not in self.incarnations:
             return None
-        self.leaders[link] = (life, epoch + 1)
+        self.leaders[link] = (incarnation, epoch + 1)
         return epoch + 1
 
     def prolong(self, until_ms: int) -> None:
         """No lease ends before `until_ms`."""
-        self.lives = {life: (row, max(until_ms, until)) for life, (row, until) in self.lives.items()}
+        self.incarnations = {
+            incarnation: (row, max(until_ms, until)) for incarnation, (row, until) in self.incarnations.items()
+        }
 
     def expire(self, now_ms: int) -> None:
-        for life in [life for life, (_, until_ms) in self.lives.items() if until_ms <= now_ms]:
-            del self.lives[life]
-            self.events.append(ProxyDown(*life))
+        for incarnation in [
+            incarnation for incarnation, (_, until_ms) in self.incarnations.items() if until_ms <= now_ms
+        ]:
+            del self.incarnations[incarnation]
+            self.events.append(ProxyDown(*incarnation))
 
     def reloaded(self) -> Reloaded:
-        proxies = {proxy: row for (proxy, _), (row, _) in self.lives.items()}
+        proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
         return Reloaded(dict(self.owners), proxies, {}, dict(self.changelogs))
 
 
@@ -217,8 +230,8 @@ LOOKED_AT = 3
 class PlainStore:
     """One proxy's disk."""
 
-    place: tuple[int, bytes] | None = None
-    site: SitePlace = field(default_factory=lambda: SitePlace(0, b"", b""))
+    site_checkpoint: tuple[int, bytes] | None = None
+    site: SiteCheckpoint = field(default_factory=lambda: SiteCheckpoint(0, b"", b""))
     sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
     descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
@@ -234,11 +247,19 @@ class PlainStore:
 
     def apply(self, batch: StoreBatch) -> None:
         # First what may not be possible: all or nothing.
-        descriptors = {each.saved.id: msgspec.json.encode(each.saved.descriptor) for each in batch.changes}
-        self.place = (batch.position, batch.acceptance)
+        descriptors = {
+            session_change.saved.id: msgspec.json.encode(session_change.saved.descriptor)
+            for session_change in batch.changes
+        }
+        self.site_checkpoint = (batch.position, batch.acceptance)
         if not batch.behind:
-            self.site = SitePlace(*self.place, self.site.state if batch.site_state is None else batch.site_state)
-        for session in [*batch.dropped, *(each.saved.id for each in batch.changes if each.fresh)]:
+            self.site = SiteCheckpoint(
+                *self.site_checkpoint, self.site.state if batch.site_state is None else batch.site_state
+            )
+        for session in [
+            *batch.deleted,
+            *(session_change.saved.id for session_change in batch.changes if session_change.replaces),
+        ]:
             for kept in (self.sessions, self.descriptors, self.rows, self.marks):
                 kept.pop(session, None)
         self.descriptors |= descriptors
@@ -257,7 +278,7 @@ class PlainStore:
         self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}
 
     def load(self) -> Restored | None:
-        if self.place is None:
+        if self.site_checkpoint is None:
             return None
         sessions = [
             replace(saved, descriptor=msgspec.json.decode(self.descriptors[identity], type=Descriptor))
@@ -271,7 +292,7 @@ class PlainStore:
             for identity, saved in self.sessions.items()
             if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)
         }
-        return Restored(*self.place, self.site, sessions, policed)
+        return Restored(*self.site_checkpoint, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
         rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]
@@ -289,4 +310,4 @@ class PlainStore:
 
 
 def _lies_in(windows: Sequence[Window], row: Entry) -> bool:
-    return any(row[2] == each.matched and each.start <= row[0] < each.below for each in windows)
+    return any(row[2] == window.matched and window.start <= row[0] < window.below for window in windows)

@@ -32,7 +32,7 @@ def row(proxy: str, site: str = "A") -> ProxyRow:
     )
 
 
-class Alone:
+class EngineHarness:
     """The engine of proxy `me` at site A, with a lease for ever unless it is said otherwise."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Alone:
             proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s
         )
         self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
-        self.waiting: list[effects.Effect] = []
+        self.pending: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
         self.facts: list[Fact] = []
@@ -62,15 +62,15 @@ class Alone:
 
     def lease(self) -> None:
         self.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-        self.settle()
+        self.run_effects()
 
     def reload(self, owners: dict[SessionId, Ownership] | None = None, *others: str) -> None:
         proxies = {row(name).proxy: row(name) for name in ("me", *others)}
         changelogs = {row.site: row.changelog for row in proxies.values()}
         self.engine.registry_event(Reloaded(owners or {}, proxies, {}, changelogs))
-        self.settle()
+        self.run_effects()
 
-    def settle(self) -> None:
+    def run_effects(self) -> None:
         """Take what came out; the log and the journal answer at once, and the changelog before a session is made."""
         while wanted := self.engine.take_effects():
             for effect in wanted:
@@ -87,73 +87,73 @@ class Alone:
                     case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
                         effect.on_done(None)
                     case _:
-                        self.waiting.append(effect)
+                        self.pending.append(effect)
 
     def next(self, kind: type[Kind]) -> Kind:
         """Take the first effect of this kind out of those that wait."""
-        for effect in self.waiting:
+        for effect in self.pending:
             if isinstance(effect, kind):
-                self.waiting.remove(effect)
+                self.pending.remove(effect)
                 return effect
-        raise AssertionError(f"no {kind.__name__} among {[type(each).__name__ for each in self.waiting]}")
+        raise AssertionError(f"no {kind.__name__} among {[type(each).__name__ for each in self.pending]}")
 
-    def answer(self, kind: type[Any], answer: object) -> None:
+    def complete(self, kind: type[Any], answer: object) -> None:
         """Answer the first effect of this kind that waits."""
         self.next(kind).on_done(answer)
-        self.settle()
+        self.run_effects()
 
-    def answer_all(self, kind: type[Any], answer: object) -> None:
-        for effect in [each for each in self.waiting if isinstance(each, kind)]:
-            self.waiting.remove(effect)
+    def complete_all(self, kind: type[Any], answer: object) -> None:
+        for effect in [each for each in self.pending if isinstance(each, kind)]:
+            self.pending.remove(effect)
             effect.on_done(answer)
-        self.settle()
+        self.run_effects()
 
     def read_log(self) -> None:
         """Let the engine read its log up to the end."""
         start = self.engine.state.position
         self.engine.log_batch(list(enumerate(self.log))[start:])
-        self.settle()
+        self.run_effects()
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
         self.engine.tick()
-        self.settle()
+        self.run_effects()
 
     # ------------------------------------------------------------ clients
 
-    def says(self, connection: int, message: ClientMessage) -> None:
+    def send(self, connection: int, message: ClientMessage) -> None:
         if connection not in self.engine.dispatcher.connections:
             self.engine.client_connected(connection)
             self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
         self.engine.client_message(connection, message)
-        self.settle()
+        self.run_effects()
 
-    def heard(self, connection: int = 1) -> list[Any]:
+    def received(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""
         mine = [message for each, message in self.sent if each == connection]
         self.sent = [each for each in self.sent if each[0] != connection]
         return mine
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
-        self.says(
+        self.send(
             connection,
             Attach(session=SESSION, receiver=receiver, incarnation=f"i{connection}", frontier=frontier or {}),
         )
         if SESSION in self.engine.context.sessions:
-            self.keep()
+            self.complete_writes()
 
     def serve(self, session_expiry_s: int | None = None) -> None:
         """Create the session and let receiver r of connection 1 in."""
-        self.says(
+        self.send(
             1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, session_expiry_s=session_expiry_s)
         )
-        self.answer(effects.ReadRow, None)
-        self.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
-        self.keep()
-        self.heard()
+        self.complete(effects.ReadRow, None)
+        self.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
+        self.complete_writes()
+        self.received()
 
-    def keep(self) -> None:
+    def complete_writes(self) -> None:
         """The store and the changelog take what they were given."""
-        while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in self.waiting):
-            self.answer_all(effects.Save, None)
-            self.answer_all(effects.PutCheckpoint, None)
+        while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in self.pending):
+            self.complete_all(effects.Save, None)
+            self.complete_all(effects.PutCheckpoint, None)

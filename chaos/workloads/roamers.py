@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from chaos.workloads.audience import PATIENCE_S, Audience
+from chaos.workloads.audience import TIMEOUT_S, Audience
 
 
 class Roaming(Audience):
@@ -44,15 +44,15 @@ class Roaming(Audience):
 
         Raises what ended a client or a producer; TimeoutError if nobody moves any more.
         """
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not any(client.moving for client in self.clients):
                 self.fail()
                 await asyncio.sleep(0.001)
 
     async def goes_on(self) -> None:
         """Return when clients have moved, and were given what was published meanwhile. Raises as `until_moving`."""
-        moves, given = self.moves + 4, self.given + 100
-        async with asyncio.timeout(PATIENCE_S):
-            while self.moves < moves or self.given < given:
+        moves, given = self.moves + 4, self.delivered_count + 100
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.moves < moves or self.delivered_count < given:
                 self.fail()
                 await asyncio.sleep(0.02)

@@ -49,7 +49,7 @@ class Passwords:
             raise Internal(f"a password could not be looked at: {error}") from None
 
     def _hash(self, passwords: Sequence[str]) -> list[str]:
-        return [self._hasher.hash(each) for each in passwords]
+        return [self._hasher.hash(password) for password in passwords]
 
     def close(self) -> None:
         for pool in (self._verifying, self._hashing):

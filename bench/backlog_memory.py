@@ -14,16 +14,16 @@ from pathlib import Path
 import waypost
 from bench.handover import FLAGS, Roamer
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 
 STORED = 100_000
 AT_ONCE = 20_000
 REPEATS = 5
-SETTLE_S = 1.0
+IDLE_S = 1.0
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory() as root, Cluster([Place("a1", "A", FLAGS)], [], Path(root)) as cluster:
+    with tempfile.TemporaryDirectory() as root, Cluster([ProxySpec("a1", "A", FLAGS)], [], Path(root)) as cluster:
         rates = [asyncio.run(once(cluster, f"bench/reading/{each}")) for each in range(REPEATS)]
     return [Row(f"reading back {STORED:,} after an absence", "notifications/s", tuple(rates), ">= 50,000")]
 
@@ -35,9 +35,9 @@ async def once(cluster: Cluster, session: str) -> float:
     async with waypost.produce("bench", proxy=proxy.url, timeout_s=60) as producer:
         for _ in range(STORED // AT_ONCE):
             await roamer.be_owed(producer, proxy, AT_ONCE)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
     read, began = 0, time.monotonic()
-    async with waypost.attach(session, proxy=proxy.url, state=roamer.place) as place:
+    async with waypost.attach(session, proxy=proxy.url, state=roamer.position) as place:
         async for batch in place.batches():
             read += len(batch)
             if read >= STORED:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from node.session_store import integrity
-from node.session_store.integrity import look
-from proxy.core.store_port import Policed, Restored, SavedSession, SitePlace
+from node.session_store.integrity import verify
+from proxy.core.store_port import Policed, Restored, SavedSession, SiteCheckpoint
 from proxy.session.retention import Mark, Matched
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreDamaged, StoreFailed
@@ -28,7 +28,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             hint="remove it: what it held is rebuilt from changelog and logs",
         )
     integrity.check(connection)
-    place = _place(connection)
+    place = _load_site_checkpoint(connection)
     if place is None:
         return None
     rows = connection.execute("SELECT * FROM session ORDER BY id").fetchall()
@@ -49,7 +49,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
     return Restored(position, acceptance, site, sessions, policed)
 
 
-def _place(connection: sqlite3.Connection) -> tuple[int, bytes, SitePlace] | None:
+def _load_site_checkpoint(connection: sqlite3.Connection) -> tuple[int, bytes, SiteCheckpoint] | None:
     row = connection.execute(
         """SELECT position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal
            FROM place"""
@@ -59,16 +59,16 @@ def _place(connection: sqlite3.Connection) -> tuple[int, bytes, SitePlace] | Non
             raise StoreDamaged("its place in the site log is missing")
         return None
     position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal = row
-    look("its place in the site log", seal, position, acceptance)
+    verify("its place in the site log", seal, position, acceptance)
     if site_position is not None:
-        look("the place of the site's state", site_seal, site_position, site_acceptance)
+        verify("the place of the site's state", site_seal, site_position, site_acceptance)
     if site_state is not None:
-        look("the site's state", state_seal, site_state)
-    return position, acceptance, SitePlace(site_position, site_acceptance, site_state)
+        verify("the site's state", state_seal, site_state)
+    return position, acceptance, SiteCheckpoint(site_position, site_acceptance, site_state)
 
 
 def _looked_at(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    look(f"session {row[0]}", row[-1], *row[:-1])
+    verify(f"session {row[0]}", row[-1], *row[:-1])
     return row
 
 
@@ -84,11 +84,11 @@ def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -
                 (copy, session.first_number),
             ).fetchall()
             for number, text, origin, offset, seal in rows:
-                look(f"entry {number}", seal, copy, number, text, origin, offset)
+                verify(f"entry {number}", seal, copy, number, text, origin, offset)
             kinds = {text: matched_of(text) for text in {text for _, text, *_ in rows}}
             kept = []
             for below, at_ms, seal in marks:
-                look("a mark", seal, copy, below, at_ms)
+                verify("a mark", seal, copy, below, at_ms)
                 kept.append(Mark(below, at_ms))
             yield session.id, Policed(kept, [(number, kinds[text]) for number, text, *_ in rows])
 

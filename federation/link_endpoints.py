@@ -1,8 +1,9 @@
 """One proxy's ends of its site's links, both ways, as one deterministic machine: inputs in, effects out. Pure.
 
 No sockets, no tasks, no clock: every input says what time it is. After every call the caller takes
-:meth:`LinkEnds.take_effects`, and calls :meth:`LinkEnds.tick` no later than :meth:`LinkEnds.next_deadline`. A node
-performs the effects on what is real (node/links.py), a simulator on what it likes.
+:meth:`LinkEndpoints.take_effects`, and calls :meth:`LinkEndpoints.tick` no later than
+:meth:`LinkEndpoints.next_deadline`. A node performs the effects on what is real (node/links.py), a simulator on what it
+likes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from waypost.records import FiltersRequested, Repaired
 from waypost.subscription import parse
 
 
-class LinkEnds:
+class LinkEndpoints:
     """The pulling ends of what comes in, and the sending ends of what goes out.
 
     Args:
@@ -47,7 +48,7 @@ class LinkEnds:
         """Epoch and serial of the last opening: it counts once, also when its end has ended."""
         self._late: dict[SiteId, Position] = {}
         """Where sending ends can begin, and do not yet."""
-        self._asking: dict[SiteId, FiltersRequested] = {}
+        self._pending_filters: dict[SiteId, FiltersRequested] = {}
         """The last word of each neighbour that is, or will be, on its way to the log."""
         self._words: dict[SiteId, FiltersRequested] = {}
         """The last that each neighbour told us."""
@@ -68,7 +69,9 @@ class LinkEnds:
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
         """Return all ends as they are now, for operators."""
-        return [each.shown(now_ms) for each in self._in.values()], [each.shown() for each in self._out.values()]
+        return [link_in.shown(now_ms) for link_in in self._in.values()], [
+            link_out.shown() for link_out in self._out.values()
+        ]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
         """Yield what waits at each end: its name, how many records, and how many may."""
@@ -79,9 +82,9 @@ class LinkEnds:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, now_ms: int) -> None:
+    def lease_granted(self, now_ms: int) -> None:
         for link in self._in.values():
-            link.lease_begun(now_ms)
+            link.lease_granted(now_ms)
 
     def lease_ended(self) -> None:
         for link in self._in.values():
@@ -94,9 +97,9 @@ class LinkEnds:
                 # What stood is forgotten; whoever asks again is heard.
                 self._written.clear()
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
-            self._ask_over(site)
+            self._append_filters_again(site)
         for sending in list(self._out.values()):
-            self._begin_if_asked(sending, now_ms)
+            self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
         self.index.note(self._state.position, self._state.acceptance)
         for pulling in self._in.values():
@@ -121,7 +124,7 @@ class LinkEnds:
                     self._open(peer, message, now_ms)
             case LinkWants():
                 if not self._is_outlived(peer, message):
-                    self._ask(_asked(message))
+                    self._append_filters(_asked(message))
 
     def tick(self, now_ms: int) -> None:
         for link in self._all():
@@ -142,7 +145,7 @@ class LinkEnds:
         It may be the one that the registry has elected all the same, if the registry was lost meanwhile.
         """
         opened, _ = self._opened.get(message.site, (0, 0))
-        last = max(self._state.asks.get(message.site, NeighbourFilters()).epoch, opened)
+        last = max(self._state.neighbour_filters.get(message.site, NeighbourFilters()).epoch, opened)
         if message.epoch < last:
             self._emit(SendPeer(peer, LinkRecords(site=self._state.site, epoch=last, opening=0, number=0, records=[])))
         return message.epoch < last
@@ -160,11 +163,11 @@ class LinkEnds:
             self._late.pop(site, None)
         link = LinkOut(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
         self._out[site] = link
-        self._ask(_asked(message))
+        self._append_filters(_asked(message))
         start = self.index.position_for(message.frontier)
         if start is not None:
             self._late[site] = start
-            self._begin_if_asked(link, now_ms)
+            self._begin_if_requested(link, now_ms)
         else:
             self._emit(FindFirst(partial(self._begin, link)))
 
@@ -187,14 +190,14 @@ class LinkEnds:
             mark = LogMark(log_epoch=self._state.log_epoch_at(first))
             acceptance = Acceptance(self._state.site, mark=mark)
             self._late[link.opening.site] = Position(first, acceptance, gone=first > 0)
-            self._begin_if_asked(link, now_ms)
+            self._begin_if_requested(link, now_ms)
 
-    def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:
+    def _begin_if_requested(self, link: LinkOut, now_ms: int) -> None:
         """Begin, once our state has what the neighbour wants: what was gone with the log's beginning, or could not be
         read, may be that, and what nobody seems to want would be passed over.
         """
         opening = link.opening
-        start, asks = self._late.get(opening.site), self._state.asks.get(opening.site, NeighbourFilters())
+        start, asks = self._late.get(opening.site), self._state.neighbour_filters.get(opening.site, NeighbourFilters())
         asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
         if start is not None and not self._state.is_broken and (asked or sure):
@@ -208,51 +211,51 @@ class LinkEnds:
             self.index.forget(error.first)
         self._emit(Ended(site, str(error) if error else "nothing is acknowledged"))
 
-    def _ask(self, asked: FiltersRequested) -> None:
+    def _append_filters(self, request: FiltersRequested) -> None:
         """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""
-        if asked.link not in self._in:
+        if request.link not in self._in:
             return
-        self._check(asked.link, asked.installations)
-        if _rank(asked) >= _rank(self._words.get(asked.link, asked)):
-            self._words[asked.link] = asked
-        last = self._asking.get(asked.link)
+        self._check(request.link, request.installations)
+        if _rank(request) >= _rank(self._words.get(request.link, request)):
+            self._words[request.link] = request
+        last = self._pending_filters.get(request.link)
         if last is not None:
-            if _rank(asked) > _rank(last):
-                self._asking[asked.link] = asked
-        elif self._standing(asked.link) != (asked.installations, asked.protections):
-            before = self._written.get(asked.link)
-            self._asking[asked.link] = self._written[asked.link] = asked
-            self._emit(Append([asked], partial(self._told, asked, before)))
+            if _rank(request) > _rank(last):
+                self._pending_filters[request.link] = request
+        elif self._standing(request.link) != (request.installations, request.protections):
+            before = self._written.get(request.link)
+            self._pending_filters[request.link] = self._written[request.link] = request
+            self._emit(Append([request], partial(self._on_filters_appended, request, before)))
         else:
-            self._applied_serial(asked)
+            self._applied_serial(request)
 
-    def _ask_over(self, site: SiteId) -> None:
+    def _append_filters_again(self, site: SiteId) -> None:
         """A word of the neighbour stands now. It may have been long under way to the log, at another proxy: then what
         it told us since did not need to be written, and does so now.
         """
-        word, asks = self._words.get(site), self._state.asks.get(site, NeighbourFilters())
+        word, asks = self._words.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
         if word is not None and _rank(word) > (asks.epoch, asks.serial):
-            self._ask(word)
+            self._append_filters(word)
 
-    def _told(
-        self, asked: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
+    def _on_filters_appended(
+        self, request: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
     ) -> None:
         """What the log did not take is said again by who wants it."""
         if not isinstance(answer, WaypostError):
-            self._applied_serial(asked)
+            self._applied_serial(request)
         elif before is None:
-            self._written.pop(asked.link, None)
+            self._written.pop(request.link, None)
         else:
-            self._written[asked.link] = before
-        last = self._asking.pop(asked.link)
-        if last is not asked:
-            self._ask(last)
+            self._written[request.link] = before
+        last = self._pending_filters.pop(request.link)
+        if last is not request:
+            self._append_filters(last)
 
-    def _applied_serial(self, asked: FiltersRequested) -> None:
+    def _applied_serial(self, request: FiltersRequested) -> None:
         """What the neighbour said last is in force: it need not say so again."""
-        link = self._out.get(asked.link)
-        if link is not None and link.opening.epoch == asked.link_epoch:
-            link.applied_serial = max(link.applied_serial, asked.serial)
+        link = self._out.get(request.link)
+        if link is not None and link.opening.epoch == request.link_epoch:
+            link.applied_serial = max(link.applied_serial, request.serial)
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
         """Raises Refused: one of the expressions is none. Those that stand were looked at before: there may be many."""
@@ -262,14 +265,14 @@ class LinkEnds:
 
     def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
         """Return what a neighbour wants, and by which keys, as it stands in the log, read or not."""
-        asks, written = self._state.asks.get(site, NeighbourFilters()), self._written.get(site)
+        asks, written = self._state.neighbour_filters.get(site, NeighbourFilters()), self._written.get(site)
         if written is not None and _rank(written) > (asks.epoch, asks.serial):
             return written.installations, written.protections
         by = {expression: each.protections for expression, each in asks.filters.items() if each.protections != (OPEN,)}
         return self._installed(site), by
 
     def _installed(self, site: SiteId) -> Mapping[str, int]:
-        asks = self._state.asks.get(site)
+        asks = self._state.neighbour_filters.get(site)
         return {expression: each.installation for expression, each in asks.filters.items()} if asks else {}
 
 
@@ -281,5 +284,5 @@ def _asked(message: LinkOpen | LinkWants) -> FiltersRequested:
     return FiltersRequested(message.site, message.epoch, message.serial, message.installations, message.protections)
 
 
-def _rank(asked: FiltersRequested) -> tuple[int, int]:
-    return asked.link_epoch, asked.serial
+def _rank(request: FiltersRequested) -> tuple[int, int]:
+    return request.link_epoch, request.serial

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
@@ -20,7 +20,7 @@ from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.server import Server
 from chaos.servers.toxiproxy import ToxiproxyServer
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 LEASE_MS = 3_000
 GOES_ON_S = 20
@@ -44,7 +44,7 @@ class Stage:
         """Assert that every client is given more, and that every proxy is ready, within the stated time."""
         began = time.monotonic()
         async with asyncio.timeout(GOES_ON_S):
-            await self.work.until_given()
+            await self.work.wait_delivered()
         for proxy in self.cluster.proxies.values():
             await until_seen(proxy.ready, f"{proxy.name} is ready after {what}", GOES_ON_S)
         print(f"{what}: goes on after {time.monotonic() - began:.1f} s")
@@ -80,14 +80,14 @@ async def stage(toxiproxy: ToxiproxyServer, tmp_path: Path) -> AsyncIterator[Sta
                 fronts[behind].append(front.name)
             flags = {"no-discovery": "", "kafka": kafka[site].advertised(name), "etcd": ",".join(members)}
             flags |= {"lease-ttl-ms": str(LEASE_MS), "port": str(port), "advertise": f"ws://{peers}"}
-            places.append(Place(name, site, flags))
+            places.append(ProxySpec(name, site, flags))
         cluster = await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path / "proxies"))
         work = Audience(cluster.urls, 91, clients=3, rate=30)
         for guest, proxy in zip(work.clients, cluster.proxies.values(), strict=True):
             await guest.appear(proxy.url, ())
             await guest.subscribe_all(["A/0", "B/0"])
         work.start()
-        await work.until_given()
+        await work.wait_delivered()
         yield Stage(kafka, etcd, cluster, work, toxiproxy, fronts)
 
 
@@ -119,7 +119,7 @@ async def starved(servers: Iterable[Server], for_s: float) -> None:
 async def ends_well(stage: Stage) -> None:
     tally = await stage.work.check()
     assert tally.clean, tally.worst
-    assert tally.owed > 200
+    assert tally.expected > 200
     for proxy in stage.cluster.proxies.values():
         await until_seen(partial(_no_troubles, proxy), f"{proxy.name} has no troubles any more", GOES_ON_S)
 

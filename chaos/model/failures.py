@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.model.copies import become, detached, drop, is_far
-from chaos.model.owners import hold_again, orphaned
+from chaos.model.owners import orphaned, register_interests_again
 from chaos.model.site import fold
 from chaos.model.state import Gate, Proxy, Setup, State, change
 
@@ -18,7 +18,7 @@ def crash(state: State, which: int) -> State | None:
     state = orphaned(state, which)
     proxy = state.proxies[which]
     status = "down" if proxy.status in ("up", "fenced") else "dead"
-    state = change(state, which, Proxy(status, proxy.life, proxy.disk.read, None, proxy.disk))
+    state = change(state, which, Proxy(status, proxy.incarnation, proxy.disk.read, None, proxy.disk))
     return _cut_off(state, which)
 
 
@@ -60,8 +60,8 @@ def grant(setup: Setup, state: State, which: int) -> State | None:
     proxy = state.proxies[which]
     if proxy.status not in ("fenced", "out", "rogue"):
         return None
-    state = change(state, which, proxy._replace(status="up", life=_next_life(setup, which, proxy)))
-    return hold_again(setup, state, which)
+    state = change(state, which, proxy._replace(status="up", incarnation=_next_incarnation(setup, which, proxy)))
+    return register_interests_again(setup, state, which)
 
 
 def restart(setup: Setup, state: State, which: int) -> State | None:
@@ -77,20 +77,20 @@ def restart(setup: Setup, state: State, which: int) -> State | None:
         gate = None if copy.gate is None else Gate(copy.gate.seen, front)
         role = "ORPHAN" if copy.role in ("STAGED", "ORPHAN") else "DORMANT"
         copy = copy._replace(role=role, gate=gate, known=0)
-    begun = Proxy("up", _next_life(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
-    return hold_again(setup, change(state, which, begun), which)
+    begun = Proxy("up", _next_incarnation(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
+    return register_interests_again(setup, change(state, which, begun), which)
 
 
-def _next_life(setup: Setup, which: int, proxy: Proxy) -> int:
+def _next_incarnation(setup: Setup, which: int, proxy: Proxy) -> int:
     """Only the far site's log tells lives apart."""
-    return proxy.life + 1 if is_far(setup, which) else proxy.life
+    return proxy.incarnation + 1 if is_far(setup, which) else proxy.incarnation
 
 
 def forgotten(setup: Setup, state: State, which: int) -> State | None:
     """Another proxy of the site says in the log that what this one held ended with its lease."""
     if not is_far(setup, which):
         return None
-    proxy, held = state.proxies[which], fold(state.far).held
-    if held is None or (held[0] == proxy.life and proxy.status not in ("out", "dead", "rogue")):
+    proxy, held = state.proxies[which], fold(state.far).interest
+    if held is None or (held[0] == proxy.incarnation and proxy.status not in ("out", "dead", "rogue")):
         return None
     return state._replace(far=(*state.far, ("dropped", held[0], 0, 0)))

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import waypost
-from chaos.cluster import Cluster, Place
-from tests.helpers.waiting import until_seen
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until_seen
 
 LEASE_MS = 1_000
 COUNT = 200
@@ -23,7 +23,7 @@ async def test_what_a_receiver_had_when_it_left_is_not_given_again_where_the_lea
     tmp_path: Path,
 ) -> None:
     """Its proxy stands still for longer than its lease holds, and the receiver leaves when it goes on."""
-    with Cluster([Place("a1", "A", {"no-discovery": "", "lease-ttl-ms": str(LEASE_MS)})], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": "", "lease-ttl-ms": str(LEASE_MS)})], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         async with waypost.attach("s", proxy=here.url) as receiver:
             await receiver.subscribe("n > 0", id="x")

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from node.backends import changelog_locator, open_changelog, open_parts
+from node.backends import changelog_locator, open_backends, open_changelog
 from node.cli.commands.registry import registry_of
 from node.config import NodeConfig
 from node.dependency_health import Dependency
 from node.tls import credentials_of
 from tests.helpers.papers import Papers
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from tests.node.test_command_line import run
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import SessionId, new_incarnation
 from waypost.notification import Notification
 
 SESSION = "parts/session"
-NO_CERTIFICATE = {"parts_cert": "", "parts_key": ""}
+NO_CERTIFICATE = {"backend_cert": "", "backend_key": ""}
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def config(
         prefix=topic_prefix,
         kafka=kafka_over_tls.bootstrap,
         etcd=etcd_over_tls.endpoint,
-        parts_ca=str(papers.authority),
-        parts_cert=str(papers.certificate),
-        parts_key=str(papers.key),
+        backend_ca=str(papers.authority),
+        backend_cert=str(papers.certificate),
+        backend_key=str(papers.key),
     )
 
 
@@ -57,9 +57,9 @@ def changed(config: NodeConfig, change: dict[str, Any]) -> NodeConfig:
 
 
 def process(config: NodeConfig) -> ProxyProcess:
-    names = ("prefix", "kafka", "etcd", "parts_ca", "parts_cert", "parts_key")
+    names = ("prefix", "kafka", "etcd", "backend_ca", "backend_cert", "backend_key")
     flags = {name.replace("_", "-"): getattr(config, name) for name in names}
-    return ProxyProcess(Place(config.name, config.site, {"no-discovery": "", **flags}), (), config.data)
+    return ProxyProcess(ProxySpec(config.name, config.site, {"no-discovery": "", **flags}), (), config.data)
 
 
 async def test_a_session_survives_the_end_of_a_proxy_whose_kafka_and_etcd_are_behind_tls(config: NodeConfig) -> None:
@@ -82,10 +82,10 @@ async def test_a_session_survives_the_end_of_a_proxy_whose_kafka_and_etcd_are_be
 async def test_a_proxy_that_does_not_believe_its_kafka_names_it_once_and_still_ends_in_order(
     config: NodeConfig, strangers: Papers
 ) -> None:
-    proxy = process(changed(config, {"parts_ca": str(strangers.authority)}))
+    proxy = process(changed(config, {"backend_ca": str(strangers.authority)}))
     proxy.process.start()
     try:
-        await until_seen(lambda: Dependency.LOG in proxy.ask("/v1/status")["troubles"], "the log is named")
+        await until_seen(lambda: Dependency.LOG in proxy.request("/v1/status")["troubles"], "the log is named")
         assert not proxy.ready()
     finally:
         await asyncio.to_thread(proxy.stop)
@@ -100,20 +100,20 @@ async def test_a_part_that_is_not_believed_or_does_not_believe_us_is_named_in_on
     config = changed(config, {without: ""})
     elsewhere = {name: getattr(config, name).replace("127.0.0.1", "localhost") for name in ("kafka", "etcd")}
     for wrong, why in (
-        ({"parts_ca": str(strangers.authority)}, "certificate verify failed: unable to get local issuer certificate"),
+        ({"backend_ca": str(strangers.authority)}, "certificate verify failed: unable to get local issuer certificate"),
         (elsewhere, "certificate is not valid for 'localhost'"),
         (NO_CERTIFICATE, "does not answer"),
-        ({"parts_cert": str(strangers.certificate), "parts_key": str(strangers.key)}, "does not answer"),
-        ({"parts_ca": "", **NO_CERTIFICATE}, "does not answer"),
+        ({"backend_cert": str(strangers.certificate), "backend_key": str(strangers.key)}, "does not answer"),
+        ({"backend_ca": "", **NO_CERTIFICATE}, "does not answer"),
     ):
         with pytest.raises(Unreachable, match=why) as refused:
-            await open_parts(changed(config, wrong), new_incarnation())
+            await open_backends(changed(config, wrong), new_incarnation())
         assert refused.value.field == part
         assert "\n" not in str(refused.value)
 
 
 async def test_the_changelog_of_another_site_is_read_over_tls_too(config: NodeConfig) -> None:
-    own = await open_parts(config, new_incarnation())
+    own = await open_backends(config, new_incarnation())
     locator = changelog_locator(config)
     other = open_changelog(locator, credentials_of(config))
     try:
@@ -131,7 +131,7 @@ async def test_a_token_is_made_with_the_secret_of_an_etcd_behind_tls(
 ) -> None:
     async with registry_of(config) as registry:
         await registry.secret()
-    for name in ("etcd", "prefix", "parts_ca", "parts_cert", "parts_key"):
+    for name in ("etcd", "prefix", "backend_ca", "backend_cert", "backend_key"):
         monkeypatch.setenv(f"WAYPOST_{name.upper()}", getattr(config, name))
     done = run("token", "alice")
     assert (done.returncode, done.stderr) == (0, "")
@@ -143,14 +143,15 @@ async def test_a_token_is_made_with_the_secret_of_an_etcd_behind_tls(
 
 
 @pytest.mark.parametrize(
-    ("field", "file"), [("parts_ca", "key"), ("parts_ca", "nothing"), ("parts_cert", "key"), ("parts_key", "nothing")]
+    ("field", "file"),
+    [("backend_ca", "key"), ("backend_ca", "nothing"), ("backend_cert", "key"), ("backend_key", "nothing")],
 )
 def test_a_file_that_is_not_what_it_is_said_to_be_is_refused_by_name(field: str, file: str, papers: Papers) -> None:
     right = NodeConfig(
         etcd="etcd:2379",
-        parts_ca=str(papers.authority),
-        parts_cert=str(papers.certificate),
-        parts_key=str(papers.key),
+        backend_ca=str(papers.authority),
+        backend_cert=str(papers.certificate),
+        backend_key=str(papers.key),
     )
     wrong = str(papers.key if file == "key" else papers.key.with_name(file))
     with pytest.raises(BadConfiguration, match=wrong) as refused:

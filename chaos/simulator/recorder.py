@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-STEPS, WRONG, REGISTRY = "steps", "wrong", "registry"
+STEPS, VIOLATED, REGISTRY = "steps", "wrong", "registry"
 
 
 def log_lane(site: str) -> str:
@@ -67,7 +67,7 @@ class Recording:
         arrives_ms = None if wait_ms is None else now_ms + wait_ms
         self.messages.append(Message(now_ms, sender, to, kind, arrives_ms))
 
-    def look(self, now_ms: int) -> None:
+    def observe(self, now_ms: int) -> None:
         """See what has changed in the proxies since the last look."""
         now = self._conditions()
         for key, span in list(self._open.items()):

@@ -1,7 +1,7 @@
 """Whatever a client sends, led by coverage of the proxy's code: it is taken or refused by name, and costs nobody else.
 
-``python -m tests.fuzzing.door -runs=100000``, or with any other option of libFuzzer. An input is frames of one client,
-each behind its length; beside it another client publishes, and is answered.
+``python -m tests.fuzzing.dispatcher -runs=100000``, or with any other option of libFuzzer. An input is frames of one
+client, each behind its length; beside it another client publishes, and is answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federa
     import msgspec
 
     from proxy.queue_lengths import of_engine
-    from tests.helpers.alone import Alone
+    from tests.helpers.engine_harness import EngineHarness
     from tests.properties.test_frames import FROM_CLIENT
     from waypost.errors import BadMessage, LimitExceeded
     from waypost.frames import decode_client_message
@@ -45,24 +45,24 @@ def input_of(*frames: bytes) -> bytes:
 
 def look_at(data: bytes) -> None:
     """Let a proxy have these frames. Raises what it must not raise, or AssertionError."""
-    alone = Alone()
-    alone.serve()
-    alone.engine.client_connected(STRANGER)
+    harness = EngineHarness()
+    harness.serve()
+    harness.engine.client_connected(STRANGER)
     for frame in frames_of(data):
         try:
             message = decode_client_message(frame)
         except (BadMessage, LimitExceeded):
             continue
-        alone.engine.client_message(STRANGER, message)
-        alone.settle()
-        alone.keep()
-    alone.read_log()
-    alone.pass_time(1_100)
-    alone.says(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
-    alone.read_log()
-    alone.keep()
-    assert any(isinstance(each, Acknowledged) for each in alone.heard(OTHER)), "the other one was not answered"
-    assert all(waiting <= most for _, waiting, most in of_engine(alone.engine)), "something grows"
+        harness.engine.client_message(STRANGER, message)
+        harness.run_effects()
+        harness.complete_writes()
+    harness.read_log()
+    harness.pass_time(1_100)
+    harness.send(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
+    harness.read_log()
+    harness.complete_writes()
+    assert any(isinstance(each, Acknowledged) for each in harness.received(OTHER)), "the other one was not answered"
+    assert all(waiting <= most for _, waiting, most in of_engine(harness.engine)), "something grows"
 
 
 def seeds() -> Iterator[bytes]:
