@@ -1072,6 +1072,39 @@ def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> No
     assert [each for each in harness.pending if isinstance(each, effects.CreateRow)]
 
 
+def test_session_whose_row_the_watch_still_shows_is_not_made_anew_where_a_read_finds_none() -> None:
+    """The registry was restored, and its watch has not said so yet."""
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 4)})
+    harness.attach()
+    harness.complete(effects.ReadRow, None)
+    assert Wait in [type(message) for message in harness.received()]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
+
+
+def test_copy_that_was_served_goes_on_where_another_session_was_made_at_its_very_epoch() -> None:
+    """The registry came back from an older copy while the lease was lost, and another proxy made the session anew."""
+    harness = EngineHarness(disk(Role.SERVING, 4))
+    harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    fenced(harness)
+    harness.complete(effects.ClaimRow, Claimed(False, owner("you", 5)))
+    assert role(harness) is Role.DORMANT
+    harness.complete_all(effects.ReadRow, owner("you", 5))
+    claim = harness.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("you", 5), owner("me", 6))
+
+
+def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -> None:
+    harness = EngineHarness()
+    harness.reload({})
+    memory, sweep_ms = harness.engine.memory, harness.engine.context.settings.sweep_ms
+    for _ in range(SWEEPS_A_ROUND + 1):
+        assert not memory.is_past(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
+        memory.prune()
+        harness.pass_time(sweep_ms)
+    assert memory.is_past(SESSION, None)
+
+
 def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))

@@ -294,7 +294,19 @@ class Receiver(Client):
                 await self._request(RequestKind.KEYS, lambda: self._machine.set_keys(said), "no answer about the keys")
 
     async def unsubscribe(self, subscription: str) -> None:
-        """End a subscription; what matched before is still delivered."""
+        """End a subscription.
+
+        It ends above all that the session's proxy has read of the site log then, and of other sites' logs as far as that
+        has come: what matched below is still delivered. What was acknowledged to its producer a moment before, and has not
+        been read by then, may not be.
+
+        Args:
+            subscription: its id.
+
+        Raises:
+            Refused: the id is none, or the receiver may not change subscriptions.
+            Unreachable: nobody has answered in time; it may have ended.
+        """
         identity = SubscriptionId(_checked_id(subscription, "subscription"))
         await self._ask(identity, lambda: self._machine.unsubscribe(identity))
         # The next one of this name is promised anew.

@@ -65,7 +65,7 @@ def table() -> str:
         runs += [f"`{scenario}`" for scenario in mutant.scenarios]
         runs += [f"`{name}.json`" for name in mutant.kept]
         caught = "; ".join(runs) or f"nothing, as long as there are {mutant.masked_by}"
-        lines.append(f"| {mutant.rule or ''} | {mutant.what} | {caught} | {', '.join(mutant.kinds)} |")
+        lines.append(f"| {mutant.rule or ''} | {mutant.effect} | {caught} | {', '.join(mutant.kinds)} |")
     return "\n".join(lines)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from handover import acquisition, machine, source, target
 from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
@@ -104,6 +106,21 @@ def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Ch
     into.progress_ms = self._context.clock.now_ms()
 
 
+@contextmanager
+def _answers_outlive_leases() -> Iterator[None]:
+    """What was asked under one lease counts under the next, whatever has changed since: no key is compared."""
+
+    def why_stale(self: Acquisitions, running: object, key: acquisition.ReplyKey) -> acquisition.StaleReply | None:
+        return None if running is not None else acquisition.StaleReply.ANOTHER_ATTEMPT
+
+    with (
+        mock.patch.object(Acquisitions, "_why_stale", why_stale),
+        mock.patch.object(Acquisitions, "_why_void", lambda self, running: None),
+        mock.patch.object(Acquisitions, "fence", lambda self: None),
+    ):
+        yield
+
+
 def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) -> None:
     if isinstance(message, Prepare):
         self.prepare(sender, message)
@@ -114,6 +131,14 @@ def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) ->
 
 
 MUTANTS = (
+    Mutant(
+        "answers outlive leases",
+        "answers that were asked for something that has changed since are taken all the same",
+        _answers_outlive_leases,
+        ("STUCK", "FAULT", "SIDES"),
+        (21, 29),
+        kept=("5042786", "153"),
+    ),
     Mutant(
         "buries the living",
         "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
