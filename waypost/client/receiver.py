@@ -296,9 +296,8 @@ class Receiver(Client):
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription.
 
-        It ends above all that the session's proxy has read of the site log then, and of other sites' logs as far as that
-        has come: what matched below is still delivered. What was acknowledged to its producer a moment before, and has not
-        been read by then, may not be.
+        It ends above all that the session's owner has read of the logs when it is told: what matched below is still
+        delivered. What was acknowledged to its producer a moment before, and has not been read by then, may not be.
 
         Args:
             subscription: its id.
