@@ -104,7 +104,7 @@ def _tls() -> dict[str, str]:
     """Return how Kafka is spoken to: by the files of WAYPOST_BACKEND_CA, WAYPOST_BACKEND_CERT and
     WAYPOST_BACKEND_KEY.
     """
-    authorities, certificate, key = (_pem(f"WAYPOST_PARTS_{each}") for each in ("CA", "CERT", "KEY"))
+    authorities, certificate, key = (_pem(f"WAYPOST_BACKEND_{each}") for each in ("CA", "CERT", "KEY"))
     if not authorities:
         return {}
     believed = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}

@@ -54,8 +54,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "events kept for connections that are not": (("--connection=best-effort",), "connection", "mean nothing"),
     "a negative bound": (("--max-stored=-1",), "", "greater than or equal to 0"),
     "no clients at all": (("--max-connections=0",), "", "greater than or equal to 1"),
-    "Kafka without etcd": (REAL[:1], "etcd", "if that is meant: --mixed-parts"),
-    "etcd without Kafka": (REAL[1:], "kafka", "if that is meant: --mixed-parts"),
+    "Kafka without etcd": (REAL[:1], "etcd", "if that is meant: --mixed-backends"),
+    "etcd without Kafka": (REAL[1:], "kafka", "if that is meant: --mixed-backends"),
     "Kafka without a port": (("--kafka=k", "--etcd=e:2379"), "kafka", "'k' is not host:port"),
     "etcd with a path": (("--kafka=k:9092", "--etcd=http://e:2379/v3"), "etcd", "is not host:port"),
     "an empty address among several": (("--kafka=k:9092", "--etcd=e:1,"), "etcd", "'' is not host:port"),
@@ -151,7 +151,7 @@ def test_a_misspelt_key_of_the_file_is_named(
 
 
 @pytest.mark.parametrize("real", [REAL[:1], REAL[1:]])
-def test_mixed_parts_are_let_through_if_they_are_meant(real: tuple[str, ...]) -> None:
+def test_mixed_backends_are_let_through_if_they_are_meant(real: tuple[str, ...]) -> None:
     key, _, address = real[0].removeprefix("--").partition("=")
     assert load_serving({key: address, "mixed_backends": True}, None).mixed_backends
     with pytest.raises(BadConfiguration):
