@@ -33,6 +33,7 @@ IN_VAIN = (ABORTED, THAWED, UNSETTLED)
 NOBODYS_FAULT = {
     "refused",
     "receiver back",
+    "source ends",
     "owner changed",
     "superseded",
     *(stay_reason.value for stay_reason in StayReason),

@@ -121,8 +121,9 @@ def _rows(descriptor: Descriptor, name: str) -> list[SubscriptionRow]:
     return [row for row in descriptor.subscriptions if row.id == name]
 
 
-def _subscribed(_: Session, descriptor: Descriptor, message: Subscribed, __: str) -> bool:
-    return bool(_rows(descriptor, message.subscription))
+def _subscribed(session: Session, descriptor: Descriptor, message: Subscribed, _: str) -> bool:
+    """A row of it; unless it has ended since, and perhaps been forgotten, of which another answer tells."""
+    return bool(_rows(descriptor, message.subscription)) or message.subscription not in session.subscriptions
 
 
 def _unsubscribed(session: Session, descriptor: Descriptor, message: Unsubscribed, _: str) -> bool:

@@ -110,7 +110,7 @@ async def test_what_a_client_swallows_repeats_or_swaps_is_found(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chaos.workloads.audience.PATIENCE_S", 10)
+    monkeypatch.setattr("chaos.workloads.audience.TIMEOUT_S", 10)
     cluster = Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:

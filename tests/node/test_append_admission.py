@@ -206,9 +206,9 @@ async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_sh
     log.factor = 1
     costly = log.publish(1, *published(*[100_000] * 100))
     await turns()
-    assert log.ahead.waiting and not log.ahead.is_large
-    log.ahead.wanted(published(WAITING_BYTES))
-    assert log.ahead.is_large
+    assert log.admission.waiting and not log.admission.is_large
+    log.admission.wanted(published(WAITING_BYTES))
+    assert log.admission.is_large
     costly.cancel()
 
 

@@ -41,7 +41,7 @@ class SlowLog:
             raise self.failure
         return list(range(len(records)))
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         return 0
 
 

@@ -12,7 +12,7 @@ from node.free_memory import resident_bytes
 PIECES = 1_500
 SCRIPT = f"""
 import asyncio
-from node.free_memory import give_back, resident_bytes
+from node.free_memory import trim_memory, resident_bytes
 
 def allocated():
     return [bytes([1]) * 60_000 for _ in range({PIECES})]
@@ -21,7 +21,7 @@ async def main():
     before = resident_bytes()
     if BEGINS_WITH_MUCH:
         pieces = allocated()
-    giving = asyncio.create_task(give_back(0.05))
+    giving = asyncio.create_task(trim_memory(0.05))
     await asyncio.sleep(0)
     if not BEGINS_WITH_MUCH:
         await asyncio.sleep(0.2)
