@@ -30,7 +30,7 @@ async def publish(url: str, *numbers: int) -> None:
 
 
 async def test_acknowledgements_of_a_frozen_session_outlive_its_proxy(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     """The target has staged its copy, and cannot reach the registry: it would commit what stood at the cut."""
     here, there = cluster.proxies["a1"], cluster.proxies["a2"]
@@ -40,7 +40,7 @@ async def test_acknowledgements_of_a_frozen_session_outlive_its_proxy(
         await receiver.wait_effective(await receiver.subscribe("n > 0"), ["A/0"])
         await publish(here.url, *range(1, COUNT + 1))
         came = await take(receiver, 1)
-        silence = Silence(ways[there.name].registry, QUESTIONS)
+        silence = Silence(proxies[there.name].registry, QUESTIONS)
         await silence.inject()
         here.request("/v1/drains", {"proxy": here.name, "rate": 1000})
         await until_seen(lambda: frozen in here.phases(name), "the session is frozen")

@@ -185,7 +185,9 @@ MUTANTS = (
     Mutant(
         "takes any answer",
         "a client takes the answer to what it asked of a subscription before for that to what it asks of it now",
-        replaced(ClientMachine, "_is_pending", lambda self, subscription, number: subscription in self._asked),
+        replaced(
+            ClientMachine, "_is_pending", lambda self, subscription, number: subscription in self._pending_requests
+        ),
         ("LOST",),
         kept=("78237648",),
         rule=6,

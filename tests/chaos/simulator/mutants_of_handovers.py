@@ -260,8 +260,8 @@ MUTANTS = (
         "staged copy of any epoch",
         "a staged copy is served whatever epoch the row has",
         replaced(acquisition, "staged_input", _any_staged_input),
-        ("LOST", "STUCK"),
-        (12, 88, 194),
+        ("LOST", "STUCK", "DROP"),
+        kept=("78015572",),
         rule=2,
     ),
     Mutant(
