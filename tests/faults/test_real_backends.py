@@ -125,7 +125,7 @@ async def ends_well(stage: Stage) -> None:
 
 
 def _no_troubles(proxy: object) -> bool:
-    troubles: dict[str, str] = proxy.ask("/v1/status")["troubles"]  # type: ignore[attr-defined]
+    troubles: dict[str, str] = proxy.request("/v1/status")["troubles"]  # type: ignore[attr-defined]
     return not troubles
 
 
