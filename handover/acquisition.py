@@ -549,9 +549,9 @@ class Acquisition(TableMachine):
         match input:
             case Unavailable(reason=reason):
                 return reason
-            case NotHandedOver(lost=lost) if lost:
-                return session_lost(self.session, lost)
-        return "the session could not be handed over yet"
+            case NotHandedOver(lost=lost):
+                return not_to_be_had(self.session, lost)
+        return not_to_be_had(self.session)
 
     def _known(self) -> Ownership:
         assert self.row is not None, f"{self.session} in {self.state}: no row is known"
@@ -568,11 +568,21 @@ def session_lost(session: SessionId, why: str) -> SessionLost:
     return SessionLost(f"session {session} was lost: {why}; waypost sessions rm {session} lets it begin anew")
 
 
+def not_to_be_had(session: SessionId, lost: str = "") -> str | SessionLost:
+    """Return what whoever wants a session is told that its owner did not hand over.
+
+    Args:
+        session: the session.
+        lost: why nobody has it any more, as the owner says; empty: it may be tried again.
+    """
+    return session_lost(session, lost) if lost else "the session could not be handed over yet"
+
+
 # ---------------------------------------------------------------- what a row means for a copy
 
 
 def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
-    """Tell whether a row is of a time before a copy that sleeps here: of an earlier epoch, or its own and another's.
+    """Tell whether a row is of a time before a copy that is here: of an earlier epoch, or of its own and another's.
 
     Args:
         epoch: of the copy.

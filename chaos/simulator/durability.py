@@ -61,7 +61,7 @@ class Statement:
             case Durable.STORE:
                 return self._shows(self._stored())
             case Durable.CHANGELOG:
-                return self._shows(self._checkpointed())
+                return self._shows(self._checkpoint_of(self._node.site))
             case Durable.STORE_OR_CHANGELOG:
                 sites = map(SiteId, self._node.world.changelogs)
                 return any(map(self._shows, [self._stored(), *map(self._checkpoint_of, sites)]))
@@ -74,9 +74,6 @@ class Statement:
         kept = self._node.store.descriptors.get(self._session.id)
         return None if kept is None else msgspec.json.decode(kept, type=Descriptor)
 
-    def _checkpointed(self) -> Descriptor | None:
-        return self._checkpoint_of(self._node.site)
-
     def _checkpoint_of(self, site: SiteId) -> Descriptor | None:
         latest = self._node.world.changelogs[site].latest(self._session.id)
         return None if latest is None else latest.descriptor
@@ -84,8 +81,7 @@ class Statement:
     def _shows(self, descriptor: Descriptor | None) -> bool:
         if descriptor is None:
             return False
-        shows = _SHOWS.get(type(self._message))
-        return True if shows is None else shows(self._session, descriptor, self._message, self._receiver)
+        return _SHOWS[type(self._message)](self._session, descriptor, self._message, self._receiver)
 
     def _is_journalled(self) -> bool:
         name, message = self._session.id, self._message

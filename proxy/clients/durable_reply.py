@@ -29,8 +29,8 @@ def when_durable(
     on_durable: Callable[[], None],
     on_failed: Callable[[WaypostError | None], None],
 ) -> None:
-    """Call `kept` once store and changelog have the session as it is now, and it is ours still; else `lost`, with why
-    it was not written, or with None: it is ours no more.
+    """Call `on_durable` once store and changelog have the session as it is now, and it is ours still; else `on_failed`,
+    with why it was not written, or with None: it is ours no more.
 
     A checkpoint that is outdated says that another owner has written since: perhaps the session is ours no more, and
     this proxy has not heard of it. That is nothing to tell whoever asked.

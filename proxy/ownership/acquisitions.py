@@ -95,8 +95,7 @@ class Acquisitions:
             self._feed(running, acquisition.OwnerGone() if gone else acquisition.NotHandedOver(owner, lost))
         elif running is None:
             # It was the owner who offered the session.
-            reason = session_lost(session, lost) if lost else "the session could not be handed over yet"
-            self._context.events.report(SessionUnavailable(session, reason))
+            self._context.events.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
 
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
         """Take the next epoch for a copy that sleeps and that the store says is ours, in its turn."""

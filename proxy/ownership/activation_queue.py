@@ -19,29 +19,29 @@ class ActivationQueue:
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._waited_for: dict[SessionId, None] = {}
-        self._rows: dict[SessionId, None] = {}
+        self._others: dict[SessionId, None] = {}
         self._under_way = 0
 
     def __len__(self) -> int:
         """Return how many wait for their turn."""
-        return len(self._waited_for) + len(self._rows)
+        return len(self._waited_for) + len(self._others)
 
     def join(self, session: SessionId, *, is_waited_for: bool) -> None:
         """Stand in line; before those for whom nobody waits, if somebody does."""
         if is_waited_for:
-            self._rows.pop(session, None)
+            self._others.pop(session, None)
             self._waited_for[session] = None
         elif session not in self._waited_for:
-            self._rows[session] = None
+            self._others[session] = None
 
     def leave(self, session: SessionId) -> None:
         """Stand in line no more."""
         self._waited_for.pop(session, None)
-        self._rows.pop(session, None)
+        self._others.pop(session, None)
 
     def next(self) -> SessionId | None:
         """Return whose turn it is; None: nobody's, or as many claims are under way as may be."""
-        line = self._waited_for or self._rows
+        line = self._waited_for or self._others
         if not line or self._under_way >= self._at_once:
             return None
         session = next(iter(line))
@@ -59,4 +59,4 @@ class ActivationQueue:
     def fence(self) -> None:
         """Nobody has a turn without a lease; with the next one all are called again."""
         self._waited_for.clear()
-        self._rows.clear()
+        self._others.clear()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from federation.ports import Claimed
+from handover.acquisition import went_back
 from proxy.core.context import Context
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.events import AcquireRequest, OwnerRead
@@ -78,9 +79,9 @@ class RowChecks:
 
         At the epoch of a session that was made since, another may have been made.
         """
-        if session.role is Role.SERVING and current is not None and current.epoch == session.epoch:
-            return current.proxy != self._context.proxy
-        return session.role in (Role.SERVING, Role.FROZEN) and (current is None or current.epoch < session.epoch)
+        if session.role is Role.SERVING:
+            return went_back(session.epoch, self._context.proxy, current)
+        return session.role is Role.FROZEN and (current is None or current.epoch < session.epoch)
 
     def _write_again(self, session: Session, earlier: Ownership | None) -> None:
         context, served = self._context, Ownership(self._context.proxy, session.epoch)
