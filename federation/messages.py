@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from waypost.identity import Origin, SiteId
+from waypost.identity import Incarnation, Origin, SiteId
 from waypost.keys import Protection
 from waypost.records import Effective, Forwarded, OriginEnded, Progress, Severed
 
@@ -106,5 +106,21 @@ class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
     offset: int
 
 
+class LogEndRequest(msgspec.Struct, frozen=True, tag="log-end-request"):
+    """How far does the log of the other one's site go? `incarnation` and `request` name the question."""
+
+    incarnation: Incarnation
+    request: int
+
+
+class LogEndResponse(msgspec.Struct, frozen=True, tag="log-end-response"):
+    """What was acknowledged at the site before it was asked lies at or below `frontier`, of the site's own origins."""
+
+    incarnation: Incarnation
+    request: int
+    frontier: dict[Origin, int]
+
+
+LogEndMessage = LogEndRequest | LogEndResponse
 LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
-FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | SeenRequest | SeenResponse
+FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | SeenRequest | SeenResponse | LogEndMessage

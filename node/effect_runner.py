@@ -119,9 +119,9 @@ class EffectRunner:
     def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
         """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
         match effect:
-            case effects.Append() | effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
+            case effects.Append() | effects.FindLogEnd():
                 return LogUnavailable(why)
-            case effects.ForgetCheckpoints():
+            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint() | effects.ForgetCheckpoints():
                 return LogUnavailable(why)
             case (
                 effects.CreateRow()
@@ -179,6 +179,8 @@ class EffectRunner:
                 return await self._find_checkpoint(effect.session)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
+            case effects.FindLogEnd():
+                return await parts.log.end_offset()
             case effects.Verify():
                 return await self._passwords.verify(effect.password, effect.hash)
             case effects.Hash():

@@ -26,6 +26,8 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
+    LogEndRequest,
+    LogEndResponse,
     SeenRequest,
     SeenResponse,
 )
@@ -719,7 +721,16 @@ class Node:
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
         match message:
-            case TransferMessage() | HandoverOffer() | MoveRequest() | RelayUp() | RelayDown() | RelayEnd():
+            case (
+                TransferMessage()
+                | HandoverOffer()
+                | MoveRequest()
+                | RelayUp()
+                | RelayDown()
+                | RelayEnd()
+                | LogEndRequest()
+                | LogEndResponse()
+            ):
                 self._engine.peer_message(peer, message)  # type: ignore[arg-type]
                 self.drain()
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():

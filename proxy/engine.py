@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from federation.acceptance import Acceptance
+from federation.messages import LogEndMessage, LogEndRequest, LogEndResponse
 from federation.ports import (
     Batch,
     DrainChanged,
@@ -47,6 +48,7 @@ from proxy.core.events import (
     DeletionWanted,
     EngineEvent,
     FetchWanted,
+    LogEndFound,
     MoveWanted,
     OwnerRead,
     ReceiverReturned,
@@ -54,6 +56,7 @@ from proxy.core.events import (
     SessionServed,
     SessionUnavailable,
     SessionWanted,
+    SubscriptionEnded,
     TransferFailed,
 )
 from proxy.core.journal import writer_of
@@ -73,6 +76,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
+from proxy.stream.subscription_ends import SubscriptionEnds
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
 from waypost.facts import FactKind
@@ -127,6 +131,7 @@ class Engine:
         self.context.begin(incarnation)
         self.persister = Persister(self.context)
         self.coverage = Coverage(self.context, self.persister)
+        self.subscription_ends = SubscriptionEnds(self.context, self.coverage)
         self.moving = SessionMoves(self.context)
         self._forgetting = DeletedRows(self.context)
         self.memory = RegistryMemory(self.context)
@@ -168,6 +173,11 @@ class Engine:
                     self.expiry.watch(session)
                     self.expiry.resume(session)
                     self.dispatcher.served(session)
+                    self.subscription_ends.watch(session)
+            case LogEndFound():
+                self.subscription_ends.moved()
+            case SubscriptionEnded(session):
+                self.subscription_ends.watch(session)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
             case FetchWanted(identity, owner, request):
@@ -296,6 +306,7 @@ class Engine:
             self.coverage.covered(covered)
         for session in held.values():
             self.coverage.interest_registered(session)
+        self.subscription_ends.moved()
         self.transfers.moved()
         self._after()
         return taken
@@ -464,9 +475,11 @@ class Engine:
         self._after()
 
     def peer_message(
-        self, peer: ProxyId, message: ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage
+        self,
+        peer: ProxyId,
+        message: ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage,
     ) -> None:
-        """Take a message about sessions of a proxy whose identity was proven."""
+        """Take a message of a proxy whose identity was proven."""
         match message:
             case HandoverOffer():
                 if self.moving.row is None:
@@ -476,6 +489,8 @@ class Engine:
                 self.moving.tick()
             case RelayUp() | RelayDown() | RelayEnd():
                 self.dispatcher.relays.peer_message(peer, message)
+            case LogEndRequest() | LogEndResponse():
+                self.subscription_ends.peer_message(peer, message)
             case _:
                 self.transfers.peer_message(peer, message)
         self._after()
@@ -607,6 +622,7 @@ class Engine:
         self.row_checks.tick()
         self._forgetting.tick()
         self.coverage.tick()
+        self.subscription_ends.tick()
         self.dispatcher.attach_handler.tick()
         self.dispatcher.relays.tick()
         self._repair()
@@ -625,6 +641,7 @@ class Engine:
             self.persister.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
+            self.subscription_ends.next_deadline(),
             self.row_checks.next_deadline(),
             self._forgetting.next_deadline(),
             self.moving.next_deadline(),

@@ -11,8 +11,10 @@ X0    the first promise, of all `effective` and `restated` facts that name the o
       A promise for an origin that has ended is one for those that follow it, from where they begin (handover rule 27).
 R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
       such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
-      for what may be delivered. What the session's deletion ended is owed up to where `deleted` says, which may come
-      from a proxy that knows less than the owner did: it does not say what may be delivered.
+      for what may be delivered. Where they name an origin only as one of their `unknown_ends`, nothing of it is owed,
+      and everything may be delivered: nobody lived to say more. What the session's deletion ended is owed up to where
+      `deleted` says, which may come from a proxy that knows less than the owner did: it does not say what may be
+      delivered.
 
 The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
 frontier is owed nothing at or below the lowest of them: it came later, or had that already. Whoever was given a place
@@ -41,6 +43,8 @@ REQUESTS, PROMISES, POLICIES = (
     (FactKind.POLICY, FactKind.RESTATED),
 )
 """The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
+OPEN_END = 1 << 62
+"""Above every offset: nobody said where the interval ends."""
 
 
 def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
@@ -115,10 +119,11 @@ def promises(journal: DataFrame) -> DataFrame:
 
 
 def _ends(journal: DataFrame) -> DataFrame:
-    stated = of_kind(journal, FactKind.UNSUBSCRIBED).select(
-        *SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r")
-    )
-    ends = stated.groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), F.max("r").alias("highest"))
+    facts = of_kind(journal, FactKind.UNSUBSCRIBED)
+    known = facts.select(*SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r"))
+    unknown = facts.select(*SUBSCRIPTION, F.explode("unknown_ends").alias("origin"), F.lit(None).alias("r"))
+    highest = F.coalesce(F.max("r"), F.lit(OPEN_END)).alias("highest")
+    ends = known.unionByName(unknown).groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), highest)
     return ends.groupBy(*SUBSCRIPTION).agg(
         F.lit(True).alias("is_ended"),
         _by_origin("lowest").alias("until"),

@@ -17,11 +17,11 @@ from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
 UNKNOWN_END = 1 << 62
-"""The end of a subscription in an origin from above which its session is not covered yet: it ends where that begins."""
+"""The end of a subscription in an origin of which it is not known yet: proxy/stream/subscription_ends.py finds out."""
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription, an interval of every origin; `end`, if it has ended, may be UNSETTLED (handover rule 7).
+    """A subscription, an interval of every origin; `end`, if it has ended, may be UNKNOWN_END (handover rule 7).
 
     `life` tells it from others of the same name in the session, before and after: ``EPOCH/NUMBER``, the epoch in which
     it was made, and its number in that epoch.

@@ -46,7 +46,8 @@ class FactKind(StrEnum):
     EFFECTIVE = "effective"
     """P1 holds for `subscription` above `frontier`."""
     UNSUBSCRIBED = "unsubscribed"
-    """P1 held for `subscription` up to `frontier`; restated too, as long as it is owed."""
+    """P1 held for `subscription` up to `frontier`, and for `unknown_ends` nobody knows yet how far; restated too, as
+    long as it is owed."""
     RECEIVED = "received"
     """`receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them."""
     OWNED = "owned"
@@ -156,6 +157,10 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ttl_s: int = 0
     max_count: int = 0
     subscription_generation: str = ""
+    unknown_ends: list[str] = []
+    """Origins of which it is not known yet where the subscription ended; a later fact says so."""
+    unconfirmed_ends: list[str] = []
+    """Origins of which it ended though their site did not say in time how far its log went."""
     keys: list[str] = []
     """Public keys, as :func:`waypost.keys.texts` writes them."""
     secure_only: bool = False

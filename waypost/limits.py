@@ -398,6 +398,8 @@ CATCH_UPS_AT_ONCE = 4
 """Pieces of history that a proxy asks a site for at one time; other sessions wait in line."""
 CATCH_UP_MAX_PAUSE_MS = 5_000
 """And it asks a site that does not answer no less often than this."""
+LOG_END_MS, LOG_END_RETRY_MS = 5_000, 500
+"""So long a proxy asks a site how far its log goes, and so often; then a subscription ends without the answer."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
 

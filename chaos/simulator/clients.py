@@ -10,6 +10,7 @@ import msgspec
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
+from chaos.simulator.subscription_names import PublishedBefore
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
@@ -375,22 +376,29 @@ class Client:
         """Return up to where a promise holds."""
         if subscription not in self.ended:
             return dict.fromkeys([*self.world.logs_by_origin, *(at.origin for at in self.world.published)], 1 << 60)
-        return self.world.subscription_ends.get((self.session or self.name, subscription)) or self._ends(subscription)
+        return self._ends(subscription)
 
     def _ends(self, subscription: str) -> dict[Origin, int]:
-        """Return where a subscription ended; of several tries to end it the lowest, by origin."""
+        """Return where a subscription ended; of several tries to end it the lowest, by origin.
+
+        What its logs had when it was asked to end is owed in any case, but for that of a site that did not say in time
+        how far its log went: then what the owner's site had read.
+        """
         name = (self.session or self.name, subscription)
         found = [
-            fact.frontier
-            for fact in self.world.facts[self.world.reused_names.get(name, 0) :]
-            if fact.kind == FactKind.UNSUBSCRIBED and (fact.session, fact.subscription) == name
+            fact
+            for fact in self.world.facts
+            if fact.kind == FactKind.UNSUBSCRIBED and self.world.reused_names.name_of(fact) == name
         ]
-        floor = self.world.matched_before.get(name, {})
+        unconfirmed = {origin for fact in found for origin in fact.unconfirmed_ends}
+        before = self.world.published_before.get(name)
+        origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         return {
             origin: max(
-                floor.get(origin, NOTHING), min([end[origin] for end in found if origin in end], default=NOTHING)
+                NOTHING if before is None else before.floor(origin, is_confirmed=origin not in unconfirmed),
+                min([fact.frontier[origin] for fact in found if origin in fact.frontier], default=NOTHING),
             )
-            for origin in {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
+            for origin in origins
         }
 
     # ------------------------------------------------------------ what it wants
@@ -425,9 +433,10 @@ class Client:
         self.ended.discard(subscription)
         if subscription in self.promised:
             self.promised[first] = self.promised.pop(subscription)
-        self.world.subscription_ends[session, first] = self._ends(subscription)
         self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
-        self.world.reused_names[session, subscription] = len(self.world.facts)
+        if (session, subscription) in self.world.published_before:
+            self.world.published_before[session, first] = self.world.published_before.pop((session, subscription))
+        self.world.reused_names.reuse(session, subscription, first, self.world.facts)
         self.reused_names.add(subscription)
         self.subscribe(subscription, expression)
 
@@ -478,8 +487,10 @@ class Client:
             and self.session is not None
             and engine.context.sessions.serving(self.session)
         ):
-            # What matched before is still delivered, whatever the session is catching up.
-            self.world.matched_before.setdefault((self.session, subscription), dict(engine.state.frontier))
+            # What matched before is still delivered, whatever the session has read, or is catching up.
+            self.world.published_before.setdefault(
+                (self.session, subscription), PublishedBefore(self.world.last_offsets(), dict(engine.state.frontier))
+            )
         self.machine.unsubscribe(SubscriptionId(subscription))
         self._speak()
 

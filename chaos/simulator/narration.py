@@ -25,7 +25,7 @@ def line_of(fact: Fact) -> str:
         FactKind.RELEASED: f"lets go of {fact.session} at epoch {fact.epoch}",
         FactKind.HANDOVER: f"is {fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else ""),
         FactKind.EFFECTIVE: f"promises {fact.subscription} above {_where(fact.frontier)}",
-        FactKind.UNSUBSCRIBED: f"ends {fact.subscription} at {_where(fact.frontier)}",
+        FactKind.UNSUBSCRIBED: f"ends {fact.subscription}" + (f" at {_where(fact.frontier)}" if fact.frontier else ""),
         FactKind.GAP: f"reports a gap {fact.offsets} of {fact.origin}",
         FactKind.ACCESS: f"changes who may do what with {fact.session}: {fact.reason}",
         FactKind.REMOVED: f"removes {fact.offsets} of {fact.origin} ({' and '.join(fact.policies)})",

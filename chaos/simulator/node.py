@@ -30,6 +30,7 @@ from federation.log_epochs import (
     record_of,
     row_as_read,
 )
+from federation.messages import LogEndMessage
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
@@ -69,7 +70,7 @@ SNAPSHOT_MS = 1_500
 PUT_SITE_MS = 10
 NOTE_MS = 2
 HASH_MS = 40
-_Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage
+_Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
 
@@ -752,6 +753,15 @@ class Node:
 
         self._afterwards(world.delay(), act)
 
+    def _find_log_end(self, effect: effects.FindLogEnd) -> None:
+        failed = self.world.chances(self.world.faults.writes)
+
+        def act(engine: Engine) -> None:
+            answer = LogUnavailable("no answer") if failed else len(self.world.logs[self.site])
+            self._answer(self.world.delay(), effect.on_done, answer)
+
+        self._afterwards(self.world.delay(), act)
+
     def _check_password(self, effect: effects.Verify | effects.Hash) -> None:
         """Plain comparison, and a salt that is a number, in place of a hash."""
 
@@ -782,6 +792,7 @@ class Node:
         effects.ForgetCheckpoints: _forget_checkpoints,
         effects.FindCheckpoint: _find,
         effects.FetchHistory: _find,
+        effects.FindLogEnd: _find_log_end,
         effects.Verify: _check_password,
         effects.Hash: _check_password,
     }

@@ -27,13 +27,14 @@ from chaos.simulator.policies import Policy
 from chaos.simulator.recorder import REGISTRY, VIOLATED, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
+from chaos.simulator.subscription_names import PublishedBefore, ReusedNames
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core.settings import Bounds
 from waypost.clock import ManualClock
 from waypost.facts import Fact
-from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, log_epoch_of
+from waypost.identity import NOTHING, Coordinate, Origin, ProxyId, SessionId, SiteId, log_epoch_of
 from waypost.messages import VERSION, Credential
 from waypost.queue import Order, Queue
 from waypost.records import Published
@@ -106,12 +107,9 @@ class World:
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
-        self.subscription_ends: dict[tuple[str, str], dict[Origin, int]] = {}
-        """Where those ended whose name was used again."""
-        self.matched_before: dict[tuple[str, str], dict[Origin, int]] = {}
-        """(session, subscription) -> how far its site had read when it was asked to end."""
-        self.reused_names: dict[tuple[str, str], int] = {}
-        """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
+        self.published_before: dict[tuple[str, str], PublishedBefore] = {}
+        """(session, subscription) -> what was published before it was asked to end."""
+        self.reused_names = ReusedNames()
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
         self.queues: dict[str, Queue] = {}
@@ -286,6 +284,13 @@ class World:
         present = {origin: len(log) for origin, log in self.logs_by_origin.items()}
         ended = {at.origin: 1 << 60 for at in self.published if at.origin not in present or at in self.lost}
         return present | ended
+
+    def last_offsets(self) -> dict[Origin, int]:
+        """Return the last offset of each origin at which something was published so far."""
+        last: dict[Origin, int] = {}
+        for origin, offset in self.published:
+            last[origin] = max(offset, last.get(origin, NOTHING))
+        return last
 
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without a log's last records; all who were connected say what they had seen of it."""

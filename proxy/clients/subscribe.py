@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from proxy.core import journal_facts
 from proxy.core.context import Context
+from proxy.core.events import SubscriptionEnded
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
@@ -13,8 +14,7 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded, Refused
-from waypost.frontier import join
-from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
+from waypost.identity import NOTHING, ReceiverId, SubscriptionId
 from waypost.keys import CONSUMER, Key, primed
 from waypost.limits import MAX_EXPRESSION_BYTES, MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import Subscribe
@@ -71,7 +71,7 @@ class Subscriptions:
         payer: str,
     ) -> None:
         self._make_room(session, 1)
-        start = self._start(session)
+        start = self._context.reached(session)
         receiver = session.receivers.get(ReceiverId(owner))
         made = Subscription(
             id=SubscriptionId(message.subscription),
@@ -132,7 +132,7 @@ class Subscriptions:
         It is another life of the subscription that has them: up to where it begins, the one before is owed, and from
         there on what was promised holds for it.
         """
-        at = self._start(session)
+        at = self._context.reached(session)
         promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}
         made = Subscription(
             id=known.id,
@@ -172,23 +172,15 @@ class Subscriptions:
     def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
         """End a subscription, if it is there.
 
-        Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an
-        origin that the session is still catching up, what matched before is owed as well; where nobody knows yet how
-        far that reaches, it ends where the session's coverage begins (handover rule 7).
+        What was acknowledged to its producer before is owed. Where that ends (R) no origin's log has told yet:
+        proxy/stream/subscription_ends.py finds out (handover rule 7).
         """
         if identity in session.subscriptions:
-            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNKNOWN_END)
-            ended = session.end_subscription(identity, at)
+            origins = [*self._context.reached(session), *session.gates]
+            ended = session.end_subscription(identity, dict.fromkeys(origins, UNKNOWN_END))
             journal_facts.unsubscribed(self._context, session, ended)
             self._changed(session)
-
-    def _start(self, session: Session) -> dict[Origin, int]:
-        """Return L: above all that the session has seen, the live stream and every receiver included."""
-        start = dict(self._context.state.frontier)
-        join(start, self._context.frontier(session))
-        for receiver in session.receivers.values():
-            join(start, receiver.known)
-        return start
+            self._context.events.report(SubscriptionEnded(session))
 
     def _changed(self, session: Session) -> None:
         self._context.sessions.subscriptions_changed(session)

@@ -110,9 +110,9 @@ class ClusterView:
         """Tell whether ours is the first name of these: what one of them has to do, that one does."""
         return self._proxy == min(proxies, default=None)
 
-    def at_site(self) -> list[ProxyId]:
-        """Return the live proxies of our site."""
-        return [row.proxy for row in self._proxies.values() if row.site == self._site]
+    def at_site(self, site: SiteId | None = None) -> list[ProxyId]:
+        """Return the live proxies of a site; None: of ours."""
+        return [row.proxy for row in self._proxies.values() if row.site == (site or self._site)]
 
 
 def _replace(mine: dict[K, V], reported: Mapping[K, V]) -> None:

@@ -22,6 +22,7 @@ from proxy.core.takeover_backoff import TakeoverBackoff
 from proxy.core.transfer_table import RunningTransfers
 from proxy.session.session import Session
 from waypost.clock import Clock
+from waypost.frontier import join
 from waypost.identity import Incarnation, Origin, ProxyId
 
 
@@ -91,6 +92,14 @@ class Context:
     def frontier(self, session: Session) -> dict[Origin, int]:
         """Return up to where the session has taken what it wanted of each origin."""
         return session.frontier(self.state.frontier)
+
+    def reached(self, session: Session) -> dict[Origin, int]:
+        """Return above what everything is new to the session: the live stream and every receiver included."""
+        reached = dict(self.state.frontier)
+        join(reached, self.frontier(session))
+        for receiver in session.receivers.values():
+            join(reached, receiver.known)
+        return reached
 
     def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what of a client's frontier is of origins that are known here: nobody here was sent anything else."""

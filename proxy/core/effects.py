@@ -192,6 +192,12 @@ class FetchHistory(msgspec.Struct, frozen=True):
     on_done: Callable[[History | WaypostError], None]
 
 
+class FindLogEnd(msgspec.Struct, frozen=True):
+    """Find out how far our site log goes; answered with the offset of the next record."""
+
+    on_done: Callable[[int | WaypostError], None]
+
+
 class Verify(msgspec.Struct, frozen=True):
     """Find out whether this is the password behind the hash. Takes tens of milliseconds: not in the event loop.
 
@@ -239,6 +245,7 @@ Effect = (
     | PutSite
     | FindCheckpoint
     | FetchHistory
+    | FindLogEnd
     | Verify
     | Hash
     | Attest

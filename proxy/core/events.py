@@ -51,6 +51,18 @@ class SessionServed:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionEnded:
+    """A subscription of the session was ended; where, is to be found out."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndFound:
+    """The site log has told where its end is: who waits for that looks at it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionUnavailable:
     """The session cannot be had at this moment, or at all.
 
@@ -144,7 +156,9 @@ class DeletionWanted:
 
 
 EngineEvent = (
-    SessionServed
+    SubscriptionEnded
+    | LogEndFound
+    | SessionServed
     | SessionUnavailable
     | FetchWanted
     | MoveWanted

@@ -42,7 +42,15 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         ended.is_end_on_record = True
 
     ended.is_end_on_record = False
-    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.known_end)
+    _attest(
+        context,
+        FactKind.UNSUBSCRIBED,
+        session,
+        ended,
+        frontier=ended.known_end,
+        unknown_ends=ended.unknown_ends,
+        unconfirmed_ends=sorted(ended.unconfirmed_ends),
+    )
     context.journal.once_attested(on_record)
 
 

@@ -34,7 +34,7 @@ class Holder:
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
         self.weight_ns = HOLDER_NS + sum(ID_NS + len(subscription.id) * ID_BYTE_NS for subscription in subscriptions)
-        self._open = all(subscription.insecure for subscription in subscriptions)
+        self._open = all(subscription.insecure and subscription.end is None for subscription in subscriptions)
         for subscription in subscriptions:
             join(self.started_above, subscription.start)
 
@@ -42,9 +42,11 @@ class Holder:
         """Return which of the subscriptions want a notification at that coordinate, with that protection."""
         if self._open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
             return self._whole
-        return tuple(
+        wanting = (
             sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
         )
+        # One that has ended may overlap one of the same name that was made since.
+        return tuple(dict.fromkeys(wanting))
 
 
 class _Holders(dict[SessionId, Holder]):
@@ -70,7 +72,9 @@ class _Holders(dict[SessionId, Holder]):
 
 
 class Matcher:
-    """The active subscriptions of all sessions at this proxy, by expression."""
+    """The subscriptions of all sessions at this proxy that are active, or have ended nobody knows yet where, by
+    expression.
+    """
 
     def __init__(self) -> None:
         self._index: Index[_Holders] = Index()
@@ -84,10 +88,10 @@ class Matcher:
         """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
-        """Take the session's active subscriptions as they are now."""
+        """Take the session's subscriptions as they are now."""
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
-        for subscription in session.active():
+        for subscription in session.matching():
             by_expression.setdefault(subscription.expression, []).append(subscription)
         gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
         self._expressions[session.id] = list(by_expression)
@@ -164,7 +168,7 @@ class Matcher:
         return self._known_matches.setdefault(matched, matched)
 
     def holding(self, expression: str) -> list[Session]:
-        """Return the sessions with an active subscription whose expression has this canonical form."""
+        """Return the sessions that match by an expression of this canonical form."""
         return [holder.session for holder in self._by_text.get(expression, {}).values()]
 
     def __len__(self) -> int:
@@ -219,4 +223,7 @@ def _together(
             matched = holder.wanting(origin, offset, protection)
             if matched:
                 found.setdefault(identity, (holder.session, []))[1].append(matched)
-    return [(session, all_of[0] if len(all_of) == 1 else tuple(chain(*all_of))) for session, all_of in found.values()]
+    return [
+        (session, all_of[0] if len(all_of) == 1 else tuple(dict.fromkeys(chain(*all_of))))
+        for session, all_of in found.values()
+    ]

@@ -197,18 +197,10 @@ class Session:
         self.subscriptions_changed()
         return subscription
 
-    def resolve_ends(self, origin: Origin, at: int) -> list[Subscription]:
-        """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
-        settled = [
-            subscription
-            for subscription in self.ended
-            if subscription.end is not None and subscription.end.get(origin) == UNKNOWN_END
-        ]
-        for subscription in settled:
-            subscription.end = {**(subscription.end or {}), origin: at}
-        if settled:
-            self.subscriptions_changed()
-        return settled
+    def resolve_end(self, subscription: Subscription, at: Mapping[Origin, int]) -> None:
+        """Of a subscription that has ended it is known now where, in these origins."""
+        subscription.end = {**(subscription.end or {}), **at}
+        self.subscriptions_changed()
 
     def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
         """Let another life of a subscription take its place from above `at` on; return the one before."""
@@ -241,16 +233,17 @@ class Session:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
         if self._interest_expressions is None:
             self._interest_expressions = tuple(
-                sorted({subscription.expression.canonical for subscription in self._needing_cover()})
+                sorted({subscription.expression.canonical for subscription in self.matching()})
             )
         return self._interest_expressions
 
-    def _needing_cover(self) -> list[Subscription]:
+    def matching(self) -> list[Subscription]:
+        """Return the subscriptions that take part in what comes live, and that the site must hold."""
         return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
 
     def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
-        needing = self._needing_cover()
+        needing = self.matching()
         if all(subscription.protection == OPEN for subscription in needing):
             return {}
         found: dict[str, set[Protection]] = {}
@@ -271,7 +264,7 @@ class Session:
             for sub in [*self.active(), *self.ended]
             if sub.wants(origin, offset) and sub.protection.lets(protection) and sub.expression.matches(attributes)
         )
-        # One that ended unsettled may overlap one of the same name that was made since.
+        # One that has ended may overlap one of the same name that was made since.
         return tuple(dict.fromkeys(wanting))
 
     def let(self, access: Mapping[str, Grant]) -> None:
@@ -329,11 +322,11 @@ class Session:
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
-        for origin in {**site, **(seen or {}), **self._unsettled_origins()}:
+        for origin in {**site, **(seen or {}), **self._origins_of_unknown_ends()}:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
-    def _unsettled_origins(self) -> dict[Origin, int]:
-        """Return the origins in which something ends where coverage begins: perhaps nothing was heard of them yet."""
+    def _origins_of_unknown_ends(self) -> dict[Origin, int]:
+        """Return the origins in which something ended, nobody knows yet where; perhaps nothing was heard of them here."""
         ends = (end for subscription in self.ended for end in (subscription.end or {}).items())
         return {origin: last for origin, last in ends if last == UNKNOWN_END}
 
@@ -355,7 +348,7 @@ class Session:
 
         An origin that the cut does not name was never promised; its gate opens where coverage begins.
         """
-        for origin in {**cut, **site, **self._unsettled_origins()}:
+        for origin in {**cut, **site, **self._origins_of_unknown_ends()}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
         self._begin_with(oldest)

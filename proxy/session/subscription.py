@@ -42,6 +42,8 @@ class Subscription:
     unannounced: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     is_end_on_record: bool = True
+    unconfirmed_ends: set[Origin] = field(default_factory=set)
+    """Origins of which it ended without the word of their site how far its log went."""
     payer: str = ""
     """The client whose bounds it counts for (proxy/core/cost_budget.py); "": nobody's."""
     continued: bool = False
@@ -59,6 +61,11 @@ class Subscription:
     def has_unknown_end(self) -> bool:
         """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
         return self.end is not None and UNKNOWN_END in self.end.values()
+
+    @property
+    def unknown_ends(self) -> list[Origin]:
+        """Origins of which it is not known yet where it ended."""
+        return [origin for origin, last in (self.end or {}).items() if last == UNKNOWN_END]
 
     @property
     def known_end(self) -> dict[Origin, int]:

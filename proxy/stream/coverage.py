@@ -108,14 +108,6 @@ class Coverage:
         ends = [sub.known_end.get(origin, NOTHING) for sub in session.ended]
         return max([covered, *ends])
 
-    def uncovered(self, session: Session) -> list[Origin]:
-        """Return the origins that the session is catching up, and of which it is not known up to where."""
-        return [
-            origin
-            for origin, gate in session.gates.items()
-            if gate.seen is not None and self.covered_from(session, origin) is None
-        ]
-
     def _installed(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
         return not session.interest_expressions() or self._context.interest.is_covered(session)
@@ -128,8 +120,6 @@ class Coverage:
         covered = self.covered_from(session, origin)
         if covered is not None and gate.seen is None:
             self._begin_at(session, origin, covered)
-        if covered is not None:
-            self._resolve_ends(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
             self.ready.add(session.id)
@@ -139,14 +129,6 @@ class Coverage:
         if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
-
-    def _resolve_ends(self, session: Session, origin: Origin, covered: int) -> None:
-        settled = session.resolve_ends(origin, covered)
-        for each in settled:
-            journal_facts.unsubscribed(self._context, session, each)
-        if settled:
-            self._context.interest.register(session)
-            self._context.sessions.mark_changed(session.id)
 
     def _let_ask(self) -> None:
         for session in self._histories.try_start(self._context.clock.now_ms()):

@@ -81,6 +81,8 @@ class EngineHarness:
                         offsets = [*range(len(self.log), len(self.log) + len(effect.records))]
                         self.log += effect.records
                         effect.on_done(offsets)
+                    case effects.FindLogEnd():
+                        effect.on_done(len(self.log))
                     case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
                         effect.on_done(None)

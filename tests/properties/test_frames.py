@@ -22,6 +22,8 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
+    LogEndRequest,
+    LogEndResponse,
     SeenRequest,
     SeenResponse,
 )
@@ -221,6 +223,8 @@ FROM_PEER = [
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
     CaughtUp(request=1, origin=ORIGIN, records=[FORWARDED], through=2),
     CatchUpFailed(1, ORIGIN, "no"),
+    LogEndRequest(Incarnation("i"), 4),
+    LogEndResponse(Incarnation("i"), 4, {ORIGIN: 3}),
     SeenRequest(1, ORIGIN),
     SeenResponse(1, -1),
 ]

@@ -145,6 +145,23 @@ def ended(scene: Scene) -> int:
     return 1
 
 
+def ended_and_not_known_where(scene: Scene) -> int:
+    """What came before the end was found out may be delivered; and nothing is owed of an origin that never said so."""
+    run, mine = scene.run, scene.site_a
+    scene.subscribe("ended_and_not_known_where")
+    run.attest("unsubscribed", "ended_and_not_known_where", subscription="s1", unknown_ends=[A, B])
+    run.attest(
+        "unsubscribed",
+        "ended_and_not_known_where",
+        subscription="s1",
+        frontier={A: mine[1].offset},
+        unknown_ends=[B],
+    )
+    got = [mine[0], mine[1], scene.site_b[0]]
+    run.receive("ended_and_not_known_where", *got)
+    return 2
+
+
 def made_again(scene: Scene) -> int:
     """A subscription was taken back and, under the same name, made again, twice: once before anything else happened."""
     run, mine = scene.run, scene.site_a
@@ -207,6 +224,7 @@ SCENARIOS: list[Callable[[Scene], int]] = [
     quiet,
     unpromised,
     ended,
+    ended_and_not_known_where,
     made_again,
     created_again,
     deleted_by_another,

@@ -258,6 +258,9 @@ class Receiver(Client):
 
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
+            LogUnavailable, StoreFailed: it could not be written. It may be in force all the same, until somebody who
+                reads what was written serves the session: ask for it again under its id, or end it.
+            Unreachable: nobody has answered in time; it may be in force.
         """
         text(expression, "expression", such_as=EXPRESSION)
         identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
@@ -296,14 +299,15 @@ class Receiver(Client):
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription.
 
-        It ends above all that the session's owner has read of the logs when it is told: what matched below is still
-        delivered. What was acknowledged to its producer a moment before, and has not been read by then, may not be.
+        All that matches it and was acknowledged to its producer before is still delivered, after this returns too. Of
+        a site that its session's owner cannot reach for 5 s, only what has come from there is.
 
         Args:
             subscription: its id.
 
         Raises:
             Refused: the id is none, or the receiver may not change subscriptions.
+            LogUnavailable, StoreFailed: it could not be written that it has ended; it may have.
             Unreachable: nobody has answered in time; it may have ended.
         """
         identity = SubscriptionId(_checked_id(subscription, "subscription"))

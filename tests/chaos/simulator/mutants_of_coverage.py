@@ -32,6 +32,8 @@ from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
+from proxy.stream.log_ends import LogEnds
+from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.client.delivery_state import DeliveryState
@@ -95,6 +97,11 @@ def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> i
     if origin != self._context.state.origin and not self._installed(session):
         return None
     return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.interest_expressions()))
+
+
+def _any_answer(self: LogEnds, site: SiteId, number: int) -> Mapping[Origin, int] | None:
+    asked = self._sites.get(site)
+    return asked.frontier if asked is not None and asked.answered else None
 
 
 def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
@@ -207,18 +214,33 @@ MUTANTS = (
     Mutant(
         "unsettled and unheard of",
         "what ended where coverage begins is forgotten in an origin of which the next owner has heard nothing yet",
-        replaced(Session, "_unsettled_origins", lambda self: {}),
+        replaced(Session, "_origins_of_unknown_ends", lambda self: {}),
         ("QUENCH",),
         kept=("85540336",),
         rule=7,
     ),
     Mutant(
         "ends by what the site has read",
-        "of an origin that the session is catching up, a subscription ends where the site has read",
-        replaced(Coverage, "uncovered", lambda self, session: []),
+        "a subscription ends where the site has read, not where the logs went that said so",
+        replaced(SubscriptionEnds, "_end", lambda self, ending, origin, reached: reached),
         ("LOST",),
-        (),
-        kept=("701464",),
+        (31, 173, 208),
+        rule=7,
+    ),
+    Mutant(
+        "what has ended matches no more",
+        "nothing that comes live is matched by what has ended, nobody knows yet where",
+        replaced(Session, "matching", Session.active),
+        ("LOST",),
+        (31, 124, 143),
+        rule=7,
+    ),
+    Mutant(
+        "an answer for all",
+        "how far a log goes is taken from an answer to what was asked before",
+        replaced(LogEnds, "answer", _any_answer),
+        ("LOST",),
+        (4492, 6216),
         rule=7,
     ),
     Mutant(

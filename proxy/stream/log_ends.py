@@ -1,0 +1,131 @@
+"""How far the logs of sites go: asked of a proxy there, and answered to others.
+
+The answer holds all that was acknowledged at that site before it was asked: whoever answers finds the end of the log,
+reads up to there, and says how far its own origins are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from federation.messages import LogEndMessage, LogEndRequest, LogEndResponse
+from proxy.core.context import Context
+from proxy.core.effects import FindLogEnd, SendPeer
+from proxy.core.events import LogEndFound
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.identity import Origin, ProxyId, SiteId, site_of
+from waypost.limits import LOG_END_MS, LOG_END_RETRY_MS
+
+
+@dataclass(slots=True, kw_only=True)
+class _Site:
+    """What one site is asked: one question at a time."""
+
+    sent: int = 0
+    """The number of the last question."""
+    answered: int = 0
+    wanted: int = 0
+    """The number of the question whose answer somebody waits for."""
+    again_at: int = NEVER
+    """When it is asked again; NEVER: no question is under way."""
+    until: int = NEVER
+    tries: int = 0
+    frontier: Mapping[Origin, int] = field(default_factory=dict)
+
+
+class LogEnds:
+    """Asks sites how far their logs go, our own too, and answers other proxies."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._sites: dict[SiteId, _Site] = {}
+        self._to_read: list[tuple[int, ProxyId, LogEndRequest]] = []
+        """Who is answered when the log is read up to its end as it was then."""
+
+    # ------------------------------------------------------------ asking
+
+    def ask(self, site: SiteId) -> int:
+        """Ask the site; return the number of the question. Whoever asks while one is under way waits for the next."""
+        asked = self._sites.setdefault(site, _Site())
+        asked.wanted = asked.sent + 1
+        if asked.again_at == NEVER:
+            self._send(site, asked)
+        return asked.wanted
+
+    def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
+        """Return how far the site's own origins went when this was asked, or later; None: it has not answered."""
+        asked = self._sites.get(site)
+        return asked.frontier if asked is not None and asked.answered >= number else None
+
+    def _send(self, site: SiteId, asked: _Site) -> None:
+        asked.sent += 1
+        asked.until = self._context.clock.now_ms() + LOG_END_MS
+        self._say(site, asked)
+
+    def _say(self, site: SiteId, asked: _Site) -> None:
+        context = self._context
+        asked.again_at = context.clock.now_ms() + LOG_END_RETRY_MS
+        asked.tries += 1
+        request = LogEndRequest(context.lease.incarnation, asked.sent)
+        if site == context.state.site:
+            self._find_end(context.proxy, request)
+        elif there := context.cluster.at_site(site):
+            context.outbox.emit(SendPeer(there[asked.tries % len(there)], request))
+
+    def _answered(self, site: SiteId, response: LogEndResponse) -> None:
+        asked = self._sites.get(site)
+        is_mine = response.incarnation == self._context.lease.incarnation
+        if asked is None or not is_mine or response.request != asked.sent or asked.answered == asked.sent:
+            return
+        asked.answered, asked.frontier, asked.again_at = asked.sent, response.frontier, NEVER
+        if asked.wanted > asked.sent:
+            self._send(site, asked)
+
+    def tick(self) -> None:
+        """Ask again where nobody has answered; nobody waits longer than LOG_END_MS."""
+        now = self._context.clock.now_ms()
+        for site, asked in self._sites.items():
+            if now < asked.again_at:
+                continue
+            if now < asked.until or site == self._context.state.site:
+                self._say(site, asked)
+            else:
+                asked.again_at = NEVER
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min((asked.again_at for asked in self._sites.values()), default=NEVER)
+
+    # ------------------------------------------------------------ answering
+
+    def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
+        """Take what a proxy asks or answers."""
+        if isinstance(message, LogEndRequest):
+            self._find_end(peer, message)
+        elif (row := self._context.cluster.proxies.get(peer)) is not None:
+            self._answered(row.site, message)
+
+    def _find_end(self, peer: ProxyId, request: LogEndRequest) -> None:
+        def on_done(answer: int | WaypostError) -> None:
+            if not isinstance(answer, WaypostError):
+                self._to_read.append((answer, peer, request))
+                self._context.events.report(LogEndFound())
+
+        self._context.outbox.emit(FindLogEnd(on_done))
+
+    def moved(self) -> None:
+        """The log is read further: answer those who waited for that."""
+        if not self._to_read:
+            return
+        state = self._context.state
+        read = [each for each in self._to_read if each[0] <= state.position]
+        self._to_read = [each for each in self._to_read if each[0] > state.position]
+        own = {origin: upto for origin, upto in state.frontier.items() if site_of(origin) == state.site}
+        for _, peer, request in read:
+            response = LogEndResponse(request.incarnation, request.request, own)
+            if peer == self._context.proxy:
+                self._answered(state.site, response)
+            else:
+                self._context.outbox.emit(SendPeer(peer, response))

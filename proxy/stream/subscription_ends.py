@@ -1,0 +1,129 @@
+"""Where subscriptions end: above all that was acknowledged before they were ended (handover rule 7).
+
+A publish is acknowledged when it stands in its site's log, and that is before this proxy reads it. So an end is not
+known when it is asked for. Until it is, of each origin (UNKNOWN_END), the subscription goes on matching, and its site
+goes on holding it. An end is known when the origin's site has said how far its log went, and the session has what came
+up to there. What a site has acknowledged that does not answer for LOG_END_MS, or from which nothing comes, is not owed:
+the journal says so (`unconfirmed_ends`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from federation.messages import LogEndMessage
+from proxy.core import journal_facts
+from proxy.core.context import Context
+from proxy.session.session import Role, Session
+from proxy.session.subscription import Subscription
+from proxy.stream.coverage import Coverage
+from proxy.stream.log_ends import LogEnds
+from waypost.checkpoint import UNKNOWN_END
+from waypost.clock import NEVER
+from waypost.identity import NOTHING, Origin, ProxyId, SessionId, SiteId, site_of
+from waypost.limits import LOG_END_MS
+
+
+@dataclass(slots=True)
+class _Ending:
+    session: Session
+    subscription: Subscription
+    asked: dict[SiteId, int]
+    """The sites that have not answered yet, with the number of what each was asked."""
+    until: int
+    """Not after this is any site waited for but our own."""
+    acknowledged: dict[Origin, int] = field(default_factory=dict)
+    """By those that have: what was acknowledged before lies at or below this."""
+
+
+class SubscriptionEnds:
+    """Finds out where subscriptions end of sessions that are served here."""
+
+    def __init__(self, context: Context, coverage: Coverage) -> None:
+        self._context = context
+        self._coverage = coverage
+        self._log_ends = LogEnds(context)
+        self._endings: dict[tuple[SessionId, str], _Ending] = {}
+
+    def watch(self, session: Session) -> None:
+        """Look after the ends of the session that are not known, from now on."""
+        for subscription in session.ended:
+            key = (session.id, subscription.generation)
+            known = self._endings.get(key)
+            if not subscription.has_unknown_end or (known is not None and known.subscription is subscription):
+                continue
+            asked = {site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))}
+            self._endings[key] = _Ending(session, subscription, asked, self._context.clock.now_ms() + LOG_END_MS)
+
+    def moved(self) -> None:
+        """The log is read further, a site has answered, or time went on."""
+        self._log_ends.moved()
+        for key, ending in list(self._endings.items()):
+            session = ending.session
+            if self._context.sessions.get(session.id) is not session or session.role is Role.DORMANT:
+                # Whoever serves it next asks anew.
+                del self._endings[key]
+            elif self._context.sessions.serving(session.id) is session:
+                self._resolve(ending)
+                if not ending.subscription.has_unknown_end:
+                    del self._endings[key]
+
+    def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
+        """Take what a proxy asks or answers of the end of a log."""
+        self._log_ends.peer_message(peer, message)
+        self.moved()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self._log_ends.tick()
+        self.moved()
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        now = self._context.clock.now_ms()
+        due = [ending.until for ending in self._endings.values() if ending.until > now]
+        return min([self._log_ends.next_deadline(), *due], default=NEVER)
+
+    def _resolve(self, ending: _Ending) -> None:
+        """Say where it ends in each origin of which that is known now."""
+        self._take_answers(ending)
+        context, session, subscription = self._context, ending.session, ending.subscription
+        reached = context.reached(session)
+        resolved = {
+            origin: at
+            for origin in subscription.unknown_ends
+            if (at := self._end(ending, origin, reached.get(origin, NOTHING))) is not None
+        }
+        if resolved:
+            session.resolve_end(subscription, resolved)
+            context.sessions.subscriptions_changed(session)
+            journal_facts.unsubscribed(context, session, subscription)
+            context.interest.register(session)
+            context.sessions.mark_changed(session.id)
+
+    def _take_answers(self, ending: _Ending) -> None:
+        subscription = ending.subscription
+        for site, number in list(ending.asked.items()):
+            answer = self._log_ends.answer(site, number)
+            if answer is not None:
+                del ending.asked[site]
+                ending.acknowledged |= answer
+                # In an origin that has begun there meanwhile it goes on: another log epoch.
+                subscription.end = dict.fromkeys(answer, UNKNOWN_END) | (subscription.end or {})
+
+    def _end(self, ending: _Ending, origin: Origin, reached: int) -> int | None:
+        """Return where it ends in the origin; None: that is not known yet."""
+        session, site = ending.session, site_of(origin)
+        is_late = site != self._context.state.site and self._context.clock.now_ms() >= ending.until
+        if site in ending.asked and not is_late:
+            return None
+        acknowledged = ending.acknowledged.get(origin, NOTHING)
+        if origin in session.gates:
+            # What the session is catching up reaches up to there (Coverage.covered_from).
+            covered = self._coverage.covered_from(session, origin)
+            return None if covered is None else max(covered, acknowledged)
+        if reached < acknowledged and not is_late:
+            return None
+        if site in ending.asked or reached < acknowledged:
+            ending.subscription.unconfirmed_ends.add(origin)
+        return reached

@@ -1,0 +1,51 @@
+"""What was acknowledged before a subscription was ended is delivered, wherever it was published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, ProxySpec
+
+ROUNDS, EACH = 20, 5
+TIMEOUT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": ""}
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags), ProxySpec("c1", "C", flags)]
+    with Cluster(places, [("A", "B"), ("B", "C")], tmp_path_factory.mktemp("unsubscribed")) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("at", ["a1", "b1", "c1"])
+async def test_what_was_acknowledged_before_is_delivered(cluster: Cluster, at: str) -> None:
+    """At the session's own site, at the next one, and behind that."""
+    producer = waypost.produce(f"producer at {at}", proxy=cluster.proxies[at].url)
+    receiver = waypost.attach(f"unsubscribed/{at}", proxy=cluster.proxies["a1"].url)
+    acknowledged: set[int] = set()
+    given: set[int] = set()
+
+    async def read() -> None:
+        async for notification in receiver:
+            given.add(int(notification["n"]))
+
+    async with producer, receiver:
+        reading = asyncio.create_task(read())
+        for turn in range(ROUNDS):
+            subscription = await receiver.subscribe(f"turn == {turn}")
+            await receiver.wait_effective(subscription, [f"{at[0].upper()}/0"])
+            for number in range(turn * EACH, (turn + 1) * EACH):
+                await producer.publish({"turn": turn, "n": number})
+                acknowledged.add(number)
+            await receiver.unsubscribe(subscription)
+        async with asyncio.timeout(TIMEOUT_S):
+            while acknowledged - given:
+                await asyncio.sleep(0.05)
+        reading.cancel()
+        await receiver.delete()
+    assert given == acknowledged

@@ -1,0 +1,214 @@
+"""Where a subscription ends, and when that is known."""
+
+from __future__ import annotations
+
+from federation.messages import LogEndRequest, LogEndResponse
+from proxy.core import effects
+from tests.helpers.engine_harness import SESSION, EngineHarness, row
+from waypost.errors import LogUnavailable
+from waypost.facts import Acquisition, FactKind
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.limits import LOG_END_MS, LOG_END_RETRY_MS
+from waypost.messages import Subscribe, Unsubscribe
+from waypost.notification import Notification
+from waypost.records import Effective, Forwarded, Progress, Published
+
+A, B = Origin("A/0"), Origin("B/0")
+B_SITE = SiteId("B")
+NEIGHBOUR = ProxyId("b1")
+BODY = Notification({"n": 1}).body
+
+
+def published() -> Published:
+    return Published(producer="p", incarnation=Incarnation("i"), sequence=1, at_ms=0, body=BODY)
+
+
+def forwarded(offset: int) -> Forwarded:
+    return Forwarded(
+        link=B_SITE,
+        link_epoch=1,
+        origin=B,
+        offset=offset,
+        path=(B_SITE,),
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=offset,
+        at_ms=0,
+        body=BODY,
+    )
+
+
+def subscribed(*, neighbour: bool = False) -> EngineHarness:
+    """Return a proxy with a subscription that is effective at its own site and, if it has one, at the next."""
+    harness = EngineHarness(neighbours=("B",) if neighbour else ())
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    if neighbour:
+        harness.engine.context.cluster.proxy_up(row("b1", "B"))
+        harness.read_log()
+        number = harness.engine.state.wants[B_SITE]["n > 0"]
+        harness.log += [
+            Effective(link=B_SITE, link_epoch=1, expression="n > 0", installation=number, origin=B, above=4),
+            Progress(B_SITE, 1, B, 4),
+        ]
+    harness.read_log()
+    harness.complete_writes()
+    return harness
+
+
+def unsubscribe(harness: EngineHarness) -> None:
+    harness.send(1, Unsubscribe("x"))
+    harness.complete_writes()
+
+
+def stored(harness: EngineHarness) -> list[tuple[Origin, int]]:
+    entries = harness.engine.context.sessions[SESSION].entries.in_memory
+    return [(each.origin, each.offset) for _, each, _ in entries]
+
+
+def is_held(harness: EngineHarness) -> bool:
+    return bool(harness.engine.context.sessions[SESSION].interest_expressions())
+
+
+def asked(harness: EngineHarness) -> list[LogEndRequest]:
+    """Return what site B was asked since the last time."""
+    sent = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    harness.pending = [each for each in harness.pending if each not in sent]
+    return [each.message for each in sent if isinstance(each.message, LogEndRequest)]
+
+
+def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
+    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: offset}))
+    harness.run_effects()
+
+
+def test_what_the_log_had_before_is_stored_though_it_was_not_read() -> None:
+    harness = subscribed()
+    at = len(harness.log)
+    harness.log.append(published())
+    unsubscribe(harness)
+    harness.read_log()
+    harness.log.append(published())
+    harness.read_log()
+    assert stored(harness) == [(A, at)]
+    assert not is_held(harness)
+    ends = [fact for fact in harness.facts if fact.kind == FactKind.UNSUBSCRIBED]
+    assert [(fact.frontier, fact.unknown_ends) for fact in ends] == [({}, [A]), ({A: at}, [])]
+
+
+def test_what_a_log_does_not_say_is_asked_again() -> None:
+    harness = subscribed()
+    session = harness.engine.context.sessions[SESSION]
+    harness.engine.client_message(1, Unsubscribe("x"))
+    (found,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.FindLogEnd)]
+    found.on_done(LogUnavailable("no answer"))
+    harness.run_effects()
+    harness.complete_writes()
+    assert session.ended[0].unknown_ends == [A]
+    harness.pass_time(LOG_END_RETRY_MS)
+    harness.read_log()
+    assert not is_held(harness)
+
+
+def test_at_another_site_it_ends_where_that_sites_log_does() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    (request,) = asked(harness)
+    harness.log += [forwarded(6), forwarded(7)]
+    answer(harness, request, 7)
+    assert is_held(harness)
+    harness.read_log()
+    assert not is_held(harness)
+    harness.log.append(forwarded(9))
+    harness.read_log()
+    assert stored(harness) == [(B, 6), (B, 7)]
+
+
+def test_silence_that_is_spoken_settles_it_too() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    answer(harness, asked(harness)[0], 8)
+    harness.log.append(Progress(B_SITE, 1, B, 8))
+    harness.read_log()
+    assert not is_held(harness)
+
+
+def test_a_site_that_does_not_answer_is_asked_again_and_then_not_waited_for() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    harness.read_log()
+    requests = asked(harness)
+    for _ in range(LOG_END_MS // LOG_END_RETRY_MS - 1):
+        harness.pass_time(LOG_END_RETRY_MS)
+        requests += asked(harness)
+    assert len(requests) == LOG_END_MS // LOG_END_RETRY_MS and len(set(requests)) == 1
+    assert is_held(harness)
+    harness.pass_time(LOG_END_RETRY_MS)
+    assert not is_held(harness)
+    last = [fact for fact in harness.facts if fact.kind == FactKind.UNSUBSCRIBED][-1]
+    assert (last.frontier[B], last.unconfirmed_ends) == (4, [B])
+    harness.pass_time(LOG_END_MS)
+    assert asked(harness) == []
+
+
+def test_an_answer_to_what_was_asked_before_is_none() -> None:
+    """By an earlier incarnation, or before the subscription was ended: more may have been acknowledged since."""
+    harness = subscribed(neighbour=True)
+    harness.send(1, Subscribe(subscription="y", expression="n > 0"))
+    harness.complete_writes()
+    unsubscribe(harness)
+    (first,) = asked(harness)
+    harness.send(1, Unsubscribe("y"))
+    harness.complete_writes()
+    assert asked(harness) == []
+    answer(harness, LogEndRequest(Incarnation("me#0"), first.request), 4)
+    harness.read_log()
+    assert is_held(harness)
+    answer(harness, first, 4)
+    (second,) = asked(harness)
+    session = harness.engine.context.sessions[SESSION]
+    assert [(each.id, each.unknown_ends) for each in session.ended if each.has_unknown_end] == [("y", [B])]
+    answer(harness, second, 4)
+    assert not is_held(harness)
+
+
+def test_whoever_serves_the_session_next_asks_anew() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    asked(harness)
+    session = harness.engine.context.sessions[SESSION]
+    harness.engine.lease_lost()
+    harness.pass_time(1)
+    harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+    harness.engine.served.serve(session, Epoch(2), Acquisition.RESTART)
+    harness.pass_time(LOG_END_RETRY_MS)
+    while requests := asked(harness):
+        answer(harness, requests[0], 4)
+    harness.read_log()
+    assert not is_held(harness)
+
+
+def test_a_proxy_that_is_asked_answers_when_it_has_read_all_that_the_log_had() -> None:
+    harness = EngineHarness()
+    harness.read_log()
+    at = len(harness.log)
+    harness.log.append(published())
+    request = LogEndRequest(Incarnation("b1#1"), 3)
+    harness.engine.peer_message(NEIGHBOUR, request)
+    harness.run_effects()
+    assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    harness.read_log()
+    sent = harness.next(effects.SendPeer)
+    assert (sent.proxy, sent.message) == (NEIGHBOUR, LogEndResponse(request.incarnation, 3, {A: at}))
+
+
+def test_one_that_ended_and_one_of_its_name_that_was_made_since_are_one_match() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.log.append(forwarded(6))
+    harness.read_log()
+    ((_, _, matched),) = harness.engine.context.sessions[SessionId(SESSION)].entries.in_memory
+    assert matched == ("x",)
