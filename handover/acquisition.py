@@ -3,7 +3,7 @@
 The registry's row (owner, epoch) is the only truth, and compare-and-set the only way to change it. Every start of
 serving takes a new epoch: creation, commit of a handover, restart, a new lease, a failover (handover rule 1).
 
-A session that has no copy here: its owner is asked to hand it over, ASKING, where the watch or the client names one; it
+A session that has no copy here: its owner is asked to hand it over, ASKING, where the watch names one; it
 may be the owner no more, so the row is read, READING. By the row the session is fetched from its live owner, FETCHING;
 or made, where there is none: its first checkpoint is durable, RECORDING, before its row is there, CREATING; a changelog
 that has a later checkpoint of that name says that the registry has lost a session, COMPARING; or, where its owner is
@@ -84,8 +84,8 @@ class StaleReply(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerHinted:
-    """Begin; the watch or the client names a live owner elsewhere."""
+class OwnerWatched:
+    """Begin; the watch names a live owner elsewhere."""
 
     owner: Ownership
 
@@ -414,7 +414,7 @@ def _by_row(state: Enum) -> Table:
 
 
 TABLE: Table = {
-    (_S.WANTED, OwnerHinted): ((Fetch,), _S.ASKING),
+    (_S.WANTED, OwnerWatched): ((Fetch,), _S.ASKING),
     (_S.WANTED, OwnerUnknown): ((ReadRow,), _S.READING),
     **_by_row(_S.WANTED),
     (_S.ASKING, NotHandedOver): ((ReadRow,), _S.READING),
@@ -525,7 +525,7 @@ class Acquisition(TableMachine):
         if kind is GiveUp:
             return GiveUp(self._why_not(input))
         if kind is Fetch:
-            return Fetch(input.owner if isinstance(input, OwnerHinted) else self._known())
+            return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
         if kind is RecordFirst:
             return RecordFirst(self.epoch)
         if kind is Create:

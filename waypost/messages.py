@@ -37,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 5
+VERSION = 6
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -85,13 +85,12 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
 
     `session_expiry_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was
     before, which is for ever, if nobody ever said. `receiver_expiry_s`: this receiver's place is given up once it was
-    not attached for so long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that
-    served it last, as far as the client knows, and at which epoch: a hint whom to ask for it, and nothing else.
-    `reliability`: of this receiver, and from now on `session_reliability`, of the session; None: as the level above
-    has it, and as it was. `queue`: how much the session stores at most, from now on. `order`: what the application is
-    given first; it is the library that sees to it. `selective`: what it has above `frontier`. `attach_seq`: so often
-    this life of the library has asked for it, which tells what comes late from what was asked since; 0: it does not
-    count.
+    not attached for so long, and what is stored for it alone goes with it. `epoch`: at which the client was served
+    last; one who does not create means the session of that generation. `reliability`: of this receiver, and from now on
+    `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how much the session
+    stores at most, from now on. `order`: what the application is given first; it is the library that sees to it.
+    `selective`: what it has above `frontier`. `attach_seq`: so often this life of the library has asked for it, which
+    tells what comes late from what was asked since; 0: it does not count.
     """
 
     session: Name
@@ -103,7 +102,6 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
     session_expiry_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     credential: Credential = Credential()
     receiver_expiry_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
-    previous: Annotated[str, Meta(max_length=MAX_ID_LENGTH)] = ""
     epoch: Serial = 0
     reliability: Reliability | None = None
     session_reliability: Reliability | None = None

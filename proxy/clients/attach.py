@@ -27,7 +27,7 @@ from waypost.clock import NEVER
 from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
 from waypost.facts import FactKind
 from waypost.frontier import Selective
-from waypost.identity import NO_PROXY, Epoch, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.identity import NO_PROXY, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
 from waypost.reliability import Reliability, check_level
@@ -101,9 +101,8 @@ class AttachHandler:
         if self._moves.row is not None and self._send_away(connection, identity):
             return
         self._waiting.setdefault(identity, {})[connection.number] = connection
-        hint = Ownership(ProxyId(message.previous), Epoch(message.epoch)) if message.previous else None
         requester = Requester(message.receiver, message.incarnation)
-        self._context.events.report(SessionWanted(identity, AcquireRequest(requester, message.create, hint=hint)))
+        self._context.events.report(SessionWanted(identity, AcquireRequest(requester, message.create)))
 
     def _send_away(self, connection: Connection, session: SessionId) -> bool:
         """This proxy is being emptied: tell the client a better one; False: there is none."""

@@ -30,17 +30,15 @@ class AcquireRequest(NamedTuple):
     Args:
         requester: the receiver for which it is wanted.
         create: also if there is none yet.
-        hint: the owner by what the client knows; asked where the watch knows none.
     """
 
     requester: Requester = NO_REQUESTER
     create: bool = False
-    hint: Ownership | None = None
 
     def joined(self, other: AcquireRequest) -> AcquireRequest:
         """Return the request of both, where one acquisition serves both."""
         requester = self.requester if self.requester != NO_REQUESTER else other.requester
-        return AcquireRequest(requester, self.create or other.create, self.hint or other.hint)
+        return AcquireRequest(requester, self.create or other.create)
 
 
 @dataclass(frozen=True, slots=True)

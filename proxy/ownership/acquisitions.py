@@ -70,8 +70,8 @@ class Acquisitions:
     def acquire(self, session: SessionId, request: AcquireRequest) -> None:
         """Come to serve the session, by whatever way the registry leaves.
 
-        An owner whom the watch names, or else the client, is asked at once. It may be the owner no more: then the
-        registry is read, as it is where there is nobody to ask. An acquisition that runs goes on for this request too.
+        An owner whom the watch names is asked at once. It may be the owner no more: then the registry is read, as it
+        is where there is nobody to ask. An acquisition that runs goes on for this request too.
         """
         running = self._current(session)
         if running is not None:
@@ -79,11 +79,11 @@ class Acquisitions:
             if running.machine.state is State.QUEUED:
                 self._line.join(session, is_waited_for=True)
             return
-        owner = self._context.cluster.owners.get(session) or request.hint
+        owner = self._context.cluster.owners.get(session)
         running = self._begin(session, request, None)
         running.is_waited_for = True
         if owner is not None and session not in self._context.sessions and self._lives_elsewhere(owner):
-            self._feed(running, acquisition.OwnerHinted(owner))
+            self._feed(running, acquisition.OwnerWatched(owner))
         else:
             self._feed(running, acquisition.OwnerUnknown())
 

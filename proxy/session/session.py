@@ -34,7 +34,7 @@ from proxy.session.retention import Matched, Retention
 from proxy.session.stored_notification import Entry, StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import UNKNOWN_END, Descriptor, GapRow, Rank, ReceiverTombstone
+from waypost.checkpoint import Descriptor, GapRow, Rank, ReceiverTombstone
 from waypost.errors import Internal, LimitExceeded
 from waypost.facts import GapCause
 from waypost.frontier import join
@@ -322,13 +322,8 @@ class Session:
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
-        for origin in {**site, **(seen or {}), **self._origins_of_unknown_ends()}:
+        for origin in {**site, **(seen or {})}:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
-
-    def _origins_of_unknown_ends(self) -> dict[Origin, int]:
-        """Return the origins in which something ended, nobody knows yet where; perhaps nothing was heard of them here."""
-        ends = (end for subscription in self.ended for end in (subscription.end or {}).items())
-        return {origin: last for origin, last in ends if last == UNKNOWN_END}
 
     def gate(self, origin: Origin, seen: int) -> None:
         """Close a gate for an origin that is level with the live stream, where it stands now."""
@@ -348,7 +343,7 @@ class Session:
 
         An origin that the cut does not name was never promised; its gate opens where coverage begins.
         """
-        for origin in {**cut, **site, **self._origins_of_unknown_ends()}:
+        for origin in {**cut, **site}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
         self._begin_with(oldest)

@@ -70,7 +70,7 @@ def test_row_that_changed_while_a_session_was_recorded_counts() -> None:
 
 def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() -> None:
     machine = acquiring()
-    assert steps(machine, q.OwnerHinted(yours(2))) == [q.Fetch(yours(2))]
+    assert steps(machine, q.OwnerWatched(yours(2))) == [q.Fetch(yours(2))]
     assert steps(machine, q.NotHandedOver(yours(2), "")) == [q.ReadRow()]
     assert steps(machine, q.OwnedElsewhere(yours(3))) == [q.Fetch(yours(3))]
     assert steps(machine, q.NotHandedOver(yours(3), "")) == [q.GiveUp("the session could not be handed over yet")]

@@ -124,7 +124,6 @@ FROM_CLIENT = [
         incarnation="i",
         frontier={},
         receiver_expiry_s=5,
-        previous="a1",
         epoch=7,
         reliability=BEST_EFFORT,
         session_reliability=BEST_EFFORT_EVENTS,

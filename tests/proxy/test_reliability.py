@@ -83,7 +83,7 @@ def stored(harness: EngineHarness) -> list[int]:
 @pytest.mark.parametrize("events", DEGREES)
 @pytest.mark.parametrize("connection", DEGREES)
 def test_three_cells_of_the_matrix_mean_something_and_one_is_refused(events: Degree, connection: Degree) -> None:
-    frame = msgspec.msgpack.encode(["attach", "s", "r", "i", {}, 1, True, None, [], None, "", 0, [events, connection]])
+    frame = msgspec.msgpack.encode(["attach", "s", "r", "i", {}, 1, True, None, [], None, 0, [events, connection]])
     if (events, connection) == ("persistent", "best-effort"):
         with pytest.raises(BadMessage, match="mean nothing") as refused:
             decode_client_message(frame)

@@ -10,7 +10,6 @@ from proxy.session.receivers import check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
-from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import OVERTAKING
@@ -166,18 +165,6 @@ def test_a_merge_takes_the_numbers_of_the_source() -> None:
     assert [each[0] for each in shadow.unsaved(10)[0]] == [5, 6]
     shadow.open_gate(A)
     assert [(each[0], each[1].offset) for each in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
-
-
-def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_where_coverage_begins() -> None:
-    """Also where it has heard nothing of them yet: else the end never settles, and the expression is held for ever."""
-    raised, merged = session(), session(Role.SHADOW)
-    for each in (raised, merged):
-        each.end_subscription(X, {A: 3, B: UNKNOWN_END})
-    raised.close_gates({A: 5}, seen={A: 4})
-    merged.close_gates({A: 5}, seen=None)
-    merged.merge({A: 4}, {A: 5}, oldest=1, following=1)
-    for each in (raised, merged):
-        assert [(origin, gate.seen) for origin, gate in each.gates.items()] == [(A, 4), (B, None)]
 
 
 def test_a_subscription_is_an_interval_of_every_origin() -> None:

@@ -219,7 +219,6 @@ class ClientMachine:
                     session_expiry_s=None if self._has_been_in else self._session_expiry_s,
                     credential=replace(self.credential, token=self._token()),
                     receiver_expiry_s=self.receiver_expiry_s,
-                    previous=state.proxy,
                     epoch=state.epoch,
                     reliability=self._reliability,
                     # What was set once, somebody may have set otherwise since.

@@ -212,14 +212,6 @@ def _gone_as_any_other(self: Ownership) -> Ownership:
 
 MUTANTS = (
     Mutant(
-        "unsettled and unheard of",
-        "what ended where coverage begins is forgotten in an origin of which the next owner has heard nothing yet",
-        replaced(Session, "_origins_of_unknown_ends", lambda self: {}),
-        ("QUENCH",),
-        kept=("85540336",),
-        rule=7,
-    ),
-    Mutant(
         "ends by what the site has read",
         "a subscription ends where the site has read, not where the logs went that said so",
         replaced(SubscriptionEnds, "_end", lambda self, ending, origin, reached: reached),
