@@ -154,13 +154,13 @@ class CopyToActivate:
 
 @dataclass(frozen=True, slots=True)
 class CopyToCommit:
-    """A staged copy without its transfer is of the epoch behind the row's: nobody has served since its cut.
+    """Nobody has served since the cut of a staged copy without its transfer: it commits at its own epoch.
 
     Args:
-        row: the source's.
+        row: the source's; one of before, which nobody corrects, where the registry has gone back; None: it has none.
     """
 
-    row: Ownership
+    row: Ownership | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +369,9 @@ class StoreCopy:
 
 @dataclass(frozen=True, slots=True)
 class CommitCopy:
-    """Set the row, from the source's to ours at the copy's epoch."""
+    """Set the row, from the one that is there to ours at the copy's epoch."""
 
-    row: Ownership
+    row: Ownership | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,8 +532,10 @@ class Acquisition(TableMachine):
             return Create(self.row, self.epoch)
         if kind is ClaimNext:
             return ClaimNext(self.row)
-        if kind is FindCheckpoint or kind is CommitCopy:
-            return kind(self._known())
+        if kind is CommitCopy:
+            return CommitCopy(self.row)
+        if kind is FindCheckpoint:
+            return FindCheckpoint(self._known())
         match input:
             case Found(checkpoint=checkpoint):
                 return TakeOver(self._known(), checkpoint)
@@ -631,22 +633,26 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> obj
     return CopyOutlived(row)
 
 
-def staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool) -> object:
+def staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
     """Return what a row means for a staged copy without its transfer: it is ours if the row has its very epoch.
 
     As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours may
-    still be applied: the copy commits after all, once it is certainly stored.
+    still be applied: the copy commits after all, once it is certainly stored. So it does where the registry has gone
+    back and the source does not write its row again. Had anybody served since, the changelog would say so: what an
+    owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19).
 
     Args:
         epoch: of the copy: that at which its transfer would have committed.
         proxy: this proxy.
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
+        is_last: a row of long before the copy has stood for so long that nobody will correct it.
     """
-    if row is None:
-        return Unavailable("the registry has no row of the session") if read else CopyInDoubt()
     if row == Ownership(proxy, epoch):
         return CopyToActivate(row)
-    if row.epoch + 1 == epoch:
-        return CopyToCommit(row)
-    return CopyInDoubt() if row.epoch < epoch and not read else CopySuperseded()
+    if row is None or row.epoch + 1 < epoch:
+        gone_back = "the registry has gone back: who owns the session may be alive"
+        if not read:
+            return CopyInDoubt()
+        return CopyToCommit(row) if is_last else Unavailable(gone_back)
+    return CopyToCommit(row) if row.epoch + 1 == epoch else CopySuperseded()

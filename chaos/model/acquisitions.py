@@ -184,7 +184,7 @@ class Acquisitions:
         if copy is None:
             yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
-            input = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False)
+            input = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False, is_last=False)
             yield "sweeps", self._feed(world, which, begun, input), ""
         elif copy.role == DORMANT:
             input = self._sleeping(world, which, world.row, read=False)
@@ -266,7 +266,7 @@ class Acquisitions:
                 assert running is not None
                 return self._feed(world, which, running, acquisition.Stored())
             case acquisition.CommitCopy(row=row):
-                return self._ask(world, which, "claim", row, row.next(me))
+                return self._ask(world, which, "claim", row, Ownership(me, machine.copy_epoch))
             case acquisition.ServeNew():
                 is_there = world.written is not None and bool(world.written.content)
                 world = world._replace(wrong=EMPTY if is_there else "")
@@ -349,7 +349,7 @@ class Acquisitions:
         if state is State_.TAKING_OVER:
             return AWAY
         if state is State_.COMMITTING:
-            return acquisition.staged_input(Epoch(running.copy_epoch), me, row, read=False)
+            return acquisition.staged_input(Epoch(running.copy_epoch), me, row, read=False, is_last=False)
         if state is State_.COMPARING and row == running.row:
             return acquisition.RowUnchanged()
         return self._row_meaning(world, which, row)
@@ -358,7 +358,7 @@ class Acquisitions:
         proxy, me = world.proxies[which], NAMES[which]
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
-                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, row, read=True)
+                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, row, read=True, is_last=False)
             return acquisition.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
         if row is None or row.proxy == NO_PROXY:
             return acquisition.RowAbsent(row)

@@ -201,7 +201,8 @@ class Acquisitions:
             case acquisition.StoreCopy():
                 self._persister.saved(self._reply(running))
             case acquisition.CommitCopy(row=row):
-                context.outbox.emit(ClaimRow(session, row, row.next(context.proxy), self._reply(running)))
+                mine = Ownership(context.proxy, running.machine.copy_epoch)
+                context.outbox.emit(claim_row(session, row, mine, self._reply(running)))
             case _:
                 self._conclude(running, effect)
 
@@ -350,7 +351,7 @@ class Acquisitions:
                 claimed_from = Epoch(machine.epoch - 1)
                 return acquisition.activation_input(claimed_from, machine.proxy, row)
             case State.COMMITTING:
-                return acquisition.staged_input(machine.copy_epoch, machine.proxy, row, read=False)
+                return acquisition.staged_input(machine.copy_epoch, machine.proxy, row, read=False, is_last=False)
         raise UnexpectedInput(f"nobody asks anything in {machine.state}")
 
     def _read_input(self, running: _Running, answer: object) -> object:
@@ -423,7 +424,8 @@ class Acquisitions:
             is_past = is_known and acquisition.went_back(epoch, proxy, row) and self._memory.is_past(copy.id, row)
             input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
         elif copy.role is Role.ORPHAN:
-            input = acquisition.staged_input(epoch, proxy, row, read=read)
+            is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
+            input = acquisition.staged_input(epoch, proxy, row, read=read, is_last=is_past)
         else:
             return acquisition.CopyInTransfer()
         takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCommit)

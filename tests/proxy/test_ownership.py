@@ -279,10 +279,22 @@ def test_a_staged_copy_is_not_judged_by_a_watch_that_is_behind() -> None:
     assert role(harness) is Role.ORPHAN
 
 
-def test_a_staged_copy_of_which_the_registry_itself_has_an_older_row_is_nothing() -> None:
-    harness = behind()
-    harness.complete(effects.ReadRow, owner("you", 2))
-    assert role(harness) is None
+@pytest.mark.parametrize("current", [owner("you", 2), None])
+def test_a_staged_copy_commits_where_the_registry_went_back_and_nobody_corrects_it(current: Ownership | None) -> None:
+    """Its source is dead, and it was restarted since: it is all that there is."""
+    harness = EngineHarness(disk(Role.STAGED, 4))
+    harness.reload({SESSION: current} if current else {}, "you")
+    for _ in range(SWEEPS_A_ROUND + 1):
+        harness.complete_all(effects.ReadRow, current)
+        assert role(harness) is Role.ORPHAN
+        assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.CreateRow)]
+        harness.pass_time(harness.engine.context.settings.sweep_ms)
+    harness.complete_all(effects.ReadRow, current)
+    harness.complete_writes()
+    if current is None:
+        assert harness.next(effects.CreateRow).ownership == owner("me", 4)
+    else:
+        assert harness.next(effects.ClaimRow).new == owner("me", 4)
 
 
 def orphaned() -> EngineHarness:
