@@ -131,18 +131,18 @@ async def _serve_once(
         scheme = "wss" if config.tls_cert else "ws"
         url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
         incarnation = new_incarnation()
+        node = Node(config, partial(_open_backends, config, incarnation, opened), incarnation, lambda: url)
+        server = make_server(node, config.host)
         log.info(
             "starting",
             proxy=config.name,
             site=config.site,
             url=url,
-            life=incarnation,
+            incarnation=incarnation,
             version=version("waypost"),
             log=config.kafka or f"embedded in {config.data}",
             registry=config.etcd or f"embedded in {config.data}",
         )
-        node = Node(config, partial(_open_backends, config, incarnation, opened), incarnation, lambda: url)
-        server = make_server(node, config.host)
         failures: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as group:

@@ -31,7 +31,7 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
     """Audit the run at `input`, a folder or kafka://SITE=HOST:PORT,.../PREFIX; write a report if told where.
 
     Args:
-        say: is told if Spark's Kafka connector has to be fetched first.
+        progress: is told what is done next, one line for each step.
 
     Raises:
         BadInput: there is no run there.
@@ -42,16 +42,17 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
     source = locate(input)
     if isinstance(source, Topics):
         connector.require(progress)
-    verdict = judge(sessions.build(), source)
+    progress("starting Spark")
+    verdict = judge(sessions.build(), source, progress)
     if report is not None:
         write_report(verdict, input, report)
     return verdict
 
 
-def judge(spark: SparkSession, source: Source) -> Verdict:
+def judge(spark: SparkSession, source: Source, progress: Callable[[str], None] = lambda line: None) -> Verdict:
     """Audit what `source` holds, in this session."""
     try:
-        return _judged(spark, source)
+        return _judged(spark, source, progress)
     except (PySparkException, Py4JJavaError) as error:
         if isinstance(source, Topics) and "kafka" in str(error):
             raise _kafka_error(str(error)) from error
@@ -77,13 +78,17 @@ def _keep(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
-def _judged(spark: SparkSession, source: Source) -> Verdict:
+def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
+        progress("reading the journals")
         facts = _keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
+        progress(f"reading the site logs, by {len(program.tests):,} expressions")
         read = readers.logs(spark, source, tuple(program.compiler.names))
         logs = _logs(spark, source, program, _keep(sitelogs.matched(read, program.compiler, program.tests)))
-        rows = facts.count() + logs.records.count()
+        facts_count, records_count = facts.count(), logs.records.count()
+        rows = facts_count + records_count
+        progress(f"comparing {facts_count:,} facts with {records_count:,} records")
     with sessions.tuned(spark, small=rows < SMALL_ROWS):
         return _verdict(_evidence(facts, logs, program.expressions, source.dense))
 
