@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,10 +13,26 @@ from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
 from chaos.simulator.subscription_names import PublishedBefore
+from waypost.client.connector import (
+    Close,
+    Connector,
+    Effect,
+    Input,
+    Lost,
+    MoveTo,
+    Open,
+    Opened,
+    Received,
+    Report,
+    Speak,
+    Start,
+    Stop,
+)
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.events import ClientEvent, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
+from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.facts import FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
@@ -39,6 +57,8 @@ if TYPE_CHECKING:
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
+PATIENCE = 4
+"""So often it finds nobody at a proxy, and goes to another one."""
 SIP_MS, LONG_SIP_MS = 4, 200
 """So long one who takes one at a time takes for it; and where it is to be overtaken by what comes meanwhile."""
 
@@ -145,6 +165,8 @@ class Client:
             queue=queue,
             order=order,
         )
+        self.connector = Connector(self.machine, [], random.Random(f"connector {world.seed}/{name}"))
+        self._tick_at = NEVER
         self.by_priority = goes_by_attributes(order)
         is_held = reliability is None or reliability.connection == "persistent"
         self.may_expire = receiver_expiry_s is not None or not is_held
@@ -193,11 +215,11 @@ class Client:
         if self.gone:
             return
         self.proxy, self.away, self.stopped, self._tries = name, False, False, 0
+        self.connector.addresses = [name]
         if self.wire is not None and self.wire.node.proxy == name:
             return
-        self.leave()
-        self.away = False
-        self._connect()
+        self._step(MoveTo(name))
+        self._step(Start())
 
     def leave_for_good(self) -> None:
         """Give up its place, and go when that was answered."""
@@ -209,32 +231,47 @@ class Client:
 
     def leave(self) -> None:
         self.away = True
-        if self.wire is not None:
-            self.wire.close()
+        self._step(Stop())
 
     def cut_off(self, wire: Wire) -> None:
         if self.wire is wire:
             self.wire = None
-            self.machine.disconnected()
-            self._again()
+            self._step(Lost("the connection broke"))
 
-    def _again(self) -> None:
-        if not self.away:
-            self.world.later(100 + self.world.delay(50), self._connect)
+    def _step(self, input: Input) -> None:
+        self._perform(self.connector.step(input, self.world.clock.now_ms()))
 
-    def _connect(self) -> None:
-        if self.away or self.wire is not None:
+    def _tick(self) -> None:
+        if self.connector.next_deadline() <= self.world.clock.now_ms():
+            self._perform(self.connector.tick(self.world.clock.now_ms()))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Open(url=name):
+                    self._open(name)
+                case Close():
+                    if self.wire is not None:
+                        self.wire.close()
+                case Speak():
+                    self._speak()
+                case Report(event=event):
+                    self._react(event)
+        now, due = self.world.clock.now_ms(), self.connector.next_deadline()
+        if due != NEVER and due != self._tick_at:
+            self._tick_at = due
+            self.world.later(max(0, due - now), self._tick)
+
+    def _open(self, name: str) -> None:
+        self.wire = self.world.connect(self, name)
+        if self.wire is not None:
+            self._tries = 0
+            self._step(Opened())
             return
         self._tries += 1
-        if self._tries > 8 and (others := self.world.live_nodes()):
-            self.proxy = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
-        self.wire = self.world.connect(self, self.proxy)
-        if self.wire is None:
-            self._again()
-            return
-        self._tries = 0
-        self.machine.connected()
-        self._speak()
+        self._step(Lost("nobody is there"))
+        if self._tries > PATIENCE and (others := self.world.live_nodes()):
+            self.go(self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy)
 
     def _trace(self, what: str) -> None:
         """Say what this client does, in the trace and in the scenario."""
@@ -250,103 +287,91 @@ class Client:
     def receive(self, wire: Wire, data: bytes) -> None:
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
-        self.machine.message(message)
-        self._react(wire)
+        self._step(Received(message))
         if self.machine.waiting and not self._sipping:
             self.world.later(self.world.delay(), self.take)
-        self._speak()
 
-    def _react(self, wire: Wire) -> None:
-        for event in self.machine.take_events():
-            match event:
-                case Attached():
-                    self.refused = False
-                    self.unaware = self.unaware and self._is_of_the_past(event)
-                    if event.joined and self.joined is not None and self.may_expire:
-                        self._trace("has lost its place, and has another")
-                        self.joined = self.world.lengths()
-                    if self.joined is None and not self._is_of_the_past(event):
-                        earlier = [
-                            client.joined for client in self.world.clients.values() if client.identity == self.identity
-                        ]
-                        here = self.world.lengths()
-                        self.joined = next(filter(None, earlier), here)
-                case PublishFailed():
-                    self.world.later(50 * event.attempts, lambda: self._publish_again(wire))
-                case Retry():
-                    quarrel = "in use in two places" in event.reason
-                    self.world.note(
-                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=quarrel, by=self.name
-                    )
-                    self.world.later(event.after_ms, lambda: self._attach(wire))
-                case Redirected():
-                    self.proxy = event.url
-                    wire.close()
-                case Published():
-                    if event.coordinate is not None:
-                        self.safe[event.coordinate] = self.numbers[event.sequence]
-                case BecameEffective() if event.subscription in self.reused_names:
-                    # Said of the one before it, which whoever raised the session may not know to have ended.
-                    pass
-                case BecameEffective():
-                    for origin, above in event.above.items():
-                        promised = self.promised.setdefault(event.subscription, {})
-                        promised[origin] = min(above, promised.get(origin, above))
-                case Gap():
-                    gap = f"gap {[event.first, event.last]} of {event.origin}"
-                    self._trace(f"is told of a {gap}")
-                    self.gaps.add((event.origin, event.first, event.last))
-                case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
-                    self._ask_again(event.subscription)
-                case Outcome(error=SessionDeleted()):
-                    self.open.discard(event.subscription)
-                    self.ended.add(event.subscription)
-                case Outcome():
-                    self.open.discard(event.subscription)
-                    self.reused_names.discard(event.subscription)
-                    if event.subscription not in self.ended:
-                        # Else it is told that it ended, and by which keys it went until then was not answered.
-                        lengths = self.world.lengths()
-                        self.world.secrets[self.identity[0], event.subscription].applied(lengths)
-                    if event.error is not None:
-                        self.problems.append(str(event.error))
-                case Deleted() | Refusal(error=SessionDeleted()):
-                    # What it had asked for since went with it, whatever it was answered.
-                    self.unaware = False
-                    self.ended.update(self.policies)
-                    self.open.difference_update(self.policies)
-                    self.promised.clear()
-                    self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case RequestResult(kind=RequestKind.REGISTRATION):
-                    self.gone = True
-                    self.leave()
-                case RequestResult(kind=RequestKind.ACCESS):
-                    self._access_answered(event)
-                case Refusal(error=Forbidden()):
-                    self._trace("is refused")
-                    self.refused = True
-                    self.leave()
-                case Refusal(error=WrongVersion() | ReceiverTaken()):
-                    self._trace(f"stops: {event.error}")
-                    self.stopped = True
-                    self.leave()
-                case Refusal() if self.stopped:
-                    pass
-                case Refusal():
+    def _react(self, event: ClientEvent) -> None:
+        match event:
+            case Attached():
+                self.refused = False
+                self.unaware = self.unaware and self._is_of_the_past(event)
+                if event.joined and self.joined is not None and self.may_expire:
+                    self._trace("has lost its place, and has another")
+                    self.joined = self.world.lengths()
+                if self.joined is None and not self._is_of_the_past(event):
+                    earlier = [
+                        client.joined for client in self.world.clients.values() if client.identity == self.identity
+                    ]
+                    here = self.world.lengths()
+                    self.joined = next(filter(None, earlier), here)
+            case Retry():
+                quarrel = "in use in two places" in event.reason
+                self.world.note(
+                    f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=quarrel, by=self.name
+                )
+            case Redirected():
+                self.proxy = event.url
+            case Published():
+                if event.coordinate is not None:
+                    self.safe[event.coordinate] = self.numbers[event.sequence]
+            case BecameEffective() if event.subscription in self.reused_names:
+                # Said of the one before it, which whoever raised the session may not know to have ended.
+                pass
+            case BecameEffective():
+                for origin, above in event.above.items():
+                    promised = self.promised.setdefault(event.subscription, {})
+                    promised[origin] = min(above, promised.get(origin, above))
+            case Gap():
+                gap = f"gap {[event.first, event.last]} of {event.origin}"
+                self._trace(f"is told of a {gap}")
+                self.gaps.add((event.origin, event.first, event.last))
+            case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
+                self._ask_again(event.subscription)
+            case Outcome(error=SessionDeleted()):
+                self.open.discard(event.subscription)
+                self.ended.add(event.subscription)
+            case Outcome():
+                self.open.discard(event.subscription)
+                self.reused_names.discard(event.subscription)
+                if event.subscription not in self.ended:
+                    # Else it is told that it ended, and by which keys it went until then was not answered.
+                    lengths = self.world.lengths()
+                    self.world.secrets[self.identity[0], event.subscription].applied(lengths)
+                if event.error is not None:
                     self.problems.append(str(event.error))
+            case Deleted() | Refusal(error=SessionDeleted()):
+                # What it had asked for since went with it, whatever it was answered.
+                self.unaware = False
+                self.ended.update(self.policies)
+                self.open.difference_update(self.policies)
+                self.promised.clear()
+                self.world.later(self.world.delay(100), partial(self._attach, self.wire))
+            case RequestResult(kind=RequestKind.REGISTRATION):
+                self.gone = True
+                self.leave()
+            case RequestResult(kind=RequestKind.ACCESS):
+                self._access_answered(event)
+            case Refusal(error=Forbidden()):
+                self._trace("is refused")
+                self.refused = True
+                self.leave()
+            case Refusal(error=WrongVersion() | ReceiverTaken()):
+                self._trace(f"stops: {event.error}")
+                self.stopped = True
+                self.leave()
+            case Refusal() if self.stopped:
+                pass
+            case Refusal():
+                self.problems.append(str(event.error))
 
     def _is_of_the_past(self, event: Attached) -> bool:
         """Tell whether the session that it was let into has been deleted since."""
         row = self.world.registry.owner(event.session)
         return row is None or event.epoch // GENERATION < row.epoch // GENERATION
 
-    def _publish_again(self, wire: Wire) -> None:
-        if self.wire is wire:
-            self.machine.publish_again()
-            self._speak()
-
-    def _attach(self, wire: Wire) -> None:
-        if self.wire is wire:
+    def _attach(self, wire: Wire | None) -> None:
+        if wire is not None and self.wire is wire:
             self.machine.attach_again()
             self._speak()
 

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
-from waypost.client.connector import Connector, Finder, check_address
 from waypost.client.events import ClientEvent, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
+from waypost.client.transport import Finder, Transport, check_address
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
 from waypost.keys import NO_KEYS, Keys, check_keys
@@ -54,7 +54,7 @@ class Client:
         self._listener = on_event
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._connector = Connector(machine, addresses, find, self._received, self._news, tls)
+        self._transport = Transport(machine, addresses, find, self._received, self._news, tls)
         self._wait_reason = ""
         """Why the client waits, by the last proxy that said so."""
         self._room = asyncio.Event()
@@ -66,7 +66,7 @@ class Client:
     # ------------------------------------------------------------ life
 
     async def __aenter__(self: _Self) -> _Self:
-        self._task = asyncio.create_task(self._connector.run(), name=f"waypost {self._machine.name}")
+        self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._machine.name}")
         self._task.add_done_callback(self._ran)
         try:
             await self._within(self._ready.wait, "no proxy let us in")
@@ -80,16 +80,16 @@ class Client:
 
     async def close(self) -> None:
         """Leave in order: the proxy is told."""
-        await self._connector.leave(self._machine.detach())
+        await self._transport.leave(self._machine.detach())
         await self._stop()
 
     async def abandon(self) -> None:
         """Vanish without a word, as a client does that loses its network."""
-        self._connector.break_off()
+        self._transport.break_off()
         await self._stop()
 
     async def _stop(self) -> None:
-        self._connector.over = True
+        self._transport.stop()
         self._machine.flush_acks()
         if self._task is not None:
             self._task.cancel()
@@ -108,7 +108,10 @@ class Client:
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         """By itself it ends only by a fault of ours, which everybody who waits is told."""
-        if not task.cancelled() and (fault := task.exception()) is not None:
+        fault = None if task.cancelled() else task.exception()
+        while isinstance(fault, BaseExceptionGroup):
+            fault = fault.exceptions[0]
+        if fault is not None:
             self._refused(Internal(f"{type(fault).__name__}: {fault}"))
 
     def _check_entered(self) -> None:
@@ -124,8 +127,8 @@ class Client:
         except TimeoutError:
             late = f"{otherwise} within {self._timeout_s:g} s"
             waiting = f": {self._wait_reason}" if self._wait_reason and not self._ready.is_set() else ""
-            lost = NoProxy(f"{late}{self._connector.trouble}", hint=NO_PROXY)
-            why = NoAnswer(f"{late}{waiting}") if self._connector.connected else lost
+            lost = NoProxy(f"{late}{self._transport.trouble}", hint=NO_PROXY)
+            why = NoAnswer(f"{late}{waiting}") if self._transport.connected else lost
             raise self._failure or why from None
         if self._failure is not None:
             raise self._failure
@@ -167,7 +170,7 @@ class Client:
         sequence = self._machine.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
-        self._connector.flush_soon()
+        self._transport.flush_soon()
         return future
 
     async def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
@@ -191,7 +194,7 @@ class Client:
         listed = keys.listed()
         self._check_entered()
         self._machine.quench(list(names), listed, insecure=insecure)
-        self._connector.flush_soon()
+        self._transport.flush_soon()
 
         async def known() -> None:
             while not self._machine.quench_view.caught_up and self._failure is None:
@@ -235,7 +238,7 @@ class Client:
         """Change the keys that go with all that is published from here on. See :class:`waypost.Keys`."""
         check_keys(keys)
         self._machine.publish_with(keys.listed())
-        self._connector.flush_soon()
+        self._transport.flush_soon()
 
     # ------------------------------------------------------------ where it is connected
 
@@ -243,7 +246,7 @@ class Client:
         """Connect to another proxy from now on. Raises Refused: that is no address."""
         check_address(url)
         self._ready.clear()
-        await self._connector.move(url)
+        self._transport.move(url)
 
     def _on_event(self, event: object) -> None:
         """Tell the application; what it throws is its own affair."""
@@ -286,8 +289,8 @@ class Client:
     def _refused(self, error: WaypostError) -> None:
         """This client is over; what came is not acknowledged any more, and nobody attaches again."""
         self._failure = error
-        self._connector.over = True
-        self._connector.break_off()
+        self._transport.stop()
+        self._transport.break_off()
         for wakened in (self._ready, self._news, self._interest_changed, self._room):
             wakened.set()
         for future in self._awaited():

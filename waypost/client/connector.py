@@ -1,254 +1,286 @@
-"""A client's line to the federation: one connection at a time, to whichever proxy serves it.
+"""How a client stays connected: one connection at a time, to whichever proxy serves it. Pure: no sockets, no clock.
 
-Receive, step, send: what a proxy says goes to the machine, what the machine has to say goes out. A connection that ends
-is followed by another one: at the address that we were told, or else at the next one that is known, after a pause with
-full jitter.
+A connection that ends is followed by another one: at the address that we were told, or else at the one where we were
+let in last, or else at the next one that is known, after a pause with full jitter. What the client's machine reports is
+followed here: where the session has gone, when to ask for it again, when to publish again.
+
+The asyncio shell (waypost/client/transport.py) and the simulator perform the effects; both decide nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import random
-import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
-
-from waypost import cancellation
 from waypost.client.events import ClientEvent, PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
-from waypost.client.tls import tls_from_environment
-from waypost.clock import full_jitter_ms
-from waypost.errors import Altered, Refused, WaypostError
-from waypost.frames import decode_proxy_message, encode_message
-from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
-from waypost.messages import Attached, Detach, Welcome
-
-log = logging.getLogger("waypost")
-FAREWELL_S = 2.0
-"""How long leaving in order may take."""
+from waypost.clock import NEVER, full_jitter_ms
+from waypost.errors import Altered
+from waypost.messages import Attached, ProxyMessage, Welcome
 
 LONGEST_WAIT_MS = 2_000
 """Between two questions for a session that cannot be had at the moment."""
 
-Finder = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the addresses of proxies, best first."""
+
+class ConnectorState(Enum):
+    """What a connector waits for."""
+
+    STOPPED = auto()
+    FINDING = auto()
+    OPENING = auto()
+    CONNECTED = auto()
+    CLOSING = auto()
+    PAUSING = auto()
 
 
-def check_address(url: object) -> str:
-    """Return the address of a proxy. Raises Refused: it is none."""
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        is_one = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
-    return str(url)
+# ---------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Connect, and stay connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Addresses of proxies, best first."""
+
+    addresses: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The connection stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The proxy has sent a message."""
+
+    message: ProxyMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection has ended, or could not be opened, or nobody was found.
+
+    Args:
+        reason: for people.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTo:
+    """Connect there from now on."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Connect no more."""
+
+
+Input = Start | Found | Opened | Received | Lost | MoveTo | Stop
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Find proxies; answered with Found or Lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open a connection; answered with Opened, and Lost when it has ended, or with Lost alone."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the connection; answered with Lost.
+
+    Args:
+        altered: what came on it was not what was sent, in words; empty: nothing is wrong with it.
+    """
+
+    altered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Speak:
+    """Send what the client's machine has to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the application."""
+
+    event: ClientEvent
+
+
+Effect = Find | Open | Close | Speak | Report
 
 
 class Connector:
-    """Keeps a client connected until it is over.
+    """Keeps a client connected until it is stopped.
 
     Args:
-        addresses: of proxies; without any, they are found.
-        hear: called with all that happens.
-        news: set when there is something for the application.
-        tls: how a ``wss://`` address is spoken to; None: as the environment says.
+        machine: the client's; nobody else tells it of connections and messages.
+        addresses: of proxies; none: they are found.
+        rng: for the jitter of pauses.
     """
 
-    def __init__(
-        self,
-        machine: ClientMachine,
-        addresses: Sequence[str] | None,
-        find: Finder | None,
-        on_event: Callable[[ClientEvent], None],
-        news: asyncio.Event,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._tls = tls
-        self._machine = machine
-        self._addresses = list(addresses or [])
-        self._find = find
-        self._on_event = on_event
-        self._news = news
-        self._rng = random.Random()
-        self._next_url: str | None = None
-        self._attempt = 0
-        self._waits = 0
-        """So often a proxy had us wait since it last let us in."""
-        self._next_index = 0
-        self._socket: ClientConnection | None = None
-        self._output_ready = asyncio.Event()
-        self._message_received = asyncio.Event()
-        """A message has come, or the connection has ended."""
-        self.over = False
-        """Nobody connects any more."""
+    def __init__(self, machine: ClientMachine, addresses: Sequence[str], rng: random.Random) -> None:
+        self.addresses = list(addresses)
+        self.state = ConnectorState.STOPPED
         self.trouble = ""
         """Why there is no connection, to be said behind what came of that."""
+        self._machine = machine
+        self._rng = rng
+        self._url = ""
+        """Of the present connection."""
+        self._next_url: str | None = None
+        """Where to connect next, whatever else is known."""
+        self._entered_url: str | None = None
+        """Where we were let in last; None: there was no connection since."""
+        self._next_index = 0
+        self._attempts = 0
+        """Connections since we were let in."""
+        self._waits = 0
+        """So often a proxy had us wait since it last let us in."""
+        self._open_at = self._attach_at = self._publish_at = NEVER
 
     @property
-    def connected(self) -> bool:
-        """There is a connection to a proxy."""
-        return self._socket is not None
+    def is_over(self) -> bool:
+        """Whether nobody connects any more."""
+        return self.state is ConnectorState.STOPPED
 
-    def flush_soon(self) -> None:
-        """The machine may have something to say."""
-        self._output_ready.set()
+    def step(self, input: Input, now_ms: int) -> list[Effect]:
+        """Take one input; return the effects in order. What comes too late means nothing."""
+        state = self.state
+        match input:
+            case Start() if state is ConnectorState.STOPPED:
+                return self._open_next()
+            case Found(addresses=addresses) if state is ConnectorState.FINDING:
+                return self._open(addresses[self._next_index % len(addresses)])
+            case Opened() if state is ConnectorState.OPENING:
+                self.state, self.trouble = ConnectorState.CONNECTED, ""
+                self._machine.connected()
+                return [Speak()]
+            case Opened() if state in (ConnectorState.CLOSING, ConnectorState.STOPPED):
+                return [Close()]
+            case Received(message=message) if state is ConnectorState.CONNECTED:
+                return self._received(message, now_ms)
+            case Lost(reason=reason):
+                return self._lost(reason, now_ms)
+            case MoveTo(url=url):
+                return self._move(url)
+            case Stop():
+                self.state = ConnectorState.STOPPED
+                self._open_at = self._attach_at = self._publish_at = NEVER
+                return [Close()] if state in (ConnectorState.OPENING, ConnectorState.CONNECTED) else []
+        return []
 
-    # ------------------------------------------------------------ leaving one proxy
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        if now_ms >= self._open_at:
+            self._open_at = NEVER
+            return self._open_next()
+        if now_ms < min(self._attach_at, self._publish_at):
+            return []
+        if now_ms >= self._publish_at:
+            self._publish_at = NEVER
+            self._machine.publish_again()
+        if now_ms >= self._attach_at:
+            self._attach_at = NEVER
+            self._machine.attach_again()
+        return [Speak()]
 
-    async def move(self, url: str) -> None:
-        """Connect there from now on."""
-        self._next_url = url
-        if self._socket is not None:
-            await self._socket.close()
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return min(self._open_at, self._attach_at, self._publish_at)
 
-    async def leave(self, farewell: Detach) -> bool:
-        """Say what is left to say, and that we go; tell whether a proxy heard it that serves the session to us."""
-        socket = self._socket
-        if socket is None:
-            return False
-        with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
-                await self._send_all(socket)
-                await socket.send(encode_message(farewell))
-                while self._machine.attached:
-                    self._message_received.clear()
-                    await self._message_received.wait()
-                await socket.close()
-        return self._machine.is_left
+    # ------------------------------------------------------------ where to
 
-    def break_off(self) -> None:
-        """Vanish without a word."""
-        if self._socket is not None:
-            self._socket.transport.abort()
+    def _move(self, url: str) -> list[Effect]:
+        self._next_url, self._entered_url = url, None
+        match self.state:
+            case ConnectorState.OPENING | ConnectorState.CONNECTED:
+                self.state = ConnectorState.CLOSING
+                return [Close()]
+            case ConnectorState.PAUSING:
+                return self._open_next()
+        return []
 
-    # ------------------------------------------------------------ one connection after the other
-
-    async def run(self) -> None:
-        """Connect, and connect again with growing pauses, until the machine is over."""
-        while not self.over:
-            url: str | None = None
-            try:
-                with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
-                    url = await self._choose()
-                    if url is None:
-                        await self._pause("no proxy is known")
-                        continue
-                    await self._serve(url)
-            except Altered as error:
-                log.warning("what came from %s was altered on its way, and is asked for again: %s", url, error.message)
-                await self._pause(f"{url}: {error}")
-            except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
-                await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
-
-    async def _choose(self) -> str | None:
+    def _open_next(self) -> list[Effect]:
         if self._next_url is not None:
             url, self._next_url = self._next_url, None
-            return url
-        if not self._addresses and self._find is not None:
-            found = list(await self._find())
-            return found[self._next_index % len(found)] if found else None
-        return self._addresses[self._next_index % len(self._addresses)] if self._addresses else None
+        elif self._entered_url is not None:
+            url, self._entered_url = self._entered_url, None
+        elif self.addresses:
+            url = self.addresses[self._next_index % len(self.addresses)]
+        else:
+            self.state = ConnectorState.FINDING
+            return [Find()]
+        return self._open(url)
 
-    async def _pause(self, reason: str) -> None:
-        self._attempt += 1
-        self._next_index += 1
-        self.trouble = f": {reason}"
-        wait_ms = full_jitter_ms(self._attempt, self._rng)
-        self._on_event(Retry(reason, wait_ms))
-        await asyncio.sleep(wait_ms / 1000)
+    def _open(self, url: str) -> list[Effect]:
+        self.state, self._url = ConnectorState.OPENING, url
+        self._open_at = NEVER
+        return [Open(url)]
 
-    def _security(self, url: str) -> ssl.SSLContext | None:
-        """Return how this address is spoken to. Raises BadConfiguration."""
-        if not url.startswith("wss:"):
-            return None
-        self._tls = self._tls or tls_from_environment()
-        return self._tls
+    def _lost(self, reason: str, now_ms: int) -> list[Effect]:
+        self._attach_at = self._publish_at = NEVER
+        self._machine.disconnected()
+        if self.state is ConnectorState.STOPPED:
+            return []
+        if self._next_url is not None:
+            return self._open_next()
+        if self._entered_url is None:
+            self._next_index += 1
+        self._attempts += 1
+        self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
+        wait_ms = full_jitter_ms(self._attempts, self._rng)
+        self._open_at = now_ms + wait_ms
+        return [Report(Retry(reason, wait_ms))]
 
-    async def _serve(self, url: str) -> None:
-        """Live on one connection until it ends."""
-        async with connect(
-            f"{url.rstrip('/')}/v1/client",
-            max_size=MAX_FRAME_BYTES,
-            compression=None,
-            open_timeout=3,
-            close_timeout=1,
-            ping_interval=PING_EVERY_S,
-            ping_timeout=PONG_WITHIN_S,
-            ssl=self._security(url),
-        ) as socket:
-            self._socket, self.trouble = socket, ""
-            self._machine.connected()
-            self._output_ready.set()
-            writer = asyncio.create_task(self._write(socket))
-            try:
-                async for frame in socket:
-                    self._machine.message(decode_proxy_message(frame))
-                    self._message_received.set()
-                    for event in self._machine.take_events():
-                        await self._follow(event, socket)
-                        self._on_event(event)
-                    self._output_ready.set()
-                    if self._machine.waiting:
-                        self._news.set()
-            finally:
-                self._socket = None
-                self._machine.disconnected()
-                self._message_received.set()
-                writer.cancel()
-                with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
-                    await writer
-        if self._next_url is None and not self.over:
-            await self._pause(f"{url} closed the connection")
+    # ------------------------------------------------------------ what is heard
 
-    async def _write(self, socket: ClientConnection) -> None:
-        """Write until cancelled; when this ends by itself, so does the connection: it would be mute."""
+    def _received(self, message: ProxyMessage, now_ms: int) -> list[Effect]:
         try:
-            while True:
-                await self._output_ready.wait()
-                self._output_ready.clear()
-                self._machine.flush()
-                await self._send_all(socket)
-        finally:
-            if not cancellation.is_requested():
-                socket.transport.abort()
+            self._machine.message(message)
+        except Altered as error:
+            self.state = ConnectorState.CLOSING
+            return [Close(error.message)]
+        effects: list[Effect] = []
+        for event in self._machine.take_events():
+            effects += self._follow(event, now_ms)
+            effects.append(Report(event))
+        return [*effects, Speak()]
 
-    async def _send_all(self, socket: ClientConnection) -> None:
-        for message in self._machine.take_messages():
-            await socket.send(encode_message(message))
-
-    async def _follow(self, event: ClientEvent, socket: ClientConnection) -> None:
+    def _follow(self, event: ClientEvent, now_ms: int) -> list[Effect]:
         """Go where the session is, and ask again when it is there."""
         match event:
             case Redirected():
-                self._next_url = event.url
-                await socket.close()
+                return self._move(event.url)
             case Retry():
                 # A proxy says how long it takes at least; where it takes longer, thousands need not ask every time.
                 longer_ms = full_jitter_ms(self._waits, self._rng, cap_ms=LONGEST_WAIT_MS)
                 self._waits += 1
-                wait_ms = max(event.after_ms, longer_ms)
-                asyncio.get_running_loop().call_later(wait_ms / 1000, self._attach_again, socket)
+                self._attach_at = now_ms + max(event.after_ms, longer_ms)
             case PublishFailed():
-                wait_ms = full_jitter_ms(event.attempts, self._rng)
-                asyncio.get_running_loop().call_later(wait_ms / 1000, self._publish_again, socket)
+                self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
             case Attached():
-                self._attempt = self._waits = 0
+                self._attempts = self._waits = 0
+                self._entered_url = self._url
             case Welcome() if self._machine.session is None:
-                self._attempt = 0
-
-    def _publish_again(self, socket: ClientConnection) -> None:
-        if self._socket is socket:
-            self._machine.publish_again()
-            self._output_ready.set()
-
-    def _attach_again(self, socket: ClientConnection) -> None:
-        if self._socket is socket:
-            self._machine.attach_again()
-            self._output_ready.set()
+                self._attempts = 0
+                self._entered_url = self._url
+        return []

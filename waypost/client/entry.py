@@ -17,11 +17,11 @@ from waypost.arguments import (
     whole,
     whole_or_none,
 )
-from waypost.client.connector import Finder, check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.machine import ClientMachine
 from waypost.client.producer import Producer
 from waypost.client.receiver import Receiver
+from waypost.client.transport import Finder, check_address
 from waypost.errors import BadArgument
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, MAX_TTL_S, RECEIVER_WINDOW

@@ -22,11 +22,11 @@ from typing import Any
 from waypost.access import LEVELS
 from waypost.arguments import flag, instance, listed, mapping, seconds, shown, text, whole_or_none
 from waypost.client.client import Client, log
-from waypost.client.connector import FAREWELL_S, Finder, check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
 from waypost.client.machine import ClientMachine
 from waypost.client.received_notification import Received
+from waypost.client.transport import FAREWELL_S, Finder, check_address
 from waypost.errors import BadArgument, WaypostError
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys, check_keys
@@ -83,7 +83,7 @@ class Receiver(Client):
         """
         flag(forget, "forget")
         self._machine.flush_acks()
-        if forget and not self._connector.over:
+        if forget and not self._transport.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
                     await self._request(
@@ -94,7 +94,7 @@ class Receiver(Client):
                 "no proxy has heard that session %s was left%s; the next attach may be given again what it had last, "
                 "unless it has this one's `state`",
                 self._machine.session,
-                self._connector.trouble,
+                self._transport.trouble,
             )
         await self._stop()
 
@@ -103,17 +103,17 @@ class Receiver(Client):
 
         A session that changes hands at this moment is served again soon, and whoever serves it then is told.
         """
-        if self._connector.over or dict(self.state.frontier) == self._began_at:
-            await self._connector.leave(self._machine.detach())
+        if self._transport.over or dict(self.state.frontier) == self._began_at:
+            await self._transport.leave(self._machine.detach())
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
-                while not self._connector.over:
+                while not self._transport.over:
                     self._ready.clear()
-                    if await self._connector.leave(self._machine.detach()):
+                    if await self._transport.leave(self._machine.detach()):
                         return True
                     await self._ready.wait()
-        return self._connector.over
+        return self._transport.over
 
     async def delete(self) -> None:
         """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
@@ -150,7 +150,7 @@ class Receiver(Client):
     async def _request(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
         future = self._pending_requests[what] = asyncio.get_running_loop().create_future()
         ask()
-        self._connector.flush_soon()
+        self._transport.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), otherwise)
         finally:
@@ -195,10 +195,10 @@ class Receiver(Client):
             if self._failure is not None:
                 raise self._failure
             taken = self._machine.next_items(max_items, manual_ack=manual_ack)
-            self._connector.flush_soon()
+            self._transport.flush_soon()
             if taken:
                 return [Received.of(each) for each in taken]
-            if self._connector.over:
+            if self._transport.over:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
@@ -206,7 +206,7 @@ class Receiver(Client):
     def acknowledge(self) -> None:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
         self._machine.acknowledge()
-        self._connector.flush_soon()
+        self._transport.flush_soon()
 
     def nack(self) -> None:
         """Say that the application does not have what it was given since it last said so: that comes again."""
@@ -226,7 +226,7 @@ class Receiver(Client):
         """Wait until a journal has all that the application was given; tell whether it has."""
         seconds(timeout_s)
         self._machine.flush_acks()
-        self._connector.flush_soon()
+        self._transport.flush_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.state.unconfirmed:
@@ -318,7 +318,7 @@ class Receiver(Client):
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
         future = self._pending.setdefault(identity, asyncio.get_running_loop().create_future())
         ask()
-        self._connector.flush_soon()
+        self._transport.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), f"no answer about subscription {identity}")
         finally:
@@ -376,7 +376,7 @@ class Receiver(Client):
                 self._effective.setdefault(event.subscription, {}).update(event.above)
                 self._effective_changed.set()
             case Deleted():
-                self._connector.over = True
+                self._transport.stop()
                 self._resolve(RequestKind.DELETION, None)
                 self._news.set()
 

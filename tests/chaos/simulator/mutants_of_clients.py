@@ -18,11 +18,14 @@ from proxy.session.stored_notification import Entry
 from proxy.session.subscription import Subscription
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import SubscriptionRow
+from waypost.client.connector import Connector, ConnectorState
+from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
+_follow = Connector._follow
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
 
 
@@ -80,7 +83,48 @@ class _Never(Exception):
     """Nobody raises it."""
 
 
+def _follow_all_but(kind: type) -> Any:
+    def follow(self: Connector, event: Any, now_ms: int) -> list[Any]:
+        return [] if isinstance(event, kind) else _follow(self, event, now_ms)
+
+    return follow
+
+
+def _lost_and_that_is_all(self: Connector, reason: str, now_ms: int) -> list[Any]:
+    self._machine.disconnected()
+    self.state = ConnectorState.PAUSING
+    return []
+
+
 MUTANTS = (
+    Mutant(
+        "does not go where the session is",
+        "a client that is told where its session has gone stays where it is",
+        replaced(Connector, "_follow", _follow_all_but(Redirected)),
+        ("STUCK",),
+        (20, 33, 52),
+    ),
+    Mutant(
+        "waits for ever",
+        "a client that has to wait does not ask again",
+        replaced(Connector, "_follow", _follow_all_but(Retry)),
+        ("STUCK",),
+        (6, 7, 11),
+    ),
+    Mutant(
+        "publishes once",
+        "a client does not publish again what the log did not take",
+        replaced(Connector, "_follow", _follow_all_but(PublishFailed)),
+        ("STUCK",),
+        (10, 44, 54),
+    ),
+    Mutant(
+        "connects once",
+        "a client that loses its connection makes no other one",
+        replaced(Connector, "_lost", _lost_and_that_is_all),
+        ("STUCK",),
+        (41, 61, 81),
+    ),
     Mutant(
         "tells a client what another owner wrote",
         "a client is told that its change was refused where the changelog has a later owner's checkpoint",

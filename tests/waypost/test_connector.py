@@ -1,0 +1,165 @@
+"""How a client stays connected: the pure connector, input by input."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from waypost.client.connector import (
+    Close,
+    Connector,
+    ConnectorState,
+    Find,
+    Found,
+    Lost,
+    MoveTo,
+    Open,
+    Opened,
+    Received,
+    Report,
+    Speak,
+    Start,
+    Stop,
+)
+from waypost.client.events import Retry
+from waypost.client.machine import ClientMachine
+from waypost.clock import NEVER
+from waypost.identity import Epoch, ProxyId, SessionId, SiteId
+from waypost.messages import VERSION, Attach, Attached, Hello, Moved, Wait, Welcome
+
+HERE, THERE = "ws://here:1", "ws://there:1"
+SESSION = SessionId("s")
+
+
+def connector(*addresses: str) -> tuple[Connector, ClientMachine]:
+    machine = ClientMachine("c", SESSION, "r")
+    return Connector(machine, addresses, random.Random(0)), machine
+
+
+def attached() -> Received:
+    return Received(
+        Attached(session=SESSION, epoch=Epoch(1), proxy=ProxyId("a"), site=SiteId("A"), subscriptions={}, stored=0)
+    )
+
+
+def connected(*addresses: str) -> tuple[Connector, ClientMachine]:
+    made, machine = connector(*addresses)
+    assert made.step(Start(), 0) == [Open(addresses[0])]
+    assert made.step(Opened(), 1) == [Speak()]
+    made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"))), 2)
+    machine.take_messages()
+    return made, machine
+
+
+def pause_of(effects: Sequence[object]) -> int:
+    (report,) = effects
+    assert isinstance(report, Report) and isinstance(report.event, Retry)
+    return report.event.after_ms
+
+
+def test_a_connection_begins_with_a_hello_and_asks_for_the_session() -> None:
+    made, machine = connector(HERE)
+    made.step(Start(), 0)
+    made.step(Opened(), 1)
+    assert [type(message) for message in machine.take_messages()] == [Hello, Attach]
+
+
+def test_a_connection_that_is_lost_is_followed_by_one_to_the_next_address_after_a_pause() -> None:
+    made, _ = connector(HERE, THERE)
+    made.step(Start(), 0)
+    wait_ms = pause_of(made.step(Lost("refused"), 10))
+    assert made.trouble == ": refused"
+    assert made.next_deadline() == 10 + wait_ms
+    assert made.tick(9 + wait_ms) == []
+    assert made.tick(10 + wait_ms) == [Open(THERE)]
+
+
+def test_a_connection_on_which_we_were_let_in_is_followed_by_one_to_the_same_proxy_first() -> None:
+    made, _ = connected(HERE, THERE)
+    made.step(attached(), 5)
+    made.step(Lost("broken"), 10)
+    assert made.tick(made.next_deadline()) == [Open(HERE)]
+    made.step(Lost("refused"), 500)
+    assert made.tick(made.next_deadline()) == [Open(THERE)]
+
+
+def test_pauses_grow_until_we_are_let_in() -> None:
+    made, _ = connector(HERE)
+    made.step(Start(), 0)
+    waits, now = [], 0
+    for _ in range(40):
+        waits.append(pause_of(made.step(Lost("refused"), now)))
+        now = made.next_deadline()
+        made.tick(now)
+    assert max(waits[:2]) <= 200 and max(waits) > 2_000 and max(waits) <= 5_000
+    made.step(Opened(), now)
+    made.step(attached(), now)
+    assert pause_of(made.step(Lost("broken"), now)) <= 100
+
+
+def test_where_no_address_is_known_proxies_are_found() -> None:
+    made, _ = connector()
+    assert made.step(Start(), 0) == [Find()]
+    pause_of(made.step(Lost("no proxy is known"), 5))
+    assert made.tick(made.next_deadline()) == [Find()]
+    assert made.step(Found([HERE, THERE]), 900) == [Open(THERE)]
+
+
+def test_whoever_is_sent_elsewhere_connects_there_without_a_pause() -> None:
+    made, _ = connected(HERE)
+    effects = made.step(Received(Moved(SESSION, ProxyId("b"), THERE)), 5)
+    assert effects[0] == Close() and effects[-1] == Speak()
+    assert made.step(Lost("closed"), 6) == [Open(THERE)]
+
+
+def test_an_application_that_moves_while_the_connector_pauses_does_not_wait() -> None:
+    made, _ = connector(HERE)
+    made.step(Start(), 0)
+    made.step(Lost("refused"), 1)
+    assert made.step(MoveTo(THERE), 2) == [Open(THERE)]
+    assert made.next_deadline() == NEVER
+
+
+def test_who_has_to_wait_asks_again_on_the_same_connection_and_after_longer_and_longer_pauses() -> None:
+    made, machine = connected(HERE)
+    pauses = []
+    for _ in range(30):
+        made.step(Received(Wait("not yet", 20)), 1_000)
+        assert machine.take_messages() == []
+        pauses.append(made.next_deadline() - 1_000)
+        assert made.tick(made.next_deadline()) == [Speak()]
+        assert [type(message) for message in machine.take_messages()] == [Attach]
+    assert min(pauses) >= 20 and max(pauses) > 500 and max(pauses) <= 2_000
+
+
+def test_what_is_due_on_a_connection_ends_with_it() -> None:
+    made, _ = connected(HERE)
+    made.step(Received(Wait("not yet", 300)), 1_000)
+    made.step(Lost("broken"), 1_001)
+    assert made.tick(made.next_deadline()) == [Open(HERE)]
+    assert made.next_deadline() == NEVER
+
+
+@pytest.mark.parametrize("phase", ["opening", "connected", "pausing"])
+def test_who_stops_connects_no_more(phase: str) -> None:
+    made, _ = connector(HERE)
+    made.step(Start(), 0)
+    if phase == "connected":
+        made.step(Opened(), 1)
+    if phase == "pausing":
+        made.step(Lost("refused"), 1)
+    assert made.step(Stop(), 2) == ([] if phase == "pausing" else [Close()])
+    assert made.step(Opened(), 3) == [Close()]
+    assert made.step(Lost("closed"), 4) == []
+    assert (made.state, made.next_deadline()) == (ConnectorState.STOPPED, NEVER)
+    assert made.step(Start(), 5) == [Open(HERE)]
+
+
+def test_a_connection_that_opens_too_late_is_closed() -> None:
+    made, _ = connector(HERE)
+    made.step(Start(), 0)
+    assert made.step(MoveTo(THERE), 1) == [Close()]
+    assert made.step(Opened(), 2) == [Close()]
+    assert made.step(Lost("closed"), 3) == [Open(THERE)]

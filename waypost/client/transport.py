@@ -1,0 +1,262 @@
+"""A client's line to the federation, with asyncio: it performs what the connector decides (connector.py).
+
+Receive, step, send: what a proxy says goes to the connector, what the client's machine has to say goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlsplit
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from waypost import cancellation
+from waypost.client.connector import (
+    Close,
+    Connector,
+    Effect,
+    Find,
+    Found,
+    Input,
+    Lost,
+    MoveTo,
+    Open,
+    Opened,
+    Received,
+    Report,
+    Speak,
+    Start,
+    Stop,
+)
+from waypost.client.events import ClientEvent
+from waypost.client.machine import ClientMachine
+from waypost.client.tls import tls_from_environment
+from waypost.clock import NEVER, SystemClock
+from waypost.errors import Refused, WaypostError
+from waypost.frames import decode_proxy_message, encode_message
+from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
+from waypost.messages import Detach
+
+log = logging.getLogger("waypost")
+FAREWELL_S = 2.0
+"""How long leaving in order may take."""
+Finder = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the addresses of proxies, best first."""
+
+
+def check_address(url: object) -> str:
+    """Return the address of a proxy. Raises Refused: it is none."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        is_one = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
+    return str(url)
+
+
+class Transport:
+    """Performs the effects of a connector, on one websocket at a time.
+
+    Args:
+        machine: the client's.
+        addresses: of proxies; without any, `find` finds them.
+        on_event: called with all that happens.
+        news: set when there is something for the application.
+        tls: how a ``wss://`` address is spoken to; None: as the environment says.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine,
+        addresses: Sequence[str] | None,
+        find: Finder | None,
+        on_event: Callable[[ClientEvent], None],
+        news: asyncio.Event,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._connector = Connector(machine, addresses or [], random.Random())
+        self._machine = machine
+        self._find = find
+        self._on_event = on_event
+        self._news = news
+        self._tls = tls
+        self._clock = SystemClock()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._socket: ClientConnection | None = None
+        self._output_ready = asyncio.Event()
+        self._message_received = asyncio.Event()
+        """A message has come, or the connection has ended."""
+        self.over = False
+        """Nobody connects any more."""
+
+    @property
+    def connected(self) -> bool:
+        """There is a connection to a proxy."""
+        return self._socket is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, to be said behind what came of that."""
+        return self._connector.trouble
+
+    def flush_soon(self) -> None:
+        """The machine may have something to say."""
+        self._output_ready.set()
+
+    # ------------------------------------------------------------ leaving one proxy
+
+    def move(self, url: str) -> None:
+        """Connect there from now on."""
+        self._step(MoveTo(url))
+
+    async def leave(self, farewell: Detach) -> bool:
+        """Say what is left to say, and that we go; tell whether a proxy heard it that serves the session to us."""
+        socket = self._socket
+        if socket is None:
+            return False
+        with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._send_all(socket)
+                await socket.send(encode_message(farewell))
+                while self._machine.attached:
+                    self._message_received.clear()
+                    await self._message_received.wait()
+                await socket.close()
+        return self._machine.is_left
+
+    def break_off(self) -> None:
+        """Vanish without a word."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+
+    def stop(self) -> None:
+        """Connect no more."""
+        self.over = True
+        self._step(Stop())
+
+    # ------------------------------------------------------------ the connector
+
+    async def run(self) -> None:
+        """Stay connected until cancelled. What no library may raise, and no proxy can cause, ends this."""
+        async with asyncio.TaskGroup() as self._tasks:
+            if not self.over:
+                self._step(Start())
+            await asyncio.get_running_loop().create_future()
+
+    def _step(self, input: Input) -> None:
+        self._perform(self._connector.step(input, self._clock.now_ms()))
+
+    def _tick(self) -> None:
+        self._perform(self._connector.tick(self._clock.now_ms()))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Find():
+                    self._spawn(self._find_proxies())
+                case Open(url=url):
+                    self._spawn(self._serve(url))
+                case Close(altered=altered):
+                    if altered:
+                        log.warning("what came was altered on its way, and is asked for again: %s", altered)
+                    if self._socket is not None:
+                        self._spawn(self._socket.close())
+                case Speak():
+                    self._output_ready.set()
+                case Report(event=event):
+                    self._on_event(event)
+        self._arm()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        if self._tasks is not None:
+            self._tasks.create_task(work)  # type: ignore[arg-type]
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._connector.next_deadline()
+        if due != NEVER and self._tasks is not None:
+            wait_s = max(0, due - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+
+    # ------------------------------------------------------------ one connection
+
+    async def _find_proxies(self) -> None:
+        try:
+            with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
+                found = list(await self._find()) if self._find is not None else []
+        except (OSError, TimeoutError, WaypostError) as error:
+            self._step(Lost(f"finding a proxy: {error or type(error).__name__}"))
+            return
+        self._step(Found(found) if found else Lost("no proxy is known"))
+
+    def _security(self, url: str) -> ssl.SSLContext | None:
+        """Return how this address is spoken to. Raises BadConfiguration."""
+        if not url.startswith("wss:"):
+            return None
+        self._tls = self._tls or tls_from_environment()
+        return self._tls
+
+    async def _serve(self, url: str) -> None:
+        """Live on one connection until it ends."""
+        reason = f"{url} closed the connection"
+        try:
+            with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
+                await self._talk(url)
+        except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
+            reason = f"{url}: {error or type(error).__name__}"
+        finally:
+            self._socket = None
+            self._step(Lost(reason))
+            self._message_received.set()
+
+    async def _talk(self, url: str) -> None:
+        async with connect(
+            f"{url.rstrip('/')}/v1/client",
+            max_size=MAX_FRAME_BYTES,
+            compression=None,
+            open_timeout=3,
+            close_timeout=1,
+            ping_interval=PING_EVERY_S,
+            ping_timeout=PONG_WITHIN_S,
+            ssl=self._security(url),
+        ) as socket:
+            self._socket = socket
+            self._step(Opened())
+            writer = asyncio.create_task(self._write(socket))
+            try:
+                async for frame in socket:
+                    self._step(Received(decode_proxy_message(frame)))
+                    self._message_received.set()
+                    if self._machine.waiting:
+                        self._news.set()
+            finally:
+                writer.cancel()
+                with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
+                    await writer
+
+    async def _write(self, socket: ClientConnection) -> None:
+        """Write until cancelled; when this ends by itself, so does the connection: it would be mute."""
+        try:
+            while True:
+                await self._output_ready.wait()
+                self._output_ready.clear()
+                self._machine.flush()
+                await self._send_all(socket)
+        finally:
+            if not cancellation.is_requested():
+                socket.transport.abort()
+
+    async def _send_all(self, socket: ClientConnection) -> None:
+        for message in self._machine.take_messages():
+            await socket.send(encode_message(message))
