@@ -34,6 +34,7 @@ from federation.messages import (
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp, TransferMessage
+from node import lifecycle
 from node.append_admission import AppendAdmission
 from node.backends import Backends, changelog_locator, own_folder
 from node.catch_up import Requests
@@ -47,6 +48,7 @@ from node.garbage_collection import growing
 from node.instance import Instance
 from node.journal_writer import JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
+from node.lifecycle import Lifecycle
 from node.links import Links
 from node.log_fold import LogFolding
 from node.log_guard import LogGuard
@@ -64,7 +66,7 @@ from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
 from proxy.queue_lengths import Waiting
-from waypost.clock import Clock, SystemClock
+from waypost.clock import NEVER, Clock, SystemClock
 from waypost.errors import (
     HistoryTruncated,
     Internal,
@@ -113,8 +115,6 @@ RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 LOG_END_S = 2.5
 """So long the log may take to say where it ends. With POLL_S before that, one that stands still is noticed in 5 s."""
 LOG_GUARD_S = 10.0
-TAKE_BACK_S = 2.0
-"""So long a proxy that ends waits for the registry's word on sessions that were frozen for a handover."""
 NAME_POLL_S = 0.25
 NAME_MARGIN_MS = 2_500
 """So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
@@ -176,7 +176,7 @@ class Node:
         self.log_end = 0
         """Where the site log ended when we looked last."""
         self._url = url
-        self._incarnation = incarnation
+        self._lifecycle = Lifecycle(incarnation)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.troubles = DependencyHealth(self._rng, self._clock)
@@ -318,7 +318,7 @@ class Node:
                 settings,
                 self._clock,
                 self._rng,
-                self._incarnation,
+                self._lifecycle.incarnation,
                 restored,
                 begin.first,
                 begin.known,
@@ -351,7 +351,7 @@ class Node:
         return restored
 
     async def _stop(self) -> None:
-        """Leave in order: say what is complete, give back the lease, keep what is in memory."""
+        """Leave in order (node/lifecycle.py), and close all."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -361,14 +361,8 @@ class Node:
                 with contextlib.suppress(WaypostError, TimeoutError):
                     async with asyncio.timeout(5):
                         await self.log_guard.raise_epoch()
-            with contextlib.suppress(WaypostError, TimeoutError):
-                async with asyncio.timeout(5):
-                    await self._leave(self.engine)
-            if self.lease is not None:
-                # Also where the journal is away: others need not wait for the lease to run out.
-                with contextlib.suppress(WaypostError, TimeoutError):
-                    async with asyncio.timeout(2):
-                        await self.lease.revoke()
+            self._operator_log.leaving()
+            await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
         self.troubles.close()
@@ -383,25 +377,97 @@ class Node:
         if self._has_opened:
             await self.backends.close()
 
-    async def _leave(self, engine: Engine) -> None:
+    # ------------------------------------------------------------ the life cycle's effects
+
+    async def _live_by(self, input: object) -> None:
+        """Perform what follows from an input of the life cycle, one effect after the other, until nothing does."""
+        following: object | None = input
+        while following is not None:
+            effects = self._lifecycle.step(following, self._clock.now_ms())
+            following = None
+            for effect in effects:
+                following = await self._perform_in_time(effect)
+
+    async def _perform_in_time(self, effect: object) -> object | None:
+        """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer."""
+        due = self._lifecycle.next_deadline()
+        if due == NEVER:
+            return await self._perform_life(effect)
+        try:
+            with contextlib.suppress(WaypostError):
+                async with asyncio.timeout(max(0, due - self._clock.now_ms()) / 1000):
+                    return await self._perform_life(effect)
+        except TimeoutError:
+            pass
+        return lifecycle.Overdue()
+
+    async def _perform_life(self, effect: object) -> object | None:
+        match effect:
+            case lifecycle.FindLogEnd():
+                self.log_end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
+                return lifecycle.LogEndFound(self.log_end)
+            case lifecycle.AwaitLog(end=end):
+                while self._engine.state.position < end:
+                    await asyncio.sleep(0.01)
+                return lifecycle.LogRead()
+            case lifecycle.ConfirmLog():
+                await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
+                return lifecycle.LogConfirmed()
+            case lifecycle.LearnSecret():
+                await self._read_secret()
+                return lifecycle.SecretLearnt()
+            case lifecycle.Announce(incarnation=incarnation):
+                began, self.lease = await self._claim_name(incarnation)
+                return lifecycle.Announced(began + self.config.lease_ttl_ms)
+            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
+                assert self.lease is not None
+                self._engine.lease_granted(incarnation, until_ms)
+                self.links.lease_granted(self.lease)
+                self.drain()
+            case lifecycle.KeepLease():
+                assert self.lease is not None
+                await self._renew(self.lease)
+                return lifecycle.LeaseEnded(new_incarnation())
+            case lifecycle.LoseLease():
+                self.links.lease_ended()
+                self._engine.lease_lost()
+                self.drain()
+                self._yield_to_who_took_the_name()
+            case _:
+                return await self._perform_leaving(effect)
+        return None
+
+    async def _perform_leaving(self, effect: object) -> object | None:
+        match effect:
+            case lifecycle.HandBack():
+                self._engine.stop_handovers()
+                self.drain()
+                while self._engine.is_handing_over:
+                    await asyncio.sleep(0.01)
+                return lifecycle.HandedBack()
+            case lifecycle.SpeakLast(marked=marked):
+                await self._speak_last(self._engine, marked=marked)
+                return lifecycle.Spoken()
+            case lifecycle.RevokeLease():
+                if self.lease is not None:
+                    # Also where the journal is away: others need not wait for the lease to run out.
+                    await self.lease.revoke()
+                return lifecycle.Revoked()
+            case lifecycle.End():
+                return None
+        raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _speak_last(self, engine: Engine, *, marked: bool) -> None:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()
-        self._operator_log.leaving()
-        engine.stop_handovers()
-        self.drain()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TAKE_BACK_S):
-                while engine.is_handing_over:
-                    await asyncio.sleep(0.01)
-        engine.leave(checkpointed.set_result, marked=not self._is_log_replaced)
+        engine.leave(checkpointed.set_result, marked=marked)
         engine.persister.saved(saved.set_result)
         self.drain()
         await saved
         while self._facts:
             await self._facts.write(self.backends.journal)
             self.drain()
-        # Before the lease is given back: whoever takes a session over reads the changelog.
         await checkpointed
 
     # ------------------------------------------------------------ the engine's inputs
@@ -530,24 +596,8 @@ class Node:
         self.drain()
 
     async def _live(self) -> None:
-        """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
-        while self._engine.state.position < end:
-            await asyncio.sleep(0.01)
-        await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
-        while True:
-            await self._read_secret()
-            began, self.lease = await self._claim_name(self._incarnation)
-            ttl = self.config.lease_ttl_ms
-            self._engine.lease_granted(self._incarnation, began + ttl)
-            self.links.lease_granted(self.lease)
-            self.drain()
-            await self._renew(self.lease)
-            self.links.lease_ended()
-            self._engine.lease_lost()
-            self.drain()
-            self._yield_to_who_took_the_name()
-            self._incarnation = new_incarnation()
+        """Live under leases, until cancelled."""
+        await self._live_by(lifecycle.Start())
 
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
@@ -566,7 +616,8 @@ class Node:
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
-        if row is not None and row.incarnation != self._incarnation and not self._is_earlier_incarnation(row):
+        ended = self._engine.context.lease.incarnation
+        if row is not None and row.incarnation != ended and not self._is_earlier_incarnation(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
@@ -646,7 +697,9 @@ class Node:
     def _lease_renewed(self, until_ms: int) -> None:
         self.troubles.available(Dependency.REGISTRY)
         self._renewals += 1
-        self._engine.lease_renewed(until_ms)
+        for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self._clock.now_ms()):
+            assert isinstance(effect, lifecycle.ProlongLease)
+            self._engine.lease_renewed(effect.until_ms)
 
     def _not_renewed(self, error: Exception) -> None:
         self.troubles.unavailable(Dependency.REGISTRY, error)

@@ -155,6 +155,22 @@ def _stop(world: World, node: Node, pick: int, *, disk_lost: bool) -> None:
     world.later(pick % 4_000, lambda: node.start() if node.engine is None else None)
 
 
+def _shut_down(world: World, client: Client, pick: int, number: int) -> None:
+    """Somebody ends a process in good order, and begins it again when it has ended, or kills it in between."""
+    node = _node(world, pick)
+    if node.engine is None:
+        return
+    node.shut_down()
+    world.later(pick % 9_000, lambda: _begin_again(node))
+
+
+def _begin_again(node: Node) -> None:
+    if node.engine is not None and node.leaving:
+        node.crash()
+    if node.engine is None:
+        node.start()
+
+
 def _deaf(world: World, client: Client, pick: int, number: int) -> None:
     _node(world, pick).deaf_until = world.clock.now_ms() + pick % 5_000
 
@@ -265,6 +281,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "pause": _pause,
     "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),
     "crash and lose the disk": lambda world, client, pick, number: _crash(world, pick, disk_lost=True),
+    "shut down": _shut_down,
     "go deaf": _deaf,
     "stall": _stall,
     "slow the disk": _slow,

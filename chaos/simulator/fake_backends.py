@@ -166,6 +166,11 @@ class PlainRegistry:
         self.incarnations[proxy, incarnation] = (life[0], until_ms)
         return True
 
+    def revoke(self, proxy: ProxyId, incarnation: Incarnation) -> None:
+        """End the lease of that incarnation, if it has one."""
+        if self.incarnations.pop((proxy, incarnation), None) is not None:
+            self.events.append(ProxyDown(proxy, incarnation))
+
     def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
         """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""
         leader, epoch = self.leaders.get(link, (None, 0))

@@ -55,7 +55,7 @@ WEIGHTS = {
 HAS_ACTION = 0.35
 """With this chance a schedule has an action at all; so it has about ten of them."""
 HAS_FEATURE = 0.25
-HAS_DAMAGE = 0.1
+HAS_DAMAGE = HAS_ENDS = 0.1
 MANIFOLD = (1, 1, 4)
 """By how much an action is more frequent than by its weight."""
 
@@ -63,6 +63,8 @@ MANIFOLD = (1, 1, 4)
 def draw(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     run = _draw(seed)
+    if random.Random(f"end of {seed}").random() < HAS_ENDS:
+        run = with_orderly_ends(run)
     return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
 
 
@@ -139,6 +141,17 @@ def with_lost_ends(run: Schedule) -> Schedule:
     for _ in range(rng.randint(1, 4)):
         step = (rng.randint(0, 400), "lose the end of a log", rng.getrandbits(16))
         script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
+def with_orderly_ends(run: Schedule) -> Schedule:
+    """Return the same run, in which processes are told to end, some just when a proxy is in a certain phase."""
+    rng = random.Random(f"orderly ends {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randint(0, len(script))
+        waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
+        script[place:place] = [*waiting, (rng.randint(0, 300), "shut down", rng.getrandbits(16))]
     return replace(run, script=script)
 
 

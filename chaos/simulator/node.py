@@ -34,13 +34,15 @@ from federation.messages import LogEndMessage
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
+from node import lifecycle
+from node.lifecycle import Lifecycle, LifecycleState
 from node.peers import name_of
 from proxy.core import effects
 from proxy.core.order import LAW
 from proxy.core.settings import Bounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
-from waypost.clock import ManualClock
+from waypost.clock import NEVER, ManualClock
 from waypost.errors import (
     CheckpointOutdated,
     HistoryTruncated,
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
 
 LEASE_MS = 2_000
-LEAVE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
 FORGET_MS = 50
@@ -156,6 +157,8 @@ class Node:
         """The tail will look into the log by itself."""
         self._replaced: Engine | None = None
         """The engine whose log was replaced: it keeps what it has, and ends."""
+        self._lifecycle = Lifecycle(Incarnation(""))
+        self._life_due = NEVER
         self._first_epoch = self._log_epoch = 1
         """The log epochs of the log's first record and of the registry's row, when this process began."""
         self._read_below = 0
@@ -171,6 +174,7 @@ class Node:
         self._starts += 1
         rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
         incarnation = Incarnation(f"{self.proxy}#{self._starts}")
+        self._lifecycle, self._life_due = Lifecycle(incarnation), NEVER
         log, judgement = world.logs[self.site], self._judge(restored)
         known = self._known(judgement.row)
         self.engine = Engine(
@@ -193,7 +197,7 @@ class Node:
         self._watched = world.revision
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
-        self._live(len(world.logs[self.site]), incarnation)
+        self._live_by(lifecycle.Start())
         self._trace("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:
@@ -228,7 +232,12 @@ class Node:
 
     @property
     def leaving(self) -> bool:
-        """The log was replaced: the process keeps what it has, and ends."""
+        """The process ends in good order."""
+        return self._lifecycle.is_leaving
+
+    @property
+    def is_log_replaced(self) -> bool:
+        """The log is not the one that was read: the process keeps what it has, and ends."""
         return self._replaced is not None and self._replaced is self.engine
 
     @property
@@ -280,27 +289,26 @@ class Node:
         if log_epoch_of(state.origin) == row.log_epoch and highest >= end:
             rows[self.site] = raised(self.site, row, highest, end)
 
-        def again(_: object = None) -> None:
-            if self.engine is engine:
-                self.crash()
-                self.start()
+        self._live_by(lifecycle.Leave(marked=False))
 
-        def leave(engine: Engine) -> None:
-            engine.leave(marked=False)
-            engine.persister.saved(lambda _: self.world.later(1, again))
-
-        self._in(leave)
-        self.world.later(LEAVE_MS, again)
+    def shut_down(self) -> None:
+        """End in good order, as by SIGTERM."""
+        if self.engine is not None and not self.leaving:
+            self._trace("shuts down")
+            self._live_by(lifecycle.Leave(marked=True))
 
     def _trace(self, what: str) -> None:
         """Say what this proxy does, in the trace and in the scenario."""
         self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
-        self.engine, self.ready = None, False
         if disk_lost:
             self.store = PlainStore()
-        self._trace(f"crashes{' and loses its disk' if disk_lost else ''}")
+        self._gone(f"crashes{' and loses its disk' if disk_lost else ''}")
+
+    def _gone(self, how: str) -> None:
+        self.engine, self.ready = None, False
+        self._trace(how)
         for wire in list(self.wires.values()):
             wire.close()
 
@@ -343,6 +351,8 @@ class Node:
         self._activation_queue = False
 
     def _arm(self, engine: Engine) -> None:
+        if self.leaving:
+            return
         now = self.world.clock.time_ms
         due = max(now + 1, engine.next_deadline())
         if now < self._tick_at <= due:
@@ -351,7 +361,7 @@ class Node:
         self.world.later(due - now, partial(self._tick, engine, due))
 
     def _tick(self, engine: Engine, due: int) -> None:
-        if self.engine is engine and self._tick_at == due:
+        if self.engine is engine and self._tick_at == due and not self.leaving:
             self._in(Engine.tick)
             self.world.invariants.rests(self)
 
@@ -411,22 +421,112 @@ class Node:
 
     # ------------------------------------------------------------ leases
 
-    def _live(self, end: int, incarnation: Incarnation) -> None:
-        """Announce a new life, once the log is read up to where it ended when we started."""
-        engine, world = self.engine, self.world
-        assert engine is not None
-        if engine.state.position < end or world.clock.time_ms < self.deaf_until:
-            self._go_on(10, lambda: self._live(end, incarnation))
+    def _live_by(self, input: object) -> None:
+        """Perform what follows from an input of the life cycle, and set its timer."""
+        life = self._lifecycle
+        for effect in life.step(input, self.world.clock.time_ms):
+            self._perform_life(effect)
+        due = life.next_deadline()
+        if due not in (NEVER, self._life_due) and life is self._lifecycle:
+            self._life_due = due
+            self._go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
+
+    def _overdue(self, due: int) -> None:
+        if self._lifecycle.next_deadline() == due:
+            self._live_by(lifecycle.Overdue())
+
+    def _perform_life(self, effect: object) -> None:
+        """Perform an effect of the life cycle, as node/node.py does."""
+        match effect:
+            case lifecycle.FindLogEnd():
+                self._live_by(lifecycle.LogEndFound(len(self.world.logs[self.site])))
+            case lifecycle.AwaitLog(end=end):
+                self._await_log(end)
+            case lifecycle.ConfirmLog():
+                self._name_log()
+                self._live_by(lifecycle.LogConfirmed())
+            case lifecycle.LearnSecret():
+                self._live_by(lifecycle.SecretLearnt())
+            case lifecycle.Announce(incarnation=incarnation):
+                self._announce(incarnation)
+            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
+                self.ready = True
+                self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until_ms))
+                self.link_shell.lease_granted(incarnation)
+            case lifecycle.KeepLease(incarnation=incarnation):
+                self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+            case lifecycle.ProlongLease(until_ms=until_ms):
+                self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(until_ms))
+            case lifecycle.LoseLease():
+                self.ready = False
+                self.link_shell.lease_ended()
+                self._in(lambda engine: engine.lease_lost())
+            case lifecycle.HandBack():
+                self._in(lambda engine: engine.stop_handovers())
+                self._await_handed_back()
+            case lifecycle.SpeakLast(marked=marked):
+                self._speak_last(marked=marked)
+            case lifecycle.RevokeLease():
+                self._revoke()
+            case lifecycle.End():
+                self._end()
+
+    def _await_log(self, end: int) -> None:
+        assert self.engine is not None
+        if self._lifecycle.state is not LifecycleState.READING:
             return
-        self._name_log()
-        until = world.clock.time_ms + LEASE_MS
+        if self.engine.state.position < end:
+            self._go_on(10, lambda: self._await_log(end))
+        else:
+            self._live_by(lifecycle.LogRead())
+
+    def _announce(self, incarnation: Incarnation) -> None:
+        world = self.world
+        if self._lifecycle.state is not LifecycleState.ANNOUNCING:
+            return
+        if world.clock.time_ms < self.deaf_until:
+            self._go_on(10, lambda: self._announce(incarnation))
+            return
+        until_ms = world.clock.time_ms + LEASE_MS
         row = ProxyRow(proxy=self.proxy, incarnation=incarnation, site=self.site, url=self.proxy, changelog=self.site)
-        world.registry.announce(row, until)
+        world.registry.announce(row, until_ms)
         world.registry_changed()
-        self.ready = True
-        self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until))
-        self.link_shell.lease_granted(incarnation)
-        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+        self._live_by(lifecycle.Announced(until_ms))
+
+    def _await_handed_back(self) -> None:
+        assert self.engine is not None
+        if self.engine.is_handing_over:
+            self._go_on(10, self._await_handed_back)
+        else:
+            self._live_by(lifecycle.HandedBack())
+
+    def _speak_last(self, *, marked: bool) -> None:
+        waits = 3
+
+        def one(_: object = None) -> None:
+            nonlocal waits
+            waits -= 1
+            if not waits:
+                self._go_on(0, lambda: self._live_by(lifecycle.Spoken()))
+
+        def leave(engine: Engine) -> None:
+            engine.leave(one, marked=marked)
+            engine.persister.saved(one)
+
+        self._in(leave)
+        self._go_on(max(0, self._attest_at - self.world.clock.time_ms) + 1, one)
+
+    def _revoke(self) -> None:
+        if self.world.clock.time_ms >= self.deaf_until and self.world.registry_answers():
+            self.world.registry.revoke(self.proxy, self._lifecycle.incarnation)
+            self.world.registry_changed()
+            self._live_by(lifecycle.Revoked())
+
+    def _end(self) -> None:
+        replaced = self.is_log_replaced
+        self._gone("ends")
+        if replaced:
+            self.start()
 
     def _name_log(self) -> None:
         """Have the log say of itself what the registry says, as node/log_guard.py does."""
@@ -467,13 +567,10 @@ class Node:
             held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()
             if not held:
-                self.ready = False
-                self._in(lambda engine: engine.lease_lost())
-                self.link_shell.lease_ended()
                 self._starts += 1
-                self._live(0, Incarnation(f"{self.proxy}#{self._starts}"))
+                self._live_by(lifecycle.LeaseEnded(Incarnation(f"{self.proxy}#{self._starts}")))
                 return
-            self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
+            self._live_by(lifecycle.Renewed(now + LEASE_MS))
         self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
@@ -485,8 +582,8 @@ class Node:
         revision = self.world.revision
 
         def deliver(engine: Engine) -> None:
-            if revision <= self._watched:
-                # A watch that began anew has told of it.
+            if revision <= self._watched or self.leaving:
+                # A watch that began anew has told of it; and one that is leaving watches no more.
                 return
             delivered = self.world.registry.reloaded() if behind else event
             self._watched = self.world.revision if behind else revision
@@ -609,7 +706,7 @@ class Node:
     def _append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
-        if self.leaving:
+        if self.is_log_replaced:
             self._answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
             return
         if not self._named:

@@ -1,0 +1,306 @@
+"""The life of a proxy's process, from its start to its orderly end. Pure: a table, and what the table needs to know.
+
+A process that starts reads its site log up to where it ends, has the log say which log epoch it is in, learns the
+federation's secret, and announces itself under an incarnation of its own. From then on it serves under a lease, which
+is renewed until it has ended; then nothing is served, and the next incarnation is announced. Whatever is told to
+registry, engine and links of a lease, is told from here, in this order: nobody serves before the lease holds, and links
+say nothing for a lease that has ended.
+
+A process that ends in good order leaves in this order: no session stays frozen for a handover, as far as the registry
+answers; the last words are said, and durable, before the lease is given back, for whoever takes a session over reads
+the changelog; then it ends. What does not answer is waited for no longer than its time.
+
+The shell (node/node.py) and the simulator perform the effects; both decide nothing of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from handover.machine import Table, TableMachine
+from waypost.clock import NEVER
+from waypost.identity import Incarnation
+
+TAKE_BACK_MS = 2_000
+"""So long a proxy that ends waits for the registry's word on sessions that are frozen for a handover."""
+LAST_WORDS_MS = 5_000
+"""So long, all in all, it waits until what it has said last is durable."""
+REVOKE_MS = 2_000
+"""So long it waits until the registry has its lease back; then the lease runs out by itself."""
+
+
+class LifecycleState(Enum):
+    """What a process waits for."""
+
+    STARTING = auto()
+    READING = auto()
+    CONFIRMING = auto()
+    LEARNING = auto()
+    ANNOUNCING = auto()
+    SERVING = auto()
+    HANDING_BACK = auto()
+    SPEAKING_LAST = auto()
+    REVOKING = auto()
+    ENDED = auto()
+
+
+# ---------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin to live."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndFound:
+    """The site log ends below this offset."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """The log is read up to where it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfirmed:
+    """The log says which log epoch it is in, and the registry says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretLearnt:
+    """The registry has told the federation's secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The registry knows this incarnation, under a lease until `until_ms`."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The lease holds until `until_ms`."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded:
+    """The lease has ended for good; `following` is the next incarnation."""
+
+    following: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End in good order.
+
+    Args:
+        marked: say in the site log up to where it is complete; not where that log has been replaced.
+    """
+
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """No session is frozen for a handover any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Store, journal and changelog have all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The registry has the lease back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """What is waited for has had its time."""
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class FindLogEnd:
+    """Find out where the site log ends; answered with LogEndFound."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLog:
+    """Wait until the log is read up to there; answered with LogRead."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmLog:
+    """Have the log say of itself what the registry says; answered with LogConfirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnSecret:
+    """Read the federation's secret in the registry; answered with SecretLearnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Announce the incarnation, and wait for a holder of the name to end; answered with Announced."""
+
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLease:
+    """Tell engine and links that the lease holds."""
+
+    incarnation: Incarnation
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLease:
+    """Renew the lease again and again; each time answered with Renewed, and at last with LeaseEnded."""
+
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ProlongLease:
+    """Tell the engine that the lease holds for longer."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoseLease:
+    """Tell links and engine, in this order, that the lease has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Take back what is frozen for a handover, or let it go; answered with HandedBack."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakLast:
+    """Say the last words: closing marker, last checkpoints, store and journal; answered with Spoken."""
+
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeLease:
+    """Give the lease back, if there is one; answered with Revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Close all, and be gone."""
+
+
+_S = LifecycleState
+_BEFORE_SERVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING)
+
+TABLE: Table = {
+    (_S.STARTING, Start): ((FindLogEnd,), _S.STARTING),
+    (_S.STARTING, LogEndFound): ((AwaitLog,), _S.READING),
+    (_S.READING, LogRead): ((ConfirmLog,), _S.CONFIRMING),
+    (_S.CONFIRMING, LogConfirmed): ((LearnSecret,), _S.LEARNING),
+    (_S.LEARNING, SecretLearnt): ((Announce,), _S.ANNOUNCING),
+    (_S.ANNOUNCING, Announced): ((GrantLease, KeepLease), _S.SERVING),
+    (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
+    (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
+    (_S.SERVING, Leave): ((HandBack,), _S.HANDING_BACK),
+    **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _BEFORE_SERVING},
+    (_S.HANDING_BACK, Renewed): ((ProlongLease,), _S.HANDING_BACK),
+    (_S.HANDING_BACK, HandedBack): ((SpeakLast,), _S.SPEAKING_LAST),
+    (_S.HANDING_BACK, Overdue): ((SpeakLast,), _S.SPEAKING_LAST),
+    (_S.SPEAKING_LAST, Spoken): ((RevokeLease,), _S.REVOKING),
+    (_S.SPEAKING_LAST, Overdue): ((RevokeLease,), _S.REVOKING),
+    (_S.REVOKING, Revoked): ((End,), _S.ENDED),
+    (_S.REVOKING, Overdue): ((End,), _S.ENDED),
+}
+_PATIENCE_MS = {_S.HANDING_BACK: TAKE_BACK_MS, _S.SPEAKING_LAST: LAST_WORDS_MS, _S.REVOKING: REVOKE_MS}
+
+
+class Lifecycle(TableMachine):
+    """One process of a proxy.
+
+    Args:
+        incarnation: the first one.
+    """
+
+    table = TABLE
+    ended = LifecycleState.ENDED
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        super().__init__(LifecycleState.STARTING)
+        self.incarnation = incarnation
+        self._log_end = 0
+        self._until_ms = 0
+        self._marked = True
+        self._overdue_at = NEVER
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the process is on its way to its end, or there."""
+        return self.state in (*_PATIENCE_MS, LifecycleState.ENDED)
+
+    def step(self, input: object, now_ms: int) -> list[object]:
+        """Take one input; return the effects in order. What comes too late, of a life that is ending, means nothing.
+
+        Raises:
+            UnexpectedInput: the table has no row for it; nothing was changed.
+        """
+        if self.is_leaving and (self.state, type(input)) not in self.table:
+            return []
+        before = self.state
+        effects = super().step(input, now_ms)
+        if self.state is not before:
+            patience_ms = _PATIENCE_MS.get(self.state)  # type: ignore[call-overload]
+            self._overdue_at = NEVER if patience_ms is None else now_ms + patience_ms
+        return effects
+
+    def tick(self, now_ms: int) -> list[object]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        return self.step(Overdue(), now_ms) if now_ms >= self._overdue_at else []
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return self._overdue_at
+
+    def remember(self, input: object) -> None:
+        """Remember what later effects need of an input that was taken."""
+        match input:
+            case LogEndFound(end=end):
+                self._log_end = end
+            case Announced(until_ms=until_ms) | Renewed(until_ms=until_ms):
+                self._until_ms = until_ms
+            case LeaseEnded(following=following):
+                self.incarnation = following
+            case Leave(marked=marked):
+                self._marked = marked
+
+    def effect(self, kind: type, input: object) -> object:
+        """Return the effect of that kind, filled in by what is known."""
+        if kind is AwaitLog:
+            return AwaitLog(self._log_end)
+        if kind is Announce or kind is KeepLease:
+            return kind(self.incarnation)
+        if kind is GrantLease:
+            return GrantLease(self.incarnation, self._until_ms)
+        if kind is ProlongLease:
+            return ProlongLease(self._until_ms)
+        if kind is SpeakLast:
+            return SpeakLast(self._marked)
+        return super().effect(kind, input)
