@@ -16,6 +16,7 @@ from tests.chaos.simulator import (
     mutants_of_damage,
     mutants_of_handovers,
     mutants_of_keys,
+    mutants_of_lifecycles,
     mutants_of_log_epochs,
     mutants_of_reliability,
 )
@@ -28,6 +29,7 @@ _MODULES = (
     mutants_of_access,
     mutants_of_clients,
     mutants_of_keys,
+    mutants_of_lifecycles,
     mutants_of_reliability,
     mutants_of_log_epochs,
     mutants_of_damage,
@@ -35,7 +37,7 @@ _MODULES = (
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {
     mutant.name: mutant
-    for module in (mutants_of_coverage, mutants_of_reliability, mutants_of_log_epochs)
+    for module in (mutants_of_coverage, mutants_of_reliability, mutants_of_log_epochs, mutants_of_lifecycles)
     for mutant in module.MASKED
 }
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""
