@@ -603,7 +603,7 @@ def sleeping_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read:
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
         is_last: nobody can have served the session since, although the row is of an earlier epoch: this process did,
-            or a row of an earlier epoch has stood for so long that nobody will correct it.
+            or a row of an earlier epoch has stood for so long that nobody will correct it, and names nobody who lives.
     """
     if row is None and not read:
         return CopyInDoubt()
@@ -633,20 +633,24 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> obj
     return CopyOutlived(row)
 
 
-def staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
+def staged_input(
+    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
+) -> object:
     """Return what a row means for a staged copy without its transfer: it is ours if the row has its very epoch.
 
-    As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours may
-    still be applied: the copy commits after all, once it is certainly stored. So it does where the registry has gone
-    back and the source does not write its row again. Had anybody served since, the changelog would say so: what an
-    owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19).
+    As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier
+    claim of ours may still be applied: the copy commits after all, once it is certainly stored. So it does where the
+    registry has gone back and the source does not write its row again. Had anybody served since, the changelog would
+    say so: what an owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19).
 
     Args:
         epoch: of the copy: that at which its transfer would have committed.
         proxy: this proxy.
+        source: who handed the copy over; None: it is not known.
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
-        is_last: a row of long before the copy has stood for so long that nobody will correct it.
+        is_last: a row of long before the copy has stood for so long that nobody will correct it, and nobody who lives
+            is named by it.
     """
     if row == Ownership(proxy, epoch):
         return CopyToActivate(row)
@@ -655,4 +659,5 @@ def staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: b
         if not read:
             return CopyInDoubt()
         return CopyToCommit(row) if is_last else Unavailable(gone_back)
-    return CopyToCommit(row) if row.epoch + 1 == epoch else CopySuperseded()
+    is_from_there = source is None or row.proxy == source
+    return CopyToCommit(row) if row.epoch + 1 == epoch and is_from_there else CopySuperseded()

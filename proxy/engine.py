@@ -222,6 +222,7 @@ class Engine:
             return
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
+        session.source = ProxyId(saved.source) if saved.source else None
         session.describe(saved.descriptor)
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))

@@ -184,7 +184,9 @@ class Acquisitions:
         if copy is None:
             yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
-            input = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False, is_last=False)
+            input = acquisition.staged_input(
+                Epoch(copy.epoch), NAMES[which], NAMES[0], world.row, read=False, is_last=False
+            )
             yield "sweeps", self._feed(world, which, begun, input), ""
         elif copy.role == DORMANT:
             input = self._sleeping(world, which, world.row, read=False)
@@ -349,7 +351,7 @@ class Acquisitions:
         if state is State_.TAKING_OVER:
             return AWAY
         if state is State_.COMMITTING:
-            return acquisition.staged_input(Epoch(running.copy_epoch), me, row, read=False, is_last=False)
+            return acquisition.staged_input(Epoch(running.copy_epoch), me, NAMES[0], row, read=False, is_last=False)
         if state is State_.COMPARING and row == running.row:
             return acquisition.RowUnchanged()
         return self._row_meaning(world, which, row)
@@ -358,7 +360,7 @@ class Acquisitions:
         proxy, me = world.proxies[which], NAMES[which]
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
-                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, row, read=True, is_last=False)
+                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, NAMES[0], row, read=True, is_last=False)
             return acquisition.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
         if row is None or row.proxy == NO_PROXY:
             return acquisition.RowAbsent(row)

@@ -17,7 +17,7 @@ from waypost.checkpoint import Descriptor
 from waypost.errors import StoreDamaged, StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
-NEWEST = {("session", "seal"), ("notification", "seal"), ("place", "site_seal")}
+NEWEST = {("session", "source"), ("notification", "seal"), ("place", "site_seal")}
 """Columns that stores of earlier builds do not have."""
 
 
@@ -41,8 +41,9 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             first_number=first,
             next_number=following,
             gates={Origin(origin): seen for origin, seen in json.loads(gates).items()},
+            source=source,
         )
-        for identity, _, epoch, role, descriptor, first, following, gates, _ in map(_looked_at, rows)
+        for identity, _, epoch, role, descriptor, first, following, gates, source, _ in map(_looked_at, rows)
     ]
     position, acceptance, site = place
     policed = dict(_policed(connection, sessions))

@@ -52,7 +52,7 @@ SCHEMA = (
         seal INTEGER, site_seal INTEGER, state_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS session (
         id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
-        next INTEGER, gates TEXT, seal INTEGER)""",
+        next INTEGER, gates TEXT, source TEXT, seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS notification (
         id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, seal INTEGER,
         UNIQUE (origin, offset))""",
@@ -199,8 +199,9 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
         saved.first_number,
         saved.next_number,
         json.dumps(saved.gates),
+        saved.source,
     )
-    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", with_checksum(*row))
+    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", with_checksum(*row))
     _add_entries(connection, copy, change.entries, shared)
     if change.removed:
         _remove_windows(connection, copy, change.removed)

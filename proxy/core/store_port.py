@@ -19,7 +19,8 @@ NOWHERE: Mapping[Origin, int] = MappingProxyType({})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSession:
     """A session without its entries. `gates`: origins of which what was seen does not follow
-    from the place in the log, and how far each was: gated, or seen further than the log has brought here.
+    from the place in the log, and how far each was: gated, or seen further than the log has brought here. `source`: of
+    a staged copy, the proxy that handed it over.
     """
 
     id: SessionId
@@ -29,6 +30,7 @@ class SavedSession:
     first_number: int
     next_number: int
     gates: dict[Origin, int | None]
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -351,7 +351,10 @@ class Acquisitions:
                 claimed_from = Epoch(machine.epoch - 1)
                 return acquisition.activation_input(claimed_from, machine.proxy, row)
             case State.COMMITTING:
-                return acquisition.staged_input(machine.copy_epoch, machine.proxy, row, read=False, is_last=False)
+                source = running.copy.source if running.copy is not None else None
+                return acquisition.staged_input(
+                    machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
+                )
         raise UnexpectedInput(f"nobody asks anything in {machine.state}")
 
     def _read_input(self, running: _Running, answer: object) -> object:
@@ -414,18 +417,25 @@ class Acquisitions:
         return acquisition.OwnerEnded(row)
 
     def _copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> object:
-        """Return what a row means for a copy of the session that is here."""
+        """Return what a row means for a copy of the session that is here.
+
+        Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
+        the changelog that there was a later one: what is here counts as one that never was.
+        """
         proxy, epoch = self._context.proxy, copy.epoch
         if copy.role is Role.SERVING:
             is_served = self._context.sessions.serving(copy.id) is copy
             return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
         if copy.role is Role.DORMANT:
-            is_known = read or row is not None
-            is_past = is_known and acquisition.went_back(epoch, proxy, row) and self._memory.is_past(copy.id, row)
+            went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
+            is_past = went_back and self._memory.is_past(copy.id, row)
+            if is_past and not copy.was_served and row is not None and self._lives_elsewhere(row):
+                return acquisition.CopyOutlived(row)
             input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
         elif copy.role is Role.ORPHAN:
             is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
-            input = acquisition.staged_input(epoch, proxy, row, read=read, is_last=is_past)
+            is_past = is_past and (row is None or not self._lives_elsewhere(row))
+            input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
         else:
             return acquisition.CopyInTransfer()
         takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCommit)
@@ -434,15 +444,15 @@ class Acquisitions:
     def _absent_input(self, running: _Running, row: Ownership | None) -> object:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
         context, request = self._context, running.request
-        if not request.create:
-            return Unavailable(None)
-        if not context.lease.may_serve():
-            return Unavailable(NO_LEASE)
         if self._has_lost(running.machine.session, row):
             # The watch has not told of it yet.
             self._memory.rows_lost()
         if self._memory.rows_come_back:
             return Unavailable("the registry has lost rows: the session may be one that there is")
+        if not request.create:
+            return Unavailable(None)
+        if not context.lease.may_serve():
+            return Unavailable(NO_LEASE)
         if len(context.sessions) >= context.settings.max_sessions:
             return Unavailable("this proxy has as many sessions as it may; attach at another one")
         if not self.creation_rate.take():

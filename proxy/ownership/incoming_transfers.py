@@ -380,7 +380,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
         shadow.merge(context.state.continued(frozen.cut), context.state.frontier, frozen.oldest, frozen.next_number)
-        shadow.epoch = into.machine.wanted.epoch
+        shadow.epoch, shadow.source = into.machine.wanted.epoch, into.machine.owned.proxy
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
                 gate.restart(context.state.frontier.get(origin, NOTHING))

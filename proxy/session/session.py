@@ -128,6 +128,8 @@ class Session:
         self.created_at: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.entries = MessageQueue()
+        self.source: ProxyId | None = None
+        """Of a staged copy: the proxy that handed it over."""
         self.copy = ""
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.delivered: Counter[ProxyId] = Counter()
@@ -197,9 +199,10 @@ class Session:
         self.subscriptions_changed()
         return subscription
 
-    def resolve_end(self, subscription: Subscription, at: Mapping[Origin, int]) -> None:
-        """Of a subscription that has ended it is known now where, in these origins."""
-        subscription.end = {**(subscription.end or {}), **at}
+    def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
+        """Of these subscriptions, which have ended, it is known now where, in these origins."""
+        for subscription, at in resolved:
+            subscription.end = {**(subscription.end or {}), **at}
         self.subscriptions_changed()
 
     def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:

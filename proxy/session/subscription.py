@@ -41,6 +41,8 @@ class Subscription:
     """By what is decided of what it gets: for all of its life the same."""
     unannounced: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
+    limits: dict[Origin, int] = field(default_factory=dict)
+    """Of origins whose site has said how far its log went: where it will end. Not kept: whoever has not heard asks."""
     is_end_on_record: bool = True
     unconfirmed_ends: set[Origin] = field(default_factory=set)
     """Origins of which it ended without the word of their site how far its log went."""
@@ -98,7 +100,7 @@ class Subscription:
         """Tell whether the coordinate lies within the subscription's interval of that origin."""
         if offset <= self.start.get(origin, NOTHING):
             return False
-        return self.end is None or offset <= self.end.get(origin, NOTHING)
+        return self.end is None or offset <= min(self.end.get(origin, NOTHING), self.limits.get(origin, UNKNOWN_END))
 
     def row(self) -> SubscriptionRow:
         """Return what store and changelog keep of it."""

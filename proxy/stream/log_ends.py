@@ -91,6 +91,9 @@ class LogEnds:
                 continue
             if now < asked.until or site == self._context.state.site:
                 self._say(site, asked)
+            elif asked.wanted > asked.sent:
+                # Whoever asked while that question had no answer has not waited for so long.
+                self._send(site, asked)
             else:
                 asked.again_at = NEVER
 

@@ -180,6 +180,7 @@ class Persister:
             first_number=session.entries.first_number,
             next_number=session.entries.next_number,
             gates=session.seen_apart(self._context.state.frontier),
+            source=session.source or "",
         )
 
     def _after(

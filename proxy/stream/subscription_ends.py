@@ -3,13 +3,14 @@
 A publish is acknowledged when it stands in its site's log, and that is before this proxy reads it. So an end is not
 known when it is asked for. Until it is, of each origin (UNKNOWN_END), the subscription goes on matching, and its site
 goes on holding it. An end is known when the origin's site has said how far its log went, and the session has what came
-up to there. What a site has acknowledged that does not answer for LOG_END_MS, or from which nothing comes, is not owed:
-the journal says so (`unconfirmed_ends`).
+up to there. What a site has acknowledged that does not answer for LOG_END_MS is not owed: the journal says so
+(`unconfirmed_ends`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from federation.messages import LogEndMessage
 from proxy.core import journal_facts
@@ -31,9 +32,7 @@ class _Ending:
     asked: dict[SiteId, int]
     """The sites that have not answered yet, with the number of what each was asked."""
     until: int
-    """Not after this is any site waited for but our own."""
-    acknowledged: dict[Origin, int] = field(default_factory=dict)
-    """By those that have: what was acknowledged before lies at or below this."""
+    """Not after this is any site waited for but our own, if it has said nothing."""
 
 
 class SubscriptionEnds:
@@ -58,15 +57,19 @@ class SubscriptionEnds:
     def moved(self) -> None:
         """The log is read further, a site has answered, or time went on."""
         self._log_ends.moved()
+        by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
             session = ending.session
             if self._context.sessions.get(session.id) is not session or session.role is Role.DORMANT:
                 # Whoever serves it next asks anew.
                 del self._endings[key]
             elif self._context.sessions.serving(session.id) is session:
-                self._resolve(ending)
+                by_session.setdefault(session, []).append(ending)
+        for session, endings in by_session.items():
+            self._resolve(session, endings)
+            for ending in endings:
                 if not ending.subscription.has_unknown_end:
-                    del self._endings[key]
+                    del self._endings[session.id, ending.subscription.generation]
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
         """Take what a proxy asks or answers of the end of a log."""
@@ -84,46 +87,49 @@ class SubscriptionEnds:
         due = [ending.until for ending in self._endings.values() if ending.until > now]
         return min([self._log_ends.next_deadline(), *due], default=NEVER)
 
-    def _resolve(self, ending: _Ending) -> None:
-        """Say where it ends in each origin of which that is known now."""
-        self._take_answers(ending)
-        context, session, subscription = self._context, ending.session, ending.subscription
+    def _resolve(self, session: Session, endings: list[_Ending]) -> None:
+        """Say where these end in each origin of which that is known now."""
+        context = self._context
         reached = context.reached(session)
-        resolved = {
-            origin: at
-            for origin in subscription.unknown_ends
-            if (at := self._end(ending, origin, reached.get(origin, NOTHING))) is not None
-        }
+        resolved: list[tuple[Subscription, dict[Origin, int]]] = []
+        for ending in endings:
+            self._take_answers(ending, reached)
+            subscription = ending.subscription
+            at = {origin: self._end(ending, origin, reached) for origin in subscription.unknown_ends}
+            known = {origin: last for origin, last in at.items() if last is not None}
+            if known:
+                resolved.append((subscription, known))
         if resolved:
-            session.resolve_end(subscription, resolved)
+            session.resolve_ends(resolved)
             context.sessions.subscriptions_changed(session)
-            journal_facts.unsubscribed(context, session, subscription)
+            for subscription, _ in resolved:
+                journal_facts.unsubscribed(context, session, subscription)
             context.interest.register(session)
             context.sessions.mark_changed(session.id)
 
-    def _take_answers(self, ending: _Ending) -> None:
+    def _take_answers(self, ending: _Ending, reached: Mapping[Origin, int]) -> None:
+        """From here on nothing above matches but what has come already."""
         subscription = ending.subscription
         for site, number in list(ending.asked.items()):
             answer = self._log_ends.answer(site, number)
             if answer is not None:
                 del ending.asked[site]
-                ending.acknowledged |= answer
+                for origin, acknowledged in answer.items():
+                    subscription.limits[origin] = max(acknowledged, reached.get(origin, NOTHING))
                 # In an origin that has begun there meanwhile it goes on: another log epoch.
                 subscription.end = dict.fromkeys(answer, UNKNOWN_END) | (subscription.end or {})
 
-    def _end(self, ending: _Ending, origin: Origin, reached: int) -> int | None:
-        """Return where it ends in the origin; None: that is not known yet."""
+    def _end(self, ending: _Ending, origin: Origin, reached: Mapping[Origin, int]) -> int | None:
+        """Return where it ends in the origin; None: that is not known yet, or not all came that lies below."""
         session, site = ending.session, site_of(origin)
-        is_late = site != self._context.state.site and self._context.clock.now_ms() >= ending.until
-        if site in ending.asked and not is_late:
-            return None
-        acknowledged = ending.acknowledged.get(origin, NOTHING)
+        here = reached.get(origin, NOTHING)
+        if site in ending.asked:
+            if site == self._context.state.site or self._context.clock.now_ms() < ending.until:
+                return None
+            ending.subscription.unconfirmed_ends.add(origin)
+        limit = ending.subscription.limits.get(origin, here)
         if origin in session.gates:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             covered = self._coverage.covered_from(session, origin)
-            return None if covered is None else max(covered, acknowledged)
-        if reached < acknowledged and not is_late:
-            return None
-        if site in ending.asked or reached < acknowledged:
-            ending.subscription.unconfirmed_ends.add(origin)
-        return reached
+            return None if covered is None else max(covered, limit)
+        return limit if here >= limit else None

@@ -181,7 +181,7 @@ def test_copy_waits_for_a_registry_that_went_back_unless_nobody_can_have_served_
 
 def test_row_that_only_the_watch_lacks_is_read() -> None:
     assert sleeping_input(Epoch(4), ME, None, read=False, is_last=True) == q.CopyInDoubt()
-    assert staged_input(Epoch(4), ME, None, read=False, is_last=True) == q.CopyInDoubt()
+    assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == q.CopyInDoubt()
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,17 @@ def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership |
         (yours(3), False, q.CopyToCommit(yours(3))),
         (yours(2), False, q.CopyInDoubt()),
         (yours(4), False, q.CopySuperseded()),
+        (Ownership(ProxyId("another"), Epoch(3)), True, q.CopySuperseded()),
         (mine(5), False, q.CopySuperseded()),
     ],
 )
 def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, means: object) -> None:
-    assert staged_input(Epoch(4), ME, row, read=read, is_last=False) == means
+    assert staged_input(Epoch(4), ME, YOU, row, read=read, is_last=False) == means
 
 
 @pytest.mark.parametrize("row", [None, yours(2), mine(1)])
 def test_staged_copy_waits_for_its_source_where_the_registry_went_back_and_commits_at_last(
     row: Ownership | None,
 ) -> None:
-    assert isinstance(staged_input(Epoch(4), ME, row, read=True, is_last=False), q.Unavailable)
-    assert staged_input(Epoch(4), ME, row, read=True, is_last=True) == q.CopyToCommit(row)
+    assert isinstance(staged_input(Epoch(4), ME, YOU, row, read=True, is_last=False), q.Unavailable)
+    assert staged_input(Epoch(4), ME, YOU, row, read=True, is_last=True) == q.CopyToCommit(row)

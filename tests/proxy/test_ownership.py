@@ -62,7 +62,7 @@ def described() -> Descriptor:
 DESCRIPTOR = described()
 
 
-def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR) -> Restored:
+def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR, source: str = "") -> Restored:
     """A disk with one session."""
     state = SiteState(SiteId("A"))
     saved = SavedSession(
@@ -73,6 +73,7 @@ def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR) -> Restore
         first_number=1,
         next_number=1,
         gates={},
+        source=source,
     )
     acceptance = state.acceptance.snapshot()
     return Restored(0, acceptance, SiteCheckpoint(0, acceptance, state.snapshot()), [saved])
@@ -283,7 +284,7 @@ def test_a_staged_copy_is_not_judged_by_a_watch_that_is_behind() -> None:
 def test_a_staged_copy_commits_where_the_registry_went_back_and_nobody_corrects_it(current: Ownership | None) -> None:
     """Its source is dead, and it was restarted since: it is all that there is."""
     harness = EngineHarness(disk(Role.STAGED, 4))
-    harness.reload({SESSION: current} if current else {}, "you")
+    harness.reload({SESSION: current} if current else {})
     for _ in range(SWEEPS_A_ROUND + 1):
         harness.complete_all(effects.ReadRow, current)
         assert role(harness) is Role.ORPHAN
@@ -855,13 +856,32 @@ def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go()
 def test_who_sleeps_while_the_registry_has_an_earlier_row_of_another_wakes_when_nobody_corrects_it() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
-    harness.reload({SESSION: owner("you", 2)}, "you")
+    harness.reload({SESSION: owner("you", 2)})
     corrected(harness)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 2), owner("me", 5))
     claim.on_done(Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
+
+
+@pytest.mark.parametrize("row_epoch", [2, 4])
+def test_who_sleeps_gives_way_to_who_lives_and_serves_by_a_row_that_nobody_corrects(row_epoch: int) -> None:
+    """The session was made anew where the registry went back: what its clients were answered since is not undone."""
+    harness = EngineHarness(disk(Role.SERVING, 4))
+    harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
+    harness.reload({SESSION: owner("you", row_epoch)}, "you")
+    corrected(harness)
+    assert role(harness) is None
+    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+
+
+def test_a_staged_copy_does_not_take_the_place_of_a_session_that_was_made_anew_at_its_sources_epoch() -> None:
+    harness = EngineHarness(disk(Role.STAGED, 4, source="they"))
+    harness.reload({SESSION: owner("you", 3)}, "you")
+    harness.complete_writes()
+    assert role(harness) is None
+    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
 
 
 def fenced(harness: EngineHarness) -> None:

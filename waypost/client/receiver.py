@@ -299,8 +299,10 @@ class Receiver(Client):
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription.
 
-        All that matches it and was acknowledged to its producer before is still delivered, after this returns too. Of
-        a site that its session's owner cannot reach for 5 s, only what has come from there is.
+        All that matches it and was acknowledged to its producer before is still delivered, after this returns too. So
+        may be what is published in the moment after, until the logs have said how far they went; where the session's
+        owner dies in that moment, until another one serves it. Of a site that its session's owner cannot reach for 5 s,
+        only what has come from there is delivered.
 
         Args:
             subscription: its id.

@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "ends by what the site has read",
         "a subscription ends where the site has read, not where the logs went that said so",
-        replaced(SubscriptionEnds, "_end", lambda self, ending, origin, reached: reached),
+        replaced(SubscriptionEnds, "_end", lambda self, ending, origin, reached: reached.get(origin, NOTHING)),
         ("LOST",),
         (31, 173, 208),
         rule=7,

@@ -85,22 +85,26 @@ def _row_input_for_others(self: Acquisitions, running: Any, row: Ownership | Non
     return _row_input(self, running, row)
 
 
-def _any_staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
+def _any_staged_input(
+    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
+) -> object:
     if row is not None:
         return acquisition.CopyToActivate(row) if row.proxy == proxy else acquisition.CopySuperseded()
     return acquisition.Unavailable("no row")
 
 
-def _no_staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
+def _no_staged_input(
+    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
+) -> object:
     return acquisition.Unavailable("no row") if row is None else acquisition.CopySuperseded()
 
 
 def _staged_input_of_the_very_epoch(
-    epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool
+    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
     if row is not None and row.proxy != proxy:
         return acquisition.CopySuperseded()
-    return _staged_input(epoch, proxy, row, read=read, is_last=is_last)
+    return _staged_input(epoch, proxy, source, row, read=read, is_last=is_last)
 
 
 def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
