@@ -50,6 +50,7 @@ from proxy.core.events import (
     FetchWanted,
     LogEndFound,
     MoveWanted,
+    NobodyWaits,
     OwnerRead,
     ReceiverReturned,
     RelayWanted,
@@ -195,6 +196,8 @@ class Engine:
                 self._activate_now(identity)
             case SessionWanted(identity, request):
                 self.acquisitions.acquire(identity, request)
+            case NobodyWaits(identity):
+                self.acquisitions.nobody_waits(identity)
             case ReceiverReturned(identity):
                 self.transfers.cancel(identity)
             case DeletionWanted(session, reason):

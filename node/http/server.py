@@ -61,7 +61,7 @@ from waypost.limits import (
     UNFINISHED_SHARE,
     WRITE_S,
 )
-from waypost.messages import Acknowledge, ClientMessage, Problem, Publish, Subscribe
+from waypost.messages import Acknowledge, ClientMessage, Detach, Problem, Publish, Subscribe
 from waypost.notification import decoding_cost_ns
 
 LOST_SEEN_WITHIN_S = 0.5
@@ -218,6 +218,10 @@ class _FrameReader:
                 await asyncio.sleep(wait_s)
 
 
+LAST_WORDS = (Publish, Acknowledge, Detach)
+"""What a client says that counts also when it has gone."""
+
+
 async def serve_client(socket: WebSocket, node: Node) -> None:
     """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
     await socket.accept()
@@ -264,6 +268,9 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 message = decode_client_message(frame)
                 if isinstance(message, Publish) and not has_room:
                     # It would be dropped with what waits when we come to the end of what was said.
+                    continue
+                if is_lost() and not isinstance(message, LAST_WORDS):
+                    # Nobody hears the answer, and until there is one nothing was promised.
                     continue
                 if (foreseen_s := _foreseen_s(message)) > 0:
                     # Many at once, each by a connection of its own, would hold up everybody else.

@@ -135,6 +135,13 @@ class SessionWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class NobodyWaits:
+    """Whoever waited for the session here has gone: it is not made for anybody."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiverReturned:
     """A receiver has attached to a session that is served here: it is not to follow it elsewhere any more."""
 
@@ -165,6 +172,7 @@ EngineEvent = (
     | TransferFailed
     | ActivationWanted
     | SessionWanted
+    | NobodyWaits
     | ReceiverReturned
     | DeletionWanted
 )

@@ -87,6 +87,12 @@ class Acquisitions:
         else:
             self._feed(running, acquisition.OwnerUnknown())
 
+    def nobody_waits(self, session: SessionId) -> None:
+        """Whoever wanted it here has gone. It is not made any more, unless that is under way."""
+        running = self._current(session)
+        if running is not None:
+            running.request = running.request._replace(create=False)
+
     def not_handed_over(self, session: SessionId, owner: Ownership, lost: str) -> None:
         """A transfer from that owner came to nothing. `lost`: why nobody has the session any more, as it says."""
         running = self._current(session)

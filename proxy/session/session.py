@@ -203,6 +203,8 @@ class Session:
         """Of these subscriptions, which have ended, it is known now where, in these origins."""
         for subscription, at in resolved:
             subscription.end = {**(subscription.end or {}), **at}
+            for origin in at:
+                subscription.limits.pop(origin, None)
         self.subscriptions_changed()
 
     def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:

@@ -865,6 +865,35 @@ def test_who_sleeps_while_the_registry_has_an_earlier_row_of_another_wakes_when_
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
+def test_a_session_is_not_made_for_whoever_has_gone() -> None:
+    harness = EngineHarness()
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+    harness.engine.client_disconnected(1)
+    harness.run_effects()
+    harness.complete(effects.ReadRow, None)
+    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert role(harness) is None
+
+
+def test_a_client_that_asks_again_on_its_connection_waits_once_and_gets_its_session() -> None:
+    harness = EngineHarness()
+    for _ in range(2):
+        harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+    harness.complete(effects.ReadRow, None)
+    harness.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
+    assert role(harness) is Role.SERVING
+
+
+def test_whoever_was_in_a_session_is_not_told_that_it_was_deleted_where_the_registry_has_lost_its_row() -> None:
+    """Its owner writes the row again; who says that there is none ends the client's receiver."""
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)}, "you")
+    harness.reload({}, "you")
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
+    harness.complete(effects.ReadRow, None)
+    assert [type(message) for message in harness.received()][-1] is Wait
+
+
 @pytest.mark.parametrize("row_epoch", [2, 4])
 def test_who_sleeps_gives_way_to_who_lives_and_serves_by_a_row_that_nobody_corrects(row_epoch: int) -> None:
     """The session was made anew where the registry went back: what its clients were answered since is not undone."""

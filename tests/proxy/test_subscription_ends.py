@@ -212,3 +212,38 @@ def test_one_that_ended_and_one_of_its_name_that_was_made_since_are_one_match() 
     harness.read_log()
     ((_, _, matched),) = harness.engine.context.sessions[SessionId(SESSION)].entries.in_memory
     assert matched == ("x",)
+
+
+def test_a_site_that_has_said_how_far_its_log_goes_is_waited_for_and_nothing_above_matches() -> None:
+    """The link from there may be slow, or its leader cut off, for longer than anybody waits for an answer."""
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    answer(harness, asked(harness)[0], 7)
+    harness.read_log()
+    harness.pass_time(2 * LOG_END_MS)
+    assert is_held(harness)
+    harness.log += [forwarded(6), forwarded(7), forwarded(8)]
+    harness.read_log()
+    assert stored(harness) == [(B, 6), (B, 7)]
+    assert not is_held(harness)
+
+
+def test_one_that_was_asked_for_while_an_earlier_question_had_no_answer_is_asked_for_itself() -> None:
+    harness = subscribed(neighbour=True)
+    harness.send(1, Subscribe(subscription="y", expression="n > 0"))
+    harness.complete_writes()
+    unsubscribe(harness)
+    harness.read_log()
+    harness.pass_time(LOG_END_MS - 1)
+    harness.send(1, Unsubscribe("y"))
+    harness.complete_writes()
+    harness.read_log()
+    asked(harness)
+    harness.pass_time(LOG_END_RETRY_MS)
+    (second,) = asked(harness)[-1:]
+    assert second.request == 2
+    answer(harness, second, 4)
+    harness.read_log()
+    ended = harness.engine.context.sessions[SESSION].ended
+    assert not any("B/0" in each.unconfirmed_ends for each in ended if each.id == "y")
+    assert not is_held(harness)
