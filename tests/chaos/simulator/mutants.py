@@ -37,7 +37,13 @@ _MODULES = (
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {
     mutant.name: mutant
-    for module in (mutants_of_coverage, mutants_of_reliability, mutants_of_log_epochs, mutants_of_lifecycles)
+    for module in (
+        mutants_of_clients,
+        mutants_of_coverage,
+        mutants_of_reliability,
+        mutants_of_log_epochs,
+        mutants_of_lifecycles,
+    )
     for mutant in module.MASKED
 }
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""

@@ -162,7 +162,7 @@ MUTANTS = (
         "all copies of a session have one name, whoever numbered them",
         replaced(Session, "__init__", _made_as_one_copy),
         ("COPY",),
-        (231, 383, 406),
+        (36, 231, 235),
         rule=23,
     ),
     Mutant(
@@ -211,14 +211,6 @@ MUTANTS = (
         kept=("76299360",),
     ),
     Mutant(
-        "promises what was let pass",
-        "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
-        replaced(Session, "expire_unpersisted", _expire_without_promise_floors),
-        ("LOST",),
-        kept=("78128974",),
-        rule=7,
-    ),
-    Mutant(
         "lets in who means an earlier session",
         "an attach that was late has a place in the next session of the name",
         replaced(attach, "_is_of_earlier_generation", lambda session, message: False),
@@ -236,11 +228,19 @@ MUTANTS = (
         kept=("78237648",),
         rule=6,
     ),
+)
+MASKED = (
     Mutant(
         "counts gaps on",
         "a client that is let in twice on one connection goes on with the count of gaps that it has heard",
         replaced(ClientMachine, "_attached", _attached_without_counting_anew),
-        ("LOST", "STUCK"),
-        kept=("76329770",),
+        masked_by="pauses of clients as long as the library's, which leave it no moment in thousands of schedules",
+    ),
+    Mutant(
+        "promises what was let pass",
+        "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
+        replaced(Session, "expire_unpersisted", _expire_without_promise_floors),
+        rule=7,
+        masked_by="pauses of clients as long as the library's, which leave it no moment in thousands of schedules",
     ),
 )

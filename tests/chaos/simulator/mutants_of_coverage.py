@@ -425,7 +425,7 @@ MUTANTS = (
         "the leader of a link does not notice that a message is missing",
         replaced(LinkIn, "receive", _hear_past_holes),
         ("LOST",),
-        (30, 34, 93),
+        (25, 49, 56),
     ),
     Mutant(
         "id counts too early",
@@ -440,7 +440,7 @@ MUTANTS = (
         "the library keeps no ids",
         replaced(RecentIds, "__contains__", lambda self, identity: False),
         ("TWICE",),
-        (19, 36, 56),
+        (69, 80, 118),
         rule=18,
     ),
     Mutant(
@@ -464,7 +464,7 @@ MUTANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (6, 41, 81),
+        (74, 209, 235),
     ),
     Mutant(
         "published before it is kept",

@@ -165,7 +165,7 @@ MUTANTS = (
         "a frozen source takes acknowledgements and changes as if it served",
         replaced(SessionTable, "serving", _serving_or_frozen),
         ("CUT",),
-        (34, 56, 88),
+        (150, 161, 523),
     ),
     Mutant(
         "thaw without the claim",
@@ -193,7 +193,7 @@ MUTANTS = (
         "a source that has frozen for one target begins to hand over to another one",
         replaced(OutgoingTransfers, "_why_not", _why_not),
         ("FAULT",),
-        (137, 174, 258),
+        (332, 553, 588),
     ),
     Mutant(
         "reuse of a transfer id",
@@ -221,7 +221,7 @@ MUTANTS = (
         "the target serves what it has stored without the compare-and-set",
         rows(target.TABLE, {(_T.STAGING, target.Staged): ((target.Adopt,), _T.ENDED)}),
         ("EPOCH", "SIDES"),
-        (0, 1, 2),
+        (0, 2, 3),
         rule=1,
     ),
     Mutant(
@@ -229,7 +229,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (34, 75, 153),
+        (98, 161, 193),
     ),
     Mutant(
         "chunks as they come",
@@ -243,7 +243,7 @@ MUTANTS = (
         "a proxy that starts serves what its store has, at the epoch that it had",
         replaced(Acquisitions, "activate", _activate_as_it_was),
         ("EPOCH",),
-        (2, 3, 14),
+        (5, 8, 9),
         rule=1,
     ),
     Mutant(
