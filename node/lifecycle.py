@@ -230,7 +230,7 @@ TABLE: Table = {
     (_S.REVOKING, Revoked): ((End,), _S.ENDED),
     (_S.REVOKING, Overdue): ((End,), _S.ENDED),
 }
-_PATIENCE_MS = {_S.HANDING_BACK: TAKE_BACK_MS, _S.SPEAKING_LAST: LAST_WORDS_MS, _S.REVOKING: REVOKE_MS}
+_TIMEOUTS_MS = {_S.HANDING_BACK: TAKE_BACK_MS, _S.SPEAKING_LAST: LAST_WORDS_MS, _S.REVOKING: REVOKE_MS}
 
 
 class Lifecycle(TableMachine):
@@ -254,7 +254,7 @@ class Lifecycle(TableMachine):
     @property
     def is_leaving(self) -> bool:
         """Whether the process is on its way to its end, or there."""
-        return self.state in (*_PATIENCE_MS, LifecycleState.ENDED)
+        return self.state in (*_TIMEOUTS_MS, LifecycleState.ENDED)
 
     def step(self, input: object, now_ms: int) -> list[object]:
         """Take one input; return the effects in order. What comes too late, of a life that is ending, means nothing.
@@ -267,8 +267,8 @@ class Lifecycle(TableMachine):
         before = self.state
         effects = super().step(input, now_ms)
         if self.state is not before:
-            patience_ms = _PATIENCE_MS.get(self.state)  # type: ignore[call-overload]
-            self._overdue_at = NEVER if patience_ms is None else now_ms + patience_ms
+            timeout_ms = _TIMEOUTS_MS.get(self.state)  # type: ignore[call-overload]
+            self._overdue_at = NEVER if timeout_ms is None else now_ms + timeout_ms
         return effects
 
     def tick(self, now_ms: int) -> list[object]:

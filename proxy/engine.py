@@ -50,10 +50,10 @@ from proxy.core.events import (
     FetchWanted,
     LogEndFound,
     MoveWanted,
-    NobodyWaits,
     OwnerRead,
     ReceiverReturned,
     RelayWanted,
+    RequestWithdrawn,
     SessionServed,
     SessionUnavailable,
     SessionWanted,
@@ -80,7 +80,7 @@ from proxy.stream.persister import Persister
 from proxy.stream.subscription_ends import SubscriptionEnds
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
-from waypost.facts import FactKind
+from waypost.facts import FactKind, GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
 from waypost.limits import MATCH_BYTES, MATCHES_AT_ONCE
@@ -173,7 +173,7 @@ class Engine:
                     self.acquisitions.end(session.id)
                     self.expiry.watch(session)
                     self.expiry.resume(session)
-                    self.dispatcher.served(session)
+                    self._let_in(session)
                     self.subscription_ends.watch(session)
             case LogEndFound():
                 self.subscription_ends.moved()
@@ -196,14 +196,25 @@ class Engine:
                 self._activate_now(identity)
             case SessionWanted(identity, request):
                 self.acquisitions.acquire(identity, request)
-            case NobodyWaits(identity):
-                self.acquisitions.nobody_waits(identity)
+            case RequestWithdrawn(identity):
+                self.acquisitions.request_withdrawn(identity)
             case ReceiverReturned(identity):
                 self.transfers.cancel(identity)
             case DeletionWanted(session, reason):
                 self.served.delete(session, reason)
             case _:
                 assert_never(event)
+
+    def _let_in(self, session: Session) -> None:
+        """Let those in who wait for the session; gaps that it is told of at once are on record first."""
+        if any(gap.cause is GapCause.LOST_WITH_PROCESS for gap in session.gaps):
+            self.context.journal.once_attested(lambda: self._served(session))
+        else:
+            self._served(session)
+
+    def _served(self, session: Session) -> None:
+        if self.context.sessions.serving(session.id) is session:
+            self.dispatcher.served(session)
 
     def _activate_now(self, identity: SessionId) -> None:
         copy = self.context.sessions.get(identity)

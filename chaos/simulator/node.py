@@ -197,7 +197,11 @@ class Node:
         self._watched = world.revision
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
-        self._live_by(lifecycle.Start())
+        if self.leaving:
+            # The log is confirmed already, while its tail finds that it is another one.
+            self._name_log()
+        else:
+            self._live_by(lifecycle.Start())
         self._trace("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:

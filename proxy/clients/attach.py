@@ -13,7 +13,7 @@ from proxy.clients.relay import Relays
 from proxy.clients.session_policy import SessionPolicy, apply_policy, policy_of
 from proxy.core.context import Context
 from proxy.core.effects import Hangup, Send
-from proxy.core.events import AcquireRequest, MoveWanted, NobodyWaits, ReceiverReturned, Requester, SessionWanted
+from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, RequestWithdrawn, SessionWanted
 from proxy.ownership.drain import SessionMoves
 from proxy.ownership.served_sessions import taken
 from proxy.session.receivers import Receiver, check_frontier, check_overtaking
@@ -79,7 +79,7 @@ class AttachHandler:
         waiting = self._waiting.get(session)
         if waiting is not None and waiting.pop(connection.number, None) is not None and not waiting:
             del self._waiting[session]
-            self._context.events.report(NobodyWaits(session))
+            self._context.events.report(RequestWithdrawn(session))
 
     def receiver_of(self, connection: Connection) -> Receiver | None:
         """Return the receiver that is attached on the connection; None: there is none."""

@@ -135,7 +135,7 @@ class SessionWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class NobodyWaits:
+class RequestWithdrawn:
     """Whoever waited for the session here has gone: it is not made for anybody."""
 
     session: SessionId
@@ -172,7 +172,7 @@ EngineEvent = (
     | TransferFailed
     | ActivationWanted
     | SessionWanted
-    | NobodyWaits
+    | RequestWithdrawn
     | ReceiverReturned
     | DeletionWanted
 )

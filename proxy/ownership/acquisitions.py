@@ -87,7 +87,7 @@ class Acquisitions:
         else:
             self._feed(running, acquisition.OwnerUnknown())
 
-    def nobody_waits(self, session: SessionId) -> None:
+    def request_withdrawn(self, session: SessionId) -> None:
         """Whoever wanted it here has gone. It is not made any more, unless that is under way."""
         running = self._current(session)
         if running is not None:

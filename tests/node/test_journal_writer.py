@@ -47,7 +47,7 @@ async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:
     assert not facts
 
 
-async def test_facts_that_nobody_waits_for_go_together() -> None:
+async def test_facts_that_request_withdrawn_for_go_together() -> None:
     journal = Recorder()
     await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2, 3)], 1)
     assert journal.lots == [[1, 2, 3]]

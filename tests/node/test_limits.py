@@ -174,5 +174,5 @@ def test_a_pace_never_lets_through_more_than_its_rate_and_one_second_s_worth(
     assert taken <= rate * (now + 1) + 1e-6
 
 
-def test_without_a_rate_nobody_waits() -> None:
+def test_without_a_rate_request_withdrawn() -> None:
     assert RateLimit(0, 0.0).wait_s(1_000_000, 0.0) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from chaos.simulator.generator import draw
 from chaos.simulator.picture import drawn
 from chaos.simulator.recorder import STEPS, VIOLATED, Recording
-from chaos.simulator.schedule import KEPT, Kept
+from chaos.simulator.schedule import KEPT, Kept, violations_of
 from tests.chaos.simulator.mutants import MUTANTS
 
 
@@ -69,7 +70,10 @@ def test_a_run_that_is_recorded_is_the_same_run(seed: int) -> None:
 def test_what_goes_wrong_is_marked_where_it_does() -> None:
     mutant = MUTANTS["frozen and let go of"]
     with mutant.switch():
-        text, wrong = drawn(Kept.read(KEPT / f"{mutant.kept[0]}.json").schedule, mutant.name)
+        kept = Kept.read(KEPT / f"{mutant.kept[0]}.json")
+        runs = [kept.schedule, *(replace(kept.schedule, seed=seed) for seed in kept.seeds)]
+        run = next(run for run in runs if violations_of(run) == ["FAULT KeyError: 's'"])
+        text, wrong = drawn(run, mutant.name)
     assert wrong == ["FAULT KeyError: 's'"]
     shapes = Shapes(text)
     assert shapes.wrong == 1 and "WRONG FAULT KeyError: 's'" in shapes.texts
