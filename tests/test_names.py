@@ -22,7 +22,7 @@ RETIRED = """
     NearEnds NotTaken Offer PATIENCE_S Place PlaceShown Planting QUARREL_FIRST_MS Quarrels Rounds SaidFrontier SeenSo
     Shown SitePlace Spread Stay Story TOLD_S Taken Tally Telling Terms Then Told Troubles WAKES_AT_ONCE Waking Way
     Ways Wish begin_anew chance come_home departed farewells goodbye heard_ms heed heeded held_expressions home_gone
-    in_vain is_heard lapse_here lasts_s levelling life_of life_over max_connections_each mixed_parts request_withdrawn
+    in_vain is_heard lapse_here lasts_s levelling life_of life_over max_connections_each mixed_parts nobody_waits
     once_kept open_parts part_of parts_ca patience_ms place_s said_farewell said_ms secret_told seeking settle settles
     sip_ms storm take_news take_place take_told tell_effective tires unsay until_given untold wake wrong_of wrongs
 """.split()  # noqa: SIM905
