@@ -106,6 +106,9 @@ class Unavailable:
     reason: str | Refused | None
 
 
+GONE_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
+
+
 @dataclass(frozen=True, slots=True)
 class RowAbsent:
     """Nobody owns the session, and it may be made here.
@@ -609,8 +612,7 @@ def sleeping_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read:
         return CopyInDoubt()
     if row is None or went_back(epoch, proxy, row):
         # Whoever took it over since may live, and corrects the row.
-        gone_back = "the registry has gone back: who owns the session may be alive"
-        return CopyToActivate(row) if is_last else Unavailable(gone_back)
+        return CopyToActivate(row) if is_last else GONE_BACK
     # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
     if row.proxy == proxy and not row.outlives(epoch):
         return CopyToActivate(row)
@@ -655,9 +657,8 @@ def staged_input(
     if row == Ownership(proxy, epoch):
         return CopyToActivate(row)
     if row is None or row.epoch + 1 < epoch:
-        gone_back = "the registry has gone back: who owns the session may be alive"
         if not read:
             return CopyInDoubt()
-        return CopyToCommit(row) if is_last else Unavailable(gone_back)
+        return CopyToCommit(row) if is_last else GONE_BACK
     is_from_there = source is None or row.proxy == source
     return CopyToCommit(row) if row.epoch + 1 == epoch and is_from_there else CopySuperseded()

@@ -119,9 +119,14 @@ class EffectRunner:
     def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
         """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
         match effect:
-            case effects.Append() | effects.FindLogEnd():
-                return LogUnavailable(why)
-            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint() | effects.ForgetCheckpoints():
+            case (
+                effects.Append()
+                | effects.FindLogEnd()
+                | effects.PutCheckpoint()
+                | effects.PutSite()
+                | effects.FindCheckpoint()
+                | effects.ForgetCheckpoints()
+            ):
                 return LogUnavailable(why)
             case (
                 effects.CreateRow()

@@ -15,6 +15,7 @@ The shell (node/node.py) and the simulator perform the effects; both decide noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -209,7 +210,7 @@ class End:
 
 
 _S = LifecycleState
-_BEFORE_SERVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING)
+_LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.SERVING)
 
 TABLE: Table = {
     (_S.STARTING, Start): ((FindLogEnd,), _S.STARTING),
@@ -220,8 +221,7 @@ TABLE: Table = {
     (_S.ANNOUNCING, Announced): ((GrantLease, KeepLease), _S.SERVING),
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
-    (_S.SERVING, Leave): ((HandBack,), _S.HANDING_BACK),
-    **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _BEFORE_SERVING},
+    **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},
     (_S.HANDING_BACK, Renewed): ((ProlongLease,), _S.HANDING_BACK),
     (_S.HANDING_BACK, HandedBack): ((SpeakLast,), _S.SPEAKING_LAST),
     (_S.HANDING_BACK, Overdue): ((SpeakLast,), _S.SPEAKING_LAST),
@@ -230,7 +230,11 @@ TABLE: Table = {
     (_S.REVOKING, Revoked): ((End,), _S.ENDED),
     (_S.REVOKING, Overdue): ((End,), _S.ENDED),
 }
-_TIMEOUTS_MS = {_S.HANDING_BACK: TAKE_BACK_MS, _S.SPEAKING_LAST: LAST_WORDS_MS, _S.REVOKING: REVOKE_MS}
+_TIMEOUTS_MS: Mapping[Enum, int] = {
+    _S.HANDING_BACK: TAKE_BACK_MS,
+    _S.SPEAKING_LAST: LAST_WORDS_MS,
+    _S.REVOKING: REVOKE_MS,
+}
 
 
 class Lifecycle(TableMachine):
@@ -267,7 +271,7 @@ class Lifecycle(TableMachine):
         before = self.state
         effects = super().step(input, now_ms)
         if self.state is not before:
-            timeout_ms = _TIMEOUTS_MS.get(self.state)  # type: ignore[call-overload]
+            timeout_ms = _TIMEOUTS_MS.get(self.state)
             self._overdue_at = NEVER if timeout_ms is None else now_ms + timeout_ms
         return effects
 

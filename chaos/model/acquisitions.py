@@ -184,9 +184,7 @@ class Acquisitions:
         if copy is None:
             yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
-            input = acquisition.staged_input(
-                Epoch(copy.epoch), NAMES[which], NAMES[0], world.row, read=False, is_last=False
-            )
+            input = _staged(copy.epoch, which, world.row, read=False)
             yield "sweeps", self._feed(world, which, begun, input), ""
         elif copy.role == DORMANT:
             input = self._sleeping(world, which, world.row, read=False)
@@ -351,16 +349,16 @@ class Acquisitions:
         if state is State_.TAKING_OVER:
             return AWAY
         if state is State_.COMMITTING:
-            return acquisition.staged_input(Epoch(running.copy_epoch), me, NAMES[0], row, read=False, is_last=False)
+            return _staged(running.copy_epoch, which, row, read=False)
         if state is State_.COMPARING and row == running.row:
             return acquisition.RowUnchanged()
         return self._row_meaning(world, which, row)
 
     def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
-        proxy, me = world.proxies[which], NAMES[which]
+        proxy = world.proxies[which]
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
-                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, NAMES[0], row, read=True, is_last=False)
+                return _staged(proxy.copy.epoch, which, row, read=True)
             return acquisition.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
         if row is None or row.proxy == NO_PROXY:
             return acquisition.RowAbsent(row)
@@ -374,6 +372,11 @@ class Acquisitions:
         assert copy is not None
         epoch = Epoch(copy.epoch)
         return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, is_last=copy.was_served)
+
+
+def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> object:
+    """Return what a row means for a copy that was staged from a; its registry never goes back."""
+    return acquisition.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
 
 
 def _stale(asked: frozenset[Question]) -> frozenset[Question]:

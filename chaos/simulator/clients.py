@@ -398,17 +398,14 @@ class Client:
     # ------------------------------------------------------------ what it is owed
 
     def ends(self, subscription: str) -> dict[Origin, int]:
-        """Return up to where a promise holds."""
-        if subscription not in self.ended:
-            return dict.fromkeys([*self.world.logs_by_origin, *(at.origin for at in self.world.published)], 1 << 60)
-        return self._ends(subscription)
-
-    def _ends(self, subscription: str) -> dict[Origin, int]:
-        """Return where a subscription ended; of several tries to end it the lowest, by origin.
+        """Return up to where a promise holds: where the subscription ended; of several tries the lowest, by origin.
 
         What its logs had when it was asked to end is owed in any case, but for that of a site that did not say in time
         how far its log went: then what the owner's site had read.
         """
+        origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
+        if subscription not in self.ended:
+            return dict.fromkeys(origins, 1 << 60)
         name = (self.session or self.name, subscription)
         found = [
             fact
@@ -417,7 +414,6 @@ class Client:
         ]
         unconfirmed = {origin for fact in found for origin in fact.unconfirmed_ends}
         before = self.world.published_before.get(name)
-        origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         return {
             origin: max(
                 NOTHING if before is None else before.floor(origin, is_confirmed=origin not in unconfirmed),

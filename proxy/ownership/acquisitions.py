@@ -377,7 +377,7 @@ class Acquisitions:
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
         if machine.is_owned and not self._memory.is_past(machine.session, machine.row):
-            return Unavailable("the registry has gone back: who owns the session may be alive")
+            return acquisition.GONE_BACK
         return acquisition.RowUnchanged()
 
     def _found_input(self, machine: Acquisition, answer: object) -> object:
@@ -398,7 +398,7 @@ class Acquisitions:
             lost = "the changelog has lost its last checkpoint, and with it what clients were answered"
             return acquisition.NobodyHasIt(lost)
         if found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
-            return Unavailable("the registry has gone back: who owns the session may be alive")
+            return acquisition.GONE_BACK
         if machine.session in self._context.sessions:
             return Unavailable("a copy of the session has come meanwhile")
         return acquisition.Found(found)

@@ -157,11 +157,6 @@ class Connector:
         """So often a proxy had us wait since it last let us in."""
         self._open_at = self._attach_at = self._publish_at = NEVER
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody connects any more."""
-        return self.state is ConnectorState.STOPPED
-
     def step(self, input: Input, now_ms: int) -> list[Effect]:
         """Take one input; return the effects in order. What comes too late means nothing."""
         state = self.state
