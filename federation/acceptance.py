@@ -16,6 +16,7 @@ from waypost.records import (
     Damaged,
     Effective,
     Forwarded,
+    LinkLed,
     LogBegun,
     OriginEnded,
     Progress,
@@ -113,7 +114,7 @@ class Acceptance:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
-    def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed) -> bool:
+    def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
         """Remember the epoch of a link's record, if it still counts; tell whether it does."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
@@ -138,6 +139,9 @@ class Acceptance:
                 return False
             case Severed():
                 return self.accept_link_epoch(record) and self._raise(self.origin, offset)
+            case LinkLed():
+                self.accept_link_epoch(record)
+                return False
             case Damaged():
                 return self._raise(self.origin, offset)
             case Repaired():

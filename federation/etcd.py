@@ -135,6 +135,8 @@ class EtcdRegistry:
         self._clients: list[aetcd.Client] = []
         self._current = 0
         self._closed = False
+        self._is_behind = False
+        """The watch of this handle has broken, and does not have all rows again."""
 
     async def start(self) -> None:
         """Ask each endpoint in turn, until one answers. After a failure this handle is closed."""
@@ -291,6 +293,7 @@ class EtcdRegistry:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
         pause_s, longest_s = RETRY_PAUSES_S
         while True:
+            self._is_behind = True
             with suppress(RegistryUnavailable):
                 async with aclosing(self._watch_once()) as events:
                     async for event in events:
@@ -374,6 +377,9 @@ class EtcdRegistry:
         return bool(succeeded), answers
 
     async def _swap_owner(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
+        if self._is_behind:
+            # An etcd that was put back to an older copy would let one take what is another's.
+            raise RegistryUnavailable(f"the watch of etcd at {self._names} has broken, and begins anew")
         key, floor = self._key(OWNER, session), self._key(FLOOR, "")
         put = aetcd.transactions.Put(key, _owner_value(new))
         if expected is None:
@@ -417,6 +423,7 @@ class EtcdRegistry:
             client = await self._client()
             rows, revision = await self._load(client)
             view = _View(len(self._prefix.encode()))
+            self._is_behind = False
             yield view.load(rows)
             async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:

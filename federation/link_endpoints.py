@@ -18,14 +18,14 @@ from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
 from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
-from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
+from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
 from federation.site_state import NeighbourFilters, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.records import FiltersRequested, Repaired
+from waypost.records import FiltersRequested, LinkLed, Repaired
 from waypost.subscription import parse
 
 
@@ -102,6 +102,9 @@ class LinkEndpoints:
             self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
         self.index.note(self._state.position, self._state.acceptance)
+        for _, record in batch:
+            if isinstance(record, LinkLed) and record.link in self._in:
+                self._in[record.link].named(record, now_ms)
         for pulling in self._in.values():
             pulling.folded(now_ms)
 
@@ -140,15 +143,20 @@ class LinkEndpoints:
     # ------------------------------------------------------------ what neighbours ask
 
     def _is_outlived(self, peer: ProxyId, message: LinkOpen | LinkWants) -> bool:
-        """Tell whether a later leader has spoken to our site than who says this; if so, tell it the epoch of that one.
+        """Tell whether something later was said to our site of that link; if so, tell who says this what that was.
 
         It may be the one that the registry has elected all the same, if the registry was lost meanwhile.
         """
-        opened, _ = self._opened.get(message.site, (0, 0))
-        last = max(self._state.neighbour_filters.get(message.site, NeighbourFilters()).epoch, opened)
-        if message.epoch < last:
-            self._emit(SendPeer(peer, LinkRecords(site=self._state.site, epoch=last, opening=0, number=0, records=[])))
-        return message.epoch < last
+        asks = self._state.neighbour_filters.get(message.site, NeighbourFilters())
+        last = max((asks.epoch, asks.serial), self._opened.get(message.site, (0, 0)))
+        if _name(message) < last:
+            epoch, serial = last
+            self._emit(
+                SendPeer(
+                    peer, LinkRecords(site=self._state.site, epoch=epoch, opening=NO_OPENING, number=serial, records=[])
+                )
+            )
+        return _name(message) < last
 
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; what comes late, or twice, is passed over."""
@@ -276,7 +284,7 @@ class LinkEndpoints:
         return {expression: each.installation for expression, each in asks.filters.items()} if asks else {}
 
 
-def _name(opening: LinkOpen) -> tuple[int, int]:
+def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:
     return opening.epoch, opening.serial
 
 

@@ -12,11 +12,16 @@ ELECTING    the registry's answer               led by another, or no answer: WA
 WAITING     the time to ask the registry again  ELECTING
 PAUSING     the time to open, the answer of an  LEVELLING
             append under way, a proxy there
-LEVELLING   the fold of all that the log has    PULLING; nobody there any more: PAUSING
+LEVELLING   the fold of all that the log has    first in its term: NAMING; else PULLING
+NAMING      the fold of what names its epoch    another had it: ELECTING; else PULLING
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
-From everywhere: the lease ends: RESTING; the log or the registry fails: WAITING.
+From everywhere: the lease ends: RESTING; the log or the registry fails, or a later leader is heard of: WAITING.
+
+The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
+above all that its log knows, and names it in the log (`LinkLed`) before it says anything: no two leaders ever have one
+epoch, and what an earlier one appends later means nothing.
 
 What is lost
 ------------
@@ -36,7 +41,7 @@ from typing import NamedTuple, TypeVar
 
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, Emit, FindEnd, SendPeer
-from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
@@ -44,7 +49,7 @@ from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.keys import Protection
 from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
-from waypost.records import body_size, is_altered
+from waypost.records import LinkLed, body_size, is_altered
 
 ELECT_MS = 500
 """How often one who does not lead asks to."""
@@ -64,6 +69,7 @@ class Phase(Enum):
     WAITING = "waiting"
     PAUSING = "pausing"
     LEVELLING = "levelling"
+    NAMING = "naming"
     PULLING = "pulling"
 
 
@@ -101,8 +107,9 @@ class LinkIn:
         self.phase = Phase.RESTING
         self.epoch = 0
         """Of the leader that we are; 0: not leading."""
-        self._elected_at = self._led_term = 0
-        """As the registry counts elections of this link, and the term in which we went on from a higher epoch."""
+        self._claim = LinkLed(neighbour, 0, "")
+        self._is_named = False
+        """The log has our epoch, by our claim."""
         self._asked_knowing = self._reported_epoch = 0
         """What we knew of :attr:`_known_epoch` when we asked to be elected, and what the neighbour told us of it."""
         self._neighbour = neighbour
@@ -118,7 +125,8 @@ class LinkIn:
         """Openings since something was heard."""
         self._end: int | None = None
         self._next_index = 0
-        self._serial = 0
+        self._serial = rng.getrandbits(32)
+        """Begins anywhere: where log and registry have both lost who led at our epoch, the neighbour tells us apart."""
         self._peer: ProxyRow | None = None
         self._opening = 0
         self._expected = 1
@@ -172,7 +180,7 @@ class LinkIn:
         if epoch is None:
             self._wait(now_ms)
             return
-        self.epoch = self._elected_at = epoch
+        self.epoch, self._is_named = epoch, False
         self._pause(now_ms, 0)
 
     def _wait(self, now_ms: int) -> None:
@@ -221,21 +229,39 @@ class LinkIn:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
             # What we know too little or too much of, the neighbour would pass over, and others here lack.
             return
-        rows = self._rows(self._neighbour)
-        if rows:
+        if not self._is_named:
+            self._name_epoch()
+        elif self._known_epoch > self.epoch:
+            self._wait(now_ms)
+        elif rows := self._rows(self._neighbour):
             self._open(rows[self._next_index % len(rows)], now_ms)
         else:
             self._pause(now_ms, 0)
 
-    def _open(self, peer: ProxyRow, now_ms: int) -> None:
+    def _name_epoch(self) -> None:
         known = self._known_epoch
-        if self._elected_at < known and self._led_term != self._term:
+        if known >= self.epoch:
             if self._asked_knowing < known:
                 # Perhaps another was elected after us, and the registry knows.
                 self._elect()
                 return
-            # The registry that counts elections was lost. Who is elected later has read as much at least.
-            self._led_term, self.epoch = self._term, known + self._elected_at
+            # The registry that counts elections was lost, or has gone back.
+            self.epoch += known
+        self.phase = Phase.NAMING
+        self._claim = LinkLed(self._neighbour, self.epoch, f"{self._rng.getrandbits(64):016x}")
+        self._emit(Append([self._claim], self._answered(lambda offsets, now_ms: None)))
+
+    def named(self, record: LinkLed, now_ms: int) -> None:
+        """The log has the epoch of a leader of this link: ours, or another's."""
+        if self.phase is not Phase.NAMING or record.link_epoch < self.epoch:
+            return
+        if record == self._claim:
+            self.phase, self._is_named = Phase.LEVELLING, True
+            self._open_if_caught_up(now_ms)
+        else:
+            self._elect()
+
+    def _open(self, peer: ProxyRow, now_ms: int) -> None:
         self.phase = Phase.PULLING
         self._peer = peer
         self._next_index += 1
@@ -259,8 +285,9 @@ class LinkIn:
 
     def receive(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
         """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
-        if self._pulls_from(peer) and message.epoch > self.epoch:
-            # The neighbour knows a later leader of this link than we are.
+        last = (message.epoch, message.number if message.opening == NO_OPENING else 0)
+        if self._pulls_from(peer) and last > (self.epoch, self._serial):
+            # The neighbour knows a later leader of this link than we are, or another one of our epoch.
             self._reported_epoch = max(self._reported_epoch, message.epoch)
             self._wait(now_ms)
             return

@@ -36,6 +36,10 @@ class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
     protections: dict[str, tuple[Protection, ...]] = {}
 
 
+NO_OPENING = 0
+"""Of a message that answers no opening: something later was said of the link, of this epoch, and with this number."""
+
+
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True):
     """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
 

@@ -13,12 +13,13 @@ Forwarded     its origin's frontier moves, if the record lies above it; else it 
 Progress      the same, without a notification
 Effective     an expression that we asked for is covered for an origin; passed on to neighbours who asked for it too.
               Said again, from above what came so far: the neighbour's log no longer has what lies between
-Held          a proxy's needs for one session; a first need turns on an ask, the last one turns it off
-Dropped       a proxy's needs end with its lease
-Asked         a neighbour's wants; each new one is installed here and now, and answered with where it starts
+InterestRegistered  a proxy's needs for one session; a first need turns on an ask, the last one turns it off
+InterestsExpired    a proxy's needs end with its lease
+FiltersRequested    a neighbour's wants; each new one is installed here and now, and answered with where it starts
 Closed        nothing; it speaks to the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
+LinkLed       a leader of that link speaks from here on; what an earlier one appends later means nothing
 Severed       what comes over that link is not covered any more: something of it may have been lost on the way
 Damaged       it may have been any of these: the own origin moves past it, with a gap, and nothing else is relied on
 Repaired      what proxies and neighbours said until here is forgotten, at all proxies alike, and is said again
@@ -77,6 +78,7 @@ from waypost.records import (
     Forwarded,
     InterestRegistered,
     InterestsExpired,
+    LinkLed,
     LogBegun,
     OriginEnded,
     Progress,
@@ -265,6 +267,9 @@ class SiteState:
             case Repaired():
                 self.version += 1
                 return self._repaired(offset, record)
+            case LinkLed():
+                self.acceptance.advance(offset, record)
+                return []
             case Closed() | Unreadable():
                 return []
 

@@ -483,6 +483,8 @@ class Acquisition(TableMachine):
         """An owner wrote the checkpoint of the name which the registry knows nothing of."""
         self.above = NO_EPOCH
         """The epoch of that checkpoint."""
+        self.lost_epoch = NO_EPOCH
+        """The epoch of a row of the session that the registry has lost, as far as this proxy knows."""
         self.checkpoint: Checkpoint | None = None
         """The session's last one, once it was found."""
 
@@ -497,12 +499,16 @@ class Acquisition(TableMachine):
         One behind all that is known: the row's, the copy's and the checkpoint's. A registry that was restored from an
         older copy names an epoch long past.
         """
-        if self.above:
-            # Of a later generation than what the registry has lost: its own checkpoints would count less.
-            return Epoch(Ownership(NO_PROXY, self.above).gone().epoch + 1)
         found = self.checkpoint.epoch if self.checkpoint else NO_EPOCH
-        known = self.row.epoch if self.row else NO_EPOCH
-        return Epoch(max(known, self.copy_epoch, found) + 1)
+        known = max(self.row.epoch if self.row else NO_EPOCH, self.copy_epoch, found)
+        lost = max(self.above, self.lost_epoch)
+        if self.row is None or self.row.deleted:
+            if not self.copy_epoch and lost:
+                # Made anew, of a later generation than what is lost: else its own checkpoints would count less.
+                lost = Ownership(NO_PROXY, lost).gone().epoch
+        elif self.row.outlives(lost) or Ownership(NO_PROXY, lost).outlives(self.row.epoch):
+            lost = NO_EPOCH
+        return Epoch(max(known, lost) + 1)
 
     def remember(self, input: object) -> None:
         """Remember what later effects need of an input that was taken."""

@@ -593,9 +593,11 @@ class Engine:
             now = event.proxies.get(proxy)
             if now is None or now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
-        if any(each not in event.owners and not row.deleted for each, row in context.cluster.owners.items()):
-            self.memory.rows_lost()
-        context.cluster.reloaded(event.owners, event.proxies, event.changelogs)
+        for session, known in context.cluster.owners.items():
+            current = event.owners.get(session)
+            if not known.deleted and (current is None or current.epoch < known.epoch):
+                self.memory.row_lost(session, known)
+        context.cluster.reloaded(event.owners, event.proxies, event.changelogs, context.clock.now_ms())
         self._forgetting.reloaded(event.owners)
         for proxy in {**context.cluster.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))

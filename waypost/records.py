@@ -161,6 +161,20 @@ class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
     path: tuple[SiteId, ...]
 
 
+class LinkLed(msgspec.Struct, tag="link-led", frozen=True, array_like=True):
+    """Whoever has this claim leads the link at that epoch from here on, as the first who says so.
+
+    Args:
+        link: the neighbour from which the link comes.
+        link_epoch: the epoch.
+        claim: what no other leader says; it means nothing.
+    """
+
+    link: SiteId
+    link_epoch: int
+    claim: str
+
+
 class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
     """Some proxy could not read records up to offset `upto`, which may have been of any kind: all that the site knows
     of holds, asks and coverage ends here, and is said again behind it (handover rule 29).
@@ -181,7 +195,7 @@ class Damaged(msgspec.Struct, frozen=True):
     why: str
 
 
-_OfLink = Forwarded | Progress | Effective | OriginEnded | Severed
+_OfLink = Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed
 _Known = Published | InterestRegistered | InterestsExpired | FiltersRequested | Closed | LogBegun | Repaired | _OfLink
 Record = _Known | Unreadable | Damaged
 

@@ -172,7 +172,9 @@ def _begin_again(node: Node) -> None:
 
 
 def _deaf(world: World, client: Client, pick: int, number: int) -> None:
-    _node(world, pick).deaf_until = world.clock.now_ms() + pick % 5_000
+    node = _node(world, pick)
+    node.deaf_until = world.clock.now_ms() + pick % 5_000
+    world.restores.disturbed(f"{node.proxy} goes deaf")
 
 
 def _stall(world: World, client: Client, pick: int, number: int) -> None:
@@ -290,6 +292,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "part two proxies": _part,
     "lose the quorum": _quorum,
     "compact the registry": lambda world, client, pick, number: world.compact(),
+    "copy the registry": lambda world, client, pick, number: world.copy_registry(),
+    "put the registry back": lambda world, client, pick, number: world.put_registry_back(),
     "cut a link": _cut,
     "lose a link": _lose,
     "forget the beginning": _forget_the_beginning,
@@ -305,5 +309,12 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "damage a store": _damage_store,
     WAIT: _wait_for_phase,
 }
-AIMED = frozenset(ACTIONS) - {WAIT, "publish", "step a clock", "compact the registry", "forget the beginning"}
+AIMED = frozenset(ACTIONS) - {
+    WAIT,
+    "publish",
+    "step a clock",
+    "compact the registry",
+    "copy the registry",
+    "forget the beginning",
+}
 """What is worth doing just when a proxy is in a certain phase."""

@@ -129,7 +129,26 @@ class PlainRegistry:
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.noted: dict[SessionId, Rank] = {}
+        self.forgotten: dict[tuple[ProxyId, Incarnation], int] = {}
+        """Leases that it does not know of since it was put back, and until when who has them may act."""
+        self.restored = 0
+        """How often it was put back to a copy."""
         self.events: list[RegistryEvent] = []
+
+    def copy(self) -> PlainRegistry:
+        """Return a registry with the rows that this one has now."""
+        other = PlainRegistry()
+        other.put_back(self)
+        return other
+
+    def put_back(self, copy: PlainRegistry) -> None:
+        """Have the rows of the copy, and nothing of what came later."""
+        self.forgotten |= {incarnation: until for incarnation, (_, until) in self.incarnations.items()}
+        self.owners, self.generation_floor = dict(copy.owners), copy.generation_floor
+        self.incarnations, self.leaders = dict(copy.incarnations), dict(copy.leaders)
+        self.changelogs, self.site_logs, self.noted = dict(copy.changelogs), dict(copy.site_logs), dict(copy.noted)
+        self.restored += 1
+        self.events.clear()
 
     def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
         for session, rank in ranks.items():
@@ -170,6 +189,11 @@ class PlainRegistry:
         """End the lease of that incarnation, if it has one."""
         if self.incarnations.pop((proxy, incarnation), None) is not None:
             self.events.append(ProxyDown(proxy, incarnation))
+
+    def lease_until(self, proxy: ProxyId, incarnation: Incarnation) -> int:
+        """Return until when that incarnation may act; 0: it may not."""
+        known = self.incarnations.get((proxy, incarnation))
+        return max(known[1] if known else 0, self.forgotten.get((proxy, incarnation), 0))
 
     def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
         """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,16 @@ class Invariants:
         """What a number means in a copy."""
         self._decided: dict[tuple[str, int], dict[str, int]] = {}
         """(session, epoch) -> how far policy had come at its last cut, by the life of each subscription."""
+        self._owned: Counter[tuple[str, int]] = Counter()
+        """(session, epoch) -> how often it was begun."""
+
+    def registry_put_back(self) -> None:
+        """Rows may have earlier epochs again."""
+        self._epochs = {session: row.epoch for session, row in self._world.registry.owners.items()}
 
     def row_changed(self, event: OwnerChanged) -> None:
         """The epoch of a row only ascends."""
+        self._world.restores.row_changed(event)
         if event.ownership is None:
             # What the registry's floor says of it is no less.
             return
@@ -62,8 +70,7 @@ class Invariants:
         incarnation = engine.context.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.add_violation(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
-        lease = world.registry.incarnations.get((node.proxy, incarnation))
-        if lease is None or lease[1] <= world.clock.time_ms:
+        if world.registry.lease_until(node.proxy, incarnation) <= world.clock.time_ms:
             world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
         if held is not None:
@@ -103,19 +110,19 @@ class Invariants:
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
                 self._world.add_violation(each)
-        if fact.kind == FactKind.OWNED and fact.cause == Acquisition.HANDOVER:
+        if fact.kind == FactKind.OWNED:
             self._begins(proxy, fact)
         if fact.kind != FactKind.RELEASED:
             return
-        row = self._world.registry.owner(SessionId(fact.session))
-        if row is None or row == Ownership(proxy, Epoch(fact.epoch)):
+        session, row = SessionId(fact.session), self._world.registry.owner(SessionId(fact.session))
+        if row is None or self._world.restores.names(session, Ownership(proxy, Epoch(fact.epoch))):
             self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
     def saves(self, node: Node, save: Save) -> None:
         """A stored copy is not deleted while the registry names it."""
         for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
-            if kept is not None and row == Ownership(node.proxy, kept.epoch):
+            if kept is not None and self._world.restores.names(session, Ownership(node.proxy, kept.epoch)):
                 self._world.add_violation(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
     def ownership(self, node: Node, claim: CreateRow | ClaimRow) -> None:
@@ -134,6 +141,20 @@ class Invariants:
                 self._world.add_violation(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
 
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
+        """A proxy serves a session from now on: at an epoch that was never begun."""
+        session = SessionId(fact.session)
+        if fact.cause == Acquisition.CREATE and self._world.restores.made(proxy, session):
+            # It is another one of that name.
+            self._deliverers = {each: engine for each, engine in self._deliverers.items() if each[0] != session}
+            self._owned = Counter({each: times for each, times in self._owned.items() if each[0] != session})
+            self._world.deleted(session)
+        self._owned[session, fact.epoch] += 1
+        if self._owned[session, fact.epoch] > 1:
+            self._world.add_violation(f"EPOCH {fact.epoch} of {session} is begun again, by {proxy}")
+        if fact.cause == Acquisition.HANDOVER:
+            self._inherits(proxy, fact)
+
+    def _inherits(self, proxy: ProxyId, fact: Fact) -> None:
         """What policy has decided at one owner is decided at the next one (handover rule 20)."""
         engine = self._world.nodes[proxy].engine
         session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None

@@ -122,7 +122,7 @@ class LinkShell:
         """Look into what a neighbour has seen further than we have, as node/log_guard.py does."""
         world, node = self._world, self._node
         rows = world.registry.site_logs
-        row = rows[node.site]
+        row = node.log_row()
         if origin == self._engine.state.origin:
             state, log = self._engine.state, world.logs[node.site]
             end = lost_above(state, offset, len(log))

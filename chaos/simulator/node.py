@@ -29,6 +29,7 @@ from federation.log_epochs import (
     raised,
     record_of,
     row_as_read,
+    went_back,
 )
 from federation.messages import LogEndMessage
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
@@ -141,10 +142,12 @@ class Node:
         """It says of everything what no other proxy has heard of."""
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
-        self._starts = 0
+        self._starts = self._started_at = 0
         self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
+        self._loaded = 0
+        """How often the registry had been put back to a copy when the watch told of all rows."""
         self.appends_until = 0
         """Until then appends are under way."""
         self._attest_at = 0
@@ -159,6 +162,8 @@ class Node:
         """The engine whose log was replaced: it keeps what it has, and ends."""
         self._lifecycle = Lifecycle(Incarnation(""))
         self._life_due = NEVER
+        self._row = SiteLogRow(identity="")
+        """The log's row in the registry, as this process saw it last."""
         self._first_epoch = self._log_epoch = 1
         """The log epochs of the log's first record and of the registry's row, when this process began."""
         self._read_below = 0
@@ -172,6 +177,8 @@ class Node:
         world = self.world
         restored = self.store.load()
         self._starts += 1
+        self._started_at = world.clock.time_ms
+        world.restores.disturbed(f"{self.proxy} starts")
         rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
         incarnation = Incarnation(f"{self.proxy}#{self._starts}")
         self._lifecycle, self._life_due = Lifecycle(incarnation), NEVER
@@ -194,7 +201,7 @@ class Node:
         self._received_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
-        self._watched = world.revision
+        self._watched, self._loaded = world.revision, world.registry.restored
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
         if self.leaving:
@@ -228,7 +235,7 @@ class Node:
         begun = next((record for _, record in log.read(log.first) if isinstance(record, LogBegun)), None)
         seen = LogSeen(first=log.first, end=len(log), begun=begun, mark=mark, intact=log.has(mark), known=known)
         judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
-        rows[self.site] = judgement.row
+        rows[self.site] = self._row = judgement.row
         self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
         if judgement.why:
             self._trace(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
@@ -261,6 +268,17 @@ class Node:
         here = self.engine is not None and not self.leaving and not self.still
         return here and now >= max(self.deaf_until, self.stalled_until) and self.world.registry_answers()
 
+    def could_act_for(self, for_ms: int) -> bool:
+        """Tell whether the process was up all that time, and in touch with the registry."""
+        world, since = self.world, self.world.clock.time_ms - for_ms
+        hindered_until = (self._started_at, self.deaf_until, self.stalled_until, world.registry_away_until)
+        return self.ready and not self.leaving and not self.still and max(hindered_until) < since
+
+    @property
+    def is_watch_current(self) -> bool:
+        """Tell whether the registry's watch has told the process of all that happened, if it runs."""
+        return self.engine is None or self._received_at < self.world.clock.time_ms
+
     @property
     def appends_wait(self) -> bool:
         """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
@@ -271,7 +289,7 @@ class Node:
         log, engine = self.world.logs[self.site], self.engine
         if engine is None or not self.appends_wait:
             return ""
-        row = self.world.registry.site_logs[self.site]
+        row = self.log_row()
         if row.log_epoch > max(self._log_epoch, log_epoch_of(engine.state.origin)):
             return "the log has entered another log epoch meanwhile"
         if row.seen >= len(log):
@@ -289,7 +307,7 @@ class Node:
         self._trace(f"begins anew: {why}")
         rows, state = self.world.registry.site_logs, engine.state
         end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
-        row, highest = rows[self.site], max(state.position, self._read_below) - 1
+        row, highest = self.log_row(), max(state.position, self._read_below) - 1
         if log_epoch_of(state.origin) == row.log_epoch and highest >= end:
             rows[self.site] = raised(self.site, row, highest, end)
 
@@ -311,6 +329,7 @@ class Node:
         self._gone(f"crashes{' and loses its disk' if disk_lost else ''}")
 
     def _gone(self, how: str) -> None:
+        self.world.restores.disturbed(f"{self.proxy} {how}")
         self.engine, self.ready = None, False
         self._trace(how)
         for wire in list(self.wires.values()):
@@ -330,6 +349,7 @@ class Node:
 
     def stall(self, for_ms: int) -> None:
         self._trace(f"stalls for {for_ms} ms")
+        self.world.restores.disturbed(f"{self.proxy} stalls")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
 
@@ -492,7 +512,14 @@ class Node:
             self._go_on(10, lambda: self._announce(incarnation))
             return
         until_ms = world.clock.time_ms + LEASE_MS
-        row = ProxyRow(proxy=self.proxy, incarnation=incarnation, site=self.site, url=self.proxy, changelog=self.site)
+        row = ProxyRow(
+            proxy=self.proxy,
+            incarnation=incarnation,
+            site=self.site,
+            url=self.proxy,
+            changelog=self.site,
+            lease_ttl_ms=LEASE_MS,
+        )
         world.registry.announce(row, until_ms)
         world.registry_changed()
         self._live_by(lifecycle.Announced(until_ms))
@@ -535,7 +562,7 @@ class Node:
     def _name_log(self) -> None:
         """Have the log say of itself what the registry says, as node/log_guard.py does."""
         assert self.engine is not None
-        row = self.world.registry.site_logs[self.site]
+        row = self.log_row()
         if not log_confirms(self.engine.state, FEDERATION, row):
             (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
             self._saw(offset + 1)
@@ -552,14 +579,23 @@ class Node:
         for append in waiting:
             append()
 
+    def log_row(self) -> SiteLogRow:
+        """Return the log's row in the registry. One that went back is corrected, as node/log_guard.py does."""
+        rows = self.world.registry.site_logs
+        known = rows.get(self.site)
+        if known is None or went_back(known, self._row):
+            rows[self.site] = self._row
+        self._row = rows[self.site]
+        return self._row
+
     def _report_log(self) -> None:
         """Tell the registry how far the log was read; one proxy of a site does it."""
         assert self.engine is not None
-        rows, state = self.world.registry.site_logs, self.engine.state
-        row, seen = rows[self.site], state.position - 1
+        row, state = self.log_row(), self.engine.state
+        seen = state.position - 1
         first = min([self.proxy, *self.engine.context.cluster.at_site()]) == self.proxy
         if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
-            rows[self.site] = row.model_copy(update={"seen": seen})
+            self.world.registry.site_logs[self.site] = row.model_copy(update={"seen": seen})
 
     def _renew(self, incarnation: Incarnation) -> None:
         now = self.world.clock.time_ms
@@ -591,6 +627,8 @@ class Node:
                 return
             delivered = self.world.registry.reloaded() if behind else event
             self._watched = self.world.revision if behind else revision
+            if behind:
+                self._loaded = self.world.registry.restored
             engine.registry_event(delivered)
             self.link_shell.registry_event(delivered)
 
@@ -680,6 +718,8 @@ class Node:
             lost = (writes and world.loses(answering)) or lost
             answer: object = None
             away = world.clock.time_ms < self.deaf_until or not world.registry_answers()
+            # Its watch has broken, and until it has all rows again nothing is claimed, as federation/etcd.py has it.
+            away = away or (writes and self._loaded != world.registry.restored)
             if away or (lost and world.seed is not None and world.chances(0.5)):
                 lost = True
             else:

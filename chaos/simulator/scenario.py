@@ -44,6 +44,7 @@ version P N                       P, which is down, speaks version N to other pr
 newer P                           P says of everything something that other proxies have never heard of
 strange P Q                       P says to Q what is no message of this version at all
 stop P MS                         so long the process does nothing, as a stopped one; what comes meanwhile waits
+copy, put-back                    the registry is copied; the registry is put back to that copy
 compact                           the registry forgets what watches have not seen: they begin with all there is
 quorum MS                         so long the registry answers nobody, and no lease ends
 skew P MS                         the clock of P shows so much more than others do
@@ -306,6 +307,12 @@ class Scenario:
 
     def do_compact(self, rest: str, words: list[str]) -> None:
         self.world.compact()
+
+    def do_copy(self, rest: str, words: list[str]) -> None:
+        self.world.copy_registry()
+
+    def do_put_back(self, rest: str, words: list[str]) -> None:
+        self.world.put_registry_back()
 
     def do_quorum(self, rest: str, words: list[str]) -> None:
         self.world.lose_quorum(int(rest))

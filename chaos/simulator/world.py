@@ -25,6 +25,7 @@ from chaos.simulator.peer_channels import PeerChannel
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
 from chaos.simulator.recorder import REGISTRY, VIOLATED, Conditions, Recording, log_lane
+from chaos.simulator.registry_restore import RegistryRestores
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
 from chaos.simulator.subscription_names import PublishedBefore, ReusedNames
@@ -51,6 +52,8 @@ SMALL = Bounds(
     site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""
+AWAY_MS = 100
+"""So long a registry is away at least while it is put back to a copy."""
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
 
@@ -89,6 +92,10 @@ class World:
         self.rng = random.Random(seed)
         self.faults = Faults()
         self.registry = PlainRegistry()
+        self.registry_copy: PlainRegistry | None = None
+        """What the registry had when it was last copied."""
+        self.registry_put_back_at: int | None = None
+        """When it was last put back to that."""
         self.revision = 0
         """How many events the registry has told its watches of."""
         self.logs = {SiteId(site): PlainLog(SiteId(site)) for site in sites}
@@ -104,6 +111,8 @@ class World:
         self.trace: list[str] = []
         self.narrative: list[str] = []
         self.violations: list[str] = []
+        self.void = ""
+        """Why nothing is promised any more; empty: all is."""
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
@@ -127,6 +136,7 @@ class World:
         self.stepped_ms = 0
         """So far clocks were set forward, all steps together."""
         self.invariants = Invariants(self)
+        self.restores = RegistryRestores(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
         self.retried_by_source: set[str] = set()
@@ -295,6 +305,9 @@ class World:
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
+        for node in here:
+            if node.can_report_log_loss:
+                node.log_row()
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
         known = max((node.seen_below for node in here if node.can_report_log_loss), default=0)
@@ -339,6 +352,7 @@ class World:
         """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
         until = self.registry_away_until = self.clock.time_ms + for_ms
         self.note("the registry has no quorum", narrate=True, by=REGISTRY)
+        self.restores.disturbed("the registry loses its quorum")
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
@@ -346,6 +360,27 @@ class World:
         self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
             node.behind = True
+
+    def copy_registry(self) -> None:
+        self.note("the registry is copied", narrate=True, by=REGISTRY)
+        self.registry_copy = self.registry.copy()
+
+    def put_registry_back(self) -> None:
+        """The registry is away for a moment, and then has what it had when it was copied; leases begin anew."""
+        copy = self.registry_copy
+        if copy is None or not self.restores.may_put_back(copy):
+            return
+        self.note("the registry is put back to the copy", narrate=True, by=REGISTRY)
+        self.restores.put_back(copy)
+        self.registry.put_back(copy)
+        self.registry_put_back_at = self.clock.time_ms
+        until = self.registry_away_until = max(self.clock.time_ms + AWAY_MS, self.registry_away_until)
+        self.registry.prolong(until + LEASE_MS)
+        self.invariants.registry_put_back()
+        self.revision += 1
+        for node in self.nodes.values():
+            node.behind = True
+            node.receive_event(self.registry.reloaded())
 
     def part(self, one: str, other: str, for_ms: int) -> None:
         self.note(f"{one} does not reach {other}", narrate=True, by=one)

@@ -28,6 +28,8 @@ class ClusterView:
         self._changelogs: dict[SiteId, str] = {}
         self._drains: dict[ProxyId, DrainRow] = {}
         self._owners: dict[SessionId, Ownership] = {}
+        self._missed_until: dict[ProxyId, int] = {}
+        """Proxies whose row was gone when the watch began anew, and how long each may act, in ms of the clock."""
         self._unseen: set[SessionId] = set()
         """Sessions of which the watch has not reported yet what we claimed or read."""
         self.token_key = b""
@@ -50,9 +52,17 @@ class ClusterView:
         owners: Mapping[SessionId, Ownership],
         proxies: Mapping[ProxyId, ProxyRow],
         changelogs: Mapping[SiteId, str],
+        now_ms: int,
     ) -> None:
-        """Take all the rows that there are: the watch begins anew."""
+        """Take all the rows that there are: the watch begins anew.
+
+        A proxy whose row is gone then may act for as long as its lease lasts (handover rule 26): where the registry was
+        restored from an older copy, that lease has not ended, but is forgotten.
+        """
         self._unseen.clear()
+        for proxy, row in self._proxies.items():
+            if proxy not in proxies:
+                self._missed_until[proxy] = now_ms + row.lease_ttl_ms
         _replace(self._owners, owners)
         _replace(self._proxies, proxies)
         _replace(self._changelogs, changelogs)
@@ -75,6 +85,7 @@ class ClusterView:
     def proxy_up(self, row: ProxyRow) -> None:
         """Take the row of a live proxy, and where its site's checkpoints are."""
         self._proxies[row.proxy] = row
+        self._missed_until.pop(row.proxy, None)
         self._changelogs[row.site] = row.changelog
 
     def proxy_down(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
@@ -101,6 +112,10 @@ class ClusterView:
     def alive(self, proxy: ProxyId) -> bool:
         """Tell whether the proxy has a lease."""
         return proxy in self._proxies
+
+    def may_act(self, proxy: ProxyId, now_ms: int) -> bool:
+        """Tell whether the proxy may have a lease that the registry has forgotten."""
+        return now_ms < self._missed_until.get(proxy, now_ms)
 
     def has_seen(self, session: SessionId, current: Ownership) -> bool:
         """Tell whether the watch has reported this row, and so every lease that was granted before it was written."""

@@ -177,6 +177,8 @@ class Acquisitions:
 
     def _feed(self, running: _Running, input: object) -> None:
         """Give the machine an input, and perform what follows."""
+        lost = self._memory.lost_row(running.machine.session)
+        running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
         effects = running.machine.step(input, self._context.clock.now_ms())
         if running.machine.over:
             self.end(running.machine.session)
@@ -432,27 +434,35 @@ class Acquisitions:
         if copy.role is Role.SERVING:
             is_served = self._context.sessions.serving(copy.id) is copy
             return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
+        if copy.role not in (Role.DORMANT, Role.ORPHAN):
+            return acquisition.CopyInTransfer()
+        lost = self._memory.lost_row(copy.id)
+        if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
+            # Somebody has served since the cut.
+            return acquisition.CopySuperseded()
+        is_later = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
+        if is_later and not self._memory.is_past(copy.id, row):
+            return acquisition.GONE_BACK
         if copy.role is Role.DORMANT:
             went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
             is_past = went_back and self._memory.is_past(copy.id, row)
             if is_past and not copy.was_served and row is not None and self._lives_elsewhere(row):
                 return acquisition.CopyOutlived(row)
             input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
-        elif copy.role is Role.ORPHAN:
+        else:
             is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
             is_past = is_past and (row is None or not self._lives_elsewhere(row))
             input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
-        else:
-            return acquisition.CopyInTransfer()
         takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCommit)
         return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
 
     def _absent_input(self, running: _Running, row: Ownership | None) -> object:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
-        context, request = self._context, running.request
-        if self._has_lost(running.machine.session, row):
-            # The watch has not told of it yet.
-            self._memory.rows_lost()
+        context, request, session = self._context, running.request, running.machine.session
+        known = context.cluster.owners.get(session)
+        if known is not None and not known.deleted and (row is None or row.epoch < known.epoch):
+            # The watch has not told of it yet that the registry was restored, or is another.
+            self._memory.row_lost(session, known)
         if self._memory.rows_come_back:
             return Unavailable("the registry has lost rows: the session may be one that there is")
         if not request.create:
@@ -465,11 +475,6 @@ class Acquisitions:
             return Unavailable("many sessions are being made here at the moment")
         return acquisition.RowAbsent(row)
 
-    def _has_lost(self, session: SessionId, row: Ownership | None) -> bool:
-        """Tell whether the registry had a later row of the session than it says now: it was restored, or is another."""
-        known = self._context.cluster.owners.get(session)
-        return known is not None and not known.deleted and (row is None or row.epoch < known.epoch)
-
     def _lives_elsewhere(self, owner: Ownership) -> bool:
         return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
 
@@ -477,9 +482,15 @@ class Acquisitions:
         """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
 
         It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
-        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
+        of an earlier life, and the owner may serve under its next lease. One that was not there when the watch began
+        anew may serve until its lease ends. Where the row is ours, nobody else serves.
         """
-        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
+        context = self._context
+        if owner.proxy == context.proxy:
+            return True
+        return context.cluster.has_seen(session, owner) and not context.cluster.may_act(
+            owner.proxy, context.clock.now_ms()
+        )
 
 
 def _recorded_input(answer: object) -> object:

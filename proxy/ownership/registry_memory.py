@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from handover.acquisition import NO_EPOCH
 from proxy.core.context import Context
 from waypost.identity import Epoch, Ownership, SessionId
 
@@ -27,6 +28,8 @@ class RegistryMemory:
         """Sessions that nobody has any more."""
         self._earlier_rows: dict[SessionId, tuple[Ownership | None, int]] = {}
         """Rows that a registry which went back has of sessions, and since when, in ms of the engine's clock."""
+        self._lost_rows: dict[SessionId, Ownership] = {}
+        """The latest rows of sessions that the registry has lost, until it has one as late again."""
         self._rows_lost_ms = -(1 << 60)
         """When the registry was last seen to have lost rows."""
 
@@ -42,13 +45,20 @@ class RegistryMemory:
         lost = self.lost.get(session)
         return lost.why if lost is not None and lost.row == Ownership(self._context.proxy, epoch) else ""
 
-    def rows_lost(self) -> None:
-        """The registry has lost rows that nobody removed: it was restored from an older copy, or is another one.
+    def row_lost(self, session: SessionId, row: Ownership) -> None:
+        """The registry has lost this row, which nobody removed: it was restored from an older copy, or is another one.
 
         Who serves a session, or did so until its lease ended, writes its row again. Until all have, nobody makes a
-        session in the place of one that there is.
+        session in the place of one that there is. One that is made after all is of a later generation: what clients
+        and disks have of the one before is none of it.
         """
         self._rows_lost_ms = self._context.clock.now_ms()
+        if row.epoch > _epoch(self.lost_row(session)):
+            self._lost_rows[session] = row
+
+    def lost_row(self, session: SessionId) -> Ownership | None:
+        """Return the latest row of the session that the registry has lost; None: it has lost none."""
+        return self._lost_rows.get(session)
 
     @property
     def rows_come_back(self) -> bool:
@@ -72,6 +82,7 @@ class RegistryMemory:
         """The session is served here."""
         self.lost.pop(session, None)
         self._earlier_rows.pop(session, None)
+        self._lost_rows.pop(session, None)
 
     def prune(self) -> None:
         """Forget what the registry says otherwise by now."""
@@ -81,6 +92,12 @@ class RegistryMemory:
         earlier = self._earlier_rows.items()
         for session in [session for session, (row, _) in earlier if _as_told(owners.get(session)) != row]:
             del self._earlier_rows[session]
+        for session in [each for each, row in self._lost_rows.items() if _epoch(owners.get(each)) >= row.epoch]:
+            del self._lost_rows[session]
+
+
+def _epoch(row: Ownership | None) -> Epoch:
+    return NO_EPOCH if row is None else row.epoch
 
 
 def _as_told(row: Ownership | None) -> Ownership | None:

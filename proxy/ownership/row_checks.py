@@ -187,9 +187,14 @@ class RowChecks:
                 self._acquisitions.acquire(identity, AcquireRequest())
 
     def _check(self, session: Session) -> None:
-        """Compare a copy with its row, as the watch has it."""
-        current = self._context.cluster.owners.get(session.id)
+        """Compare a copy with its row, as the watch has it. One that the watch never told of is read: the registry may
+        have gone back before that.
+        """
+        cluster = self._context.cluster
+        current = cluster.owners.get(session.id)
         if session.role in (Role.DORMANT, Role.ORPHAN):
             self._acquisitions.compare(session, current)
-        elif session.role in (Role.SERVING, Role.FROZEN) and (current is None or self._went_back(session, current)):
+        elif session.role not in (Role.SERVING, Role.FROZEN):
+            return
+        elif current is None or self._went_back(session, current) or not cluster.has_seen(session.id, current):
             self._look_up(session)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from aetcd import rpc
@@ -22,6 +23,7 @@ from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, 
 
 TIMEOUT_S = 40
 S = SessionId("s")
+T = TypeVar("T")
 
 
 def owned(epoch: int) -> Ownership:
@@ -128,10 +130,51 @@ async def test_everything_goes_on_after_etcd_was_killed(etcd: EtcdServer, key_pr
     await registry.close()
 
 
+async def test_nothing_is_claimed_between_the_break_of_the_watch_and_all_rows(
+    etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An etcd that was put back to an older copy meanwhile would let a proxy take what is another's."""
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    await registry.create(S, owned(1))
+    real_load, may_load = registry._load, asyncio.Event()
+    may_load.set()
+
+    async def load_late(client: Any) -> tuple[list[Any], int]:
+        await may_load.wait()
+        return await real_load(client)
+
+    monkeypatch.setattr(registry, "_load", load_late)
+    events: Any = changes(registry)
+    async with aclosing(events):
+        await until(events, Reloaded({S: owned(1)}, {}, {}))
+        next_event = asyncio.create_task(anext(events))
+        await asyncio.sleep(0.1)
+        may_load.clear()
+        await asyncio.to_thread(etcd.kill)
+        await asyncio.to_thread(etcd.start)
+        async with asyncio.timeout(TIMEOUT_S):
+            while await registry_answer(registry.owner(S)) != owned(1):
+                await asyncio.sleep(0.05)
+        with pytest.raises(RegistryUnavailable, match="begins anew"):
+            await registry.claim(S, owned(1), owned(2))
+        may_load.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await next_event == Reloaded({S: owned(1)}, {}, {})
+        assert (await registry.claim(S, owned(1), owned(2))).won
+    await registry.close()
+
+
+async def registry_answer(asking: Awaitable[T]) -> T | None:
+    try:
+        return await asking
+    except RegistryUnavailable:
+        return None
+
+
 async def test_a_watch_whose_past_was_compacted_loads_anew(
     etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    registry, other = EtcdRegistry(etcd.endpoint, key_prefix), EtcdRegistry(etcd.endpoint, key_prefix)
     await registry.create(S, owned(1))
     real_load = registry._load
     compacted: list[None] = []
@@ -140,8 +183,8 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
         """Between the load and the stream, changes are made and forgotten, once."""
         rows, revision = await real_load(client)
         if not compacted:
-            await registry.claim(S, owned(1), owned(2))
-            await registry.claim(S, owned(2), owned(3))
+            await other.claim(S, owned(1), owned(2))
+            await other.claim(S, owned(2), owned(3))
             compacted.append(await client.compact(revision + 2))
         return rows, revision
 
@@ -153,6 +196,7 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
         await registry.claim(S, owned(3), owned(4))
         assert await until(events, OwnerChanged(S, owned(4))) == [OwnerChanged(S, owned(4))]
     await registry.close()
+    await other.close()
 
 
 async def test_what_rows_were_before_does_not_stay_for_ever(etcd: EtcdServer, key_prefix: str) -> None:

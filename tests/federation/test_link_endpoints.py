@@ -15,7 +15,7 @@ from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.link_endpoints import LinkEndpoints
 from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
-from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
+from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_events import Advanced, Covered, NotificationArrived
 from federation.site_state import SiteState
@@ -80,7 +80,7 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
     assert openings(serving.endpoints.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
     (told,) = only(SendPeer, serving.receive(opening(1, 6)))
-    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=0, number=0, records=[]))
+    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=NO_OPENING, number=1, records=[]))
     second.on_done(0, 0)
     assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
@@ -92,7 +92,18 @@ def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_o
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
     (told,) = serving.receive(LinkWants(B, 2, 9, {}))
     assert isinstance(told, SendPeer)
-    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=0, number=0, records=[]))
+    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=1, records=[]))
+
+
+def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_its_leader_hears_of_the_later_one() -> (
+    None
+):
+    serving = Serving(FiltersRequested(B, 3, 7, {X: 1}))
+    (told,) = serving.receive(LinkWants(B, 3, 6, {}))
+    assert isinstance(told, SendPeer)
+    assert told.message == LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=7, records=[])
+    (told,) = serving.receive(opening(3, 2))
+    assert isinstance(told, SendPeer)
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:

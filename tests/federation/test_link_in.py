@@ -10,7 +10,7 @@ import msgspec
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
 from federation.link_in import ELECT_MS, RESEND_MS, SILENCE_MS, LinkIn, Phase
-from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
 from waypost.checksum import checksum
@@ -18,7 +18,7 @@ from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import LINK_LONGEST_PAUSE_MS
-from waypost.records import Effective, Forwarded, InterestRegistered, Progress, Record
+from waypost.records import Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -63,6 +63,8 @@ class Pulling:
         for record in records:
             self.state.fold(len(self.log), record)
             self.log.append(record)
+            if isinstance(record, LinkLed):
+                self.link.named(record, self.now)
         self.link.folded(self.now)
 
     def passes(self, wait_ms: int) -> None:
@@ -80,8 +82,20 @@ class Pulling:
         return self.opened()
 
     def opened(self) -> tuple[ProxyId, LinkOpen]:
+        """Tell it where the log ends; if it then names its epoch in the log, have that come to the log."""
         self.wants(FindEnd).on_done(len(self.log), self.now)
+        if isinstance(self.effects[0], Append):
+            self.named()
         return self.sent(LinkOpen)
+
+    def named(self) -> LinkLed:
+        """Have what names its epoch come to the log."""
+        naming = self.wants(Append)
+        (claim,) = naming.records
+        assert isinstance(claim, LinkLed)
+        naming.on_done([len(self.log)], self.now)
+        self.fold(claim)
+        return claim
 
     def receive(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
         applied_serial = opening.serial if self.applied_serial is None else self.applied_serial
@@ -125,6 +139,7 @@ def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
     pulling.wants(FindEnd).on_done(2, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(8))
+    pulling.named()
     peer, opening = pulling.sent(LinkOpen)
     assert (peer, opening.site, opening.frontier[FROM_A]) == (A1, B, 8)
 
@@ -140,6 +155,54 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
     other = Pulling()
     other.fold(msgspec.structs.replace(progress(9), link_epoch=103))
     assert other.lead(epoch=4)[1].epoch == 107
+
+
+def test_it_names_its_epoch_in_the_log_before_it_says_anything() -> None:
+    pulling = Pulling()
+    pulling.link.lease_granted(pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.wants(FindEnd).on_done(0, pulling.now)
+    naming = pulling.wants(Append)
+    naming.on_done([0], pulling.now)
+    assert not pulling.effects and pulling.link.phase is Phase.NAMING
+    (claim,) = naming.records
+    assert isinstance(claim, LinkLed) and (claim.link, claim.link_epoch) == (A, 5)
+    pulling.fold(claim)
+    pulling.sent(LinkOpen)
+
+
+def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_other_is_elected_anew() -> None:
+    pulling = Pulling()
+    pulling.link.lease_granted(pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.wants(FindEnd).on_done(0, pulling.now)
+    (claim,) = pulling.wants(Append).records
+    pulling.fold(LinkLed(A, 5, "another"))
+    elected = pulling.wants(Elect)
+    pulling.fold(claim)
+    assert not pulling.effects
+    # The registry counts from where it was put back to.
+    elected.on_done(5, pulling.now)
+    assert pulling.opened()[1].epoch == 10
+
+
+def test_the_epoch_of_an_earlier_leader_is_not_taken_again() -> None:
+    pulling = Pulling()
+    pulling.fold(LinkLed(A, 5, "another"))
+    assert pulling.lead(epoch=5)[1].epoch == 10
+
+
+def test_whom_the_neighbour_tells_of_a_later_word_of_its_own_epoch_is_not_the_one_who_said_it() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    told = LinkRecords(site=A, epoch=5, opening=NO_OPENING, number=opening.serial, records=[])
+    pulling.link.receive(A1, told, pulling.now)
+    assert pulling.link.phase is Phase.PULLING
+    pulling.link.receive(A1, msgspec.structs.replace(told, number=opening.serial + 1), pulling.now)
+    assert not pulling.link.epoch
+    pulling.passes(ELECT_MS)
+    pulling.wants(Elect).on_done(6, pulling.now)
+    assert pulling.opened()[1].epoch == 6
 
 
 def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_above_nobody() -> None:
@@ -254,7 +317,7 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     pulling.link.tick(pulling.now)
     assert not pulling.effects
     append.on_done([0], pulling.now)
-    pulling.wants(FindEnd).on_done(1, pulling.now)
+    pulling.wants(FindEnd).on_done(2, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(1))
     peer, again = pulling.sent(LinkOpen)
@@ -349,7 +412,7 @@ def test_what_it_wants_is_said_when_it_changes() -> None:
     assert opening.installations == {}
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     peer, wants = pulling.sent(LinkWants)
-    assert (peer, wants.installations) == (A1, {X: 0})
+    assert (peer, wants.installations) == (A1, {X: 1})
     assert wants.serial > opening.serial
     pulling.fold(progress(1))
     assert not pulling.effects
@@ -363,7 +426,7 @@ def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is
     pulling.fold(Effective(link=C, link_epoch=1, expression=X, installation=0, origin=Origin("C/0"), above=3))
     pulling.passes(RESEND_MS)
     assert pulling.sent(LinkWants)[1] == wants
-    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
+    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=1, origin=FROM_A, above=3))
     pulling.passes(2 * RESEND_MS - 1)
     assert not pulling.effects
 

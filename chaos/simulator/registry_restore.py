@@ -1,0 +1,90 @@
+"""A registry that is put back to an older copy: when that may be, and what is promised then (F70).
+
+Proxies run, and know better: whoever serves a session writes its row again. Of a session that was made since the copy
+nobody may know any more; it may be made anew, and is another one then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxy.session.session import Role
+from waypost.identity import Ownership, ProxyId, SessionId, SiteId
+
+if TYPE_CHECKING:
+    from chaos.simulator.fake_backends import PlainRegistry
+    from chaos.simulator.world import World
+    from federation.ports import OwnerChanged
+
+
+class RegistryRestores:
+    """What is still to be corrected in a registry that was put back."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lost: set[SessionId] = set()
+        """Sessions that it knows nothing of since, and that may be made anew."""
+        self._known: dict[SessionId, Ownership] = {}
+        """What it had of sessions before, until it has that again or something later."""
+
+    def may_put_back(self, copy: PlainRegistry) -> bool:
+        """Tell whether anything is promised: a session that was deleted since may be there again, and a row of one
+        whose owner does not run is corrected by nobody.
+        """
+        if not all(self._knows_its_log(site) for site in self._world.logs):
+            return False
+        if not all(node.is_watch_current for node in self._world.nodes.values()):
+            return False
+        rows = self._world.registry.owners
+        for session in rows.keys() | copy.owners.keys():
+            here, there = rows.get(session), copy.owners.get(session)
+            if here is None or here.deleted or (there is not None and there.generation != here.generation):
+                return False
+            owner = self._known.get(session, here)
+            if _has_row(copy, session) and not self._world.nodes[owner.proxy].could_act_for(0):
+                return False
+        return True
+
+    def _knows_its_log(self, site: SiteId) -> bool:
+        """Tell whether a proxy of the site can tell the registry again how far its log was seen."""
+        here = [node for node in self._world.nodes.values() if node.site == site and node.engine is not None]
+        return any(node.could_act_for(0) for node in here) and not any(node.appends_wait for node in here)
+
+    def put_back(self, copy: PlainRegistry) -> None:
+        """The registry has what the copy has."""
+        rows = self._world.registry.owners | self._known
+        self._lost |= {session for session in rows if not _has_row(copy, session)}
+        self._known = {session: row for session, row in rows.items() if copy.owners.get(session) != row}
+
+    def row_changed(self, event: OwnerChanged) -> None:
+        known = self._known.get(event.session)
+        if known is not None and event.ownership is not None and event.ownership.epoch >= known.epoch:
+            del self._known[event.session]
+
+    def disturbed(self, what: str) -> None:
+        """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose
+        touch with the registry.
+        """
+        for session in self._known.keys() - self._lost:
+            self._world.void = f"{what} before the row of {session} was corrected"
+
+    def names(self, session: SessionId, owner: Ownership) -> bool:
+        """Tell whether the registry names this owner, and did so before it was put back."""
+        return self._world.registry.owner(session) == owner == self._known.get(session, owner)
+
+    def made(self, proxy: ProxyId, session: SessionId) -> bool:
+        """The session is made; tell whether it takes the place of one that the registry has lost."""
+        world, is_anew = self._world, session in self._lost
+        for node in world.nodes.values() if is_anew else ():
+            if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.rows_back_ms):
+                copy = node.engine.context.sessions.get(session)
+                if copy is not None and copy.role is Role.SERVING:
+                    world.add_violation(f"ANEW {proxy} makes {session}, and {node.proxy} serves it at {copy.epoch}")
+        self._lost.discard(session)
+        self._known.pop(session, None)
+        return is_anew
+
+
+def _has_row(registry: PlainRegistry, session: SessionId) -> bool:
+    row = registry.owners.get(session)
+    return row is not None and not row.deleted
