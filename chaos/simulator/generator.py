@@ -55,7 +55,7 @@ WEIGHTS = {
 HAS_ACTION = 0.35
 """With this chance a schedule has an action at all; so it has about ten of them."""
 HAS_FEATURE = 0.25
-HAS_DAMAGE = HAS_ENDS = 0.1
+HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = 0.1
 MANIFOLD = (1, 1, 4)
 """By how much an action is more frequent than by its weight."""
 
@@ -65,6 +65,8 @@ def draw(seed: int) -> Schedule:
     run = _draw(seed)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
+    if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
+        run = with_restored_registry(run)
     return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
 
 
@@ -152,6 +154,19 @@ def with_orderly_ends(run: Schedule) -> Schedule:
         place = rng.randint(0, len(script))
         waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
         script[place:place] = [*waiting, (rng.randint(0, 300), "shut down", rng.getrandbits(16))]
+    return replace(run, script=script)
+
+
+def with_restored_registry(run: Schedule) -> Schedule:
+    """Return the same run, in which the registry is put back to a copy that was made before."""
+    rng = random.Random(f"restored registry {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 2)):
+        first, last = sorted(rng.randint(0, len(script)) for _ in range(2))
+        script.insert(last, (rng.randint(0, 400), "put the registry back", 0))
+        if not _has(rng):
+            # Else to an earlier one, or to how it was before there was a session.
+            script.insert(first, (rng.randint(0, 100), "copy the registry", 0))
     return replace(run, script=script)
 
 

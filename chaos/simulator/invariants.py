@@ -143,7 +143,7 @@ class Invariants:
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """A proxy serves a session from now on: at an epoch that was never begun."""
         session = SessionId(fact.session)
-        if fact.cause == Acquisition.CREATE and self._world.restores.made(proxy, session):
+        if self._world.restores.began(proxy, session, is_made=fact.cause == Acquisition.CREATE):
             # It is another one of that name.
             self._deliverers = {each: engine for each, engine in self._deliverers.items() if each[0] != session}
             self._owned = Counter({each: times for each, times in self._owned.items() if each[0] != session})

@@ -26,6 +26,8 @@ class RegistryRestores:
         """Sessions that it knows nothing of since, and that may be made anew."""
         self._known: dict[SessionId, Ownership] = {}
         """What it had of sessions before, until it has that again or something later."""
+        self._disturbed: dict[SessionId, str] = {}
+        """Sessions whose row perhaps nobody corrects."""
 
     def may_put_back(self, copy: PlainRegistry) -> bool:
         """Tell whether anything is promised: a session that was deleted since may be there again, and a row of one
@@ -35,7 +37,9 @@ class RegistryRestores:
             return False
         if not all(node.is_watch_current for node in self._world.nodes.values()):
             return False
-        rows = self._world.registry.owners
+        rows, floor = self._world.registry.owners, self._world.registry.generation_floor
+        if floor != copy.generation_floor:
+            return False
         for session in rows.keys() | copy.owners.keys():
             here, there = rows.get(session), copy.owners.get(session)
             if here is None or here.deleted or (there is not None and there.generation != here.generation):
@@ -57,31 +61,41 @@ class RegistryRestores:
         self._known = {session: row for session, row in rows.items() if copy.owners.get(session) != row}
 
     def row_changed(self, event: OwnerChanged) -> None:
-        known = self._known.get(event.session)
-        if known is not None and event.ownership is not None and event.ownership.epoch >= known.epoch:
+        known, now = self._known.get(event.session), event.ownership
+        if known is not None and now is not None and (now == known or now.epoch > known.epoch):
             del self._known[event.session]
+            self._disturbed.pop(event.session, None)
 
     def disturbed(self, what: str) -> None:
         """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose
         touch with the registry.
         """
-        for session in self._known.keys() - self._lost:
-            self._world.void = f"{what} before the row of {session} was corrected"
+        for session in self._known:
+            self._disturbed[session] = f"{what} before the row of {session} was corrected"
+            if session not in self._lost:
+                self._world.void = self._disturbed[session]
 
     def names(self, session: SessionId, owner: Ownership) -> bool:
         """Tell whether the registry names this owner, and did so before it was put back."""
         return self._world.registry.owner(session) == owner == self._known.get(session, owner)
 
-    def made(self, proxy: ProxyId, session: SessionId) -> bool:
-        """The session is made; tell whether it takes the place of one that the registry has lost."""
-        world, is_anew = self._world, session in self._lost
+    def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
+        """A proxy serves the session from now on; tell whether it is made anew, in the place of one that was lost.
+
+        One that goes on after its owner ended may go on from what was before that owner.
+        """
+        world, is_anew = self._world, is_made and session in self._lost
+        if not is_made and session in self._known and session in self._disturbed:
+            world.void = self._disturbed[session]
         for node in world.nodes.values() if is_anew else ():
             if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.rows_back_ms):
                 copy = node.engine.context.sessions.get(session)
                 if copy is not None and copy.role is Role.SERVING:
                     world.add_violation(f"ANEW {proxy} makes {session}, and {node.proxy} serves it at {copy.epoch}")
-        self._lost.discard(session)
-        self._known.pop(session, None)
+        if is_made:
+            self._lost.discard(session)
+            self._known.pop(session, None)
+            self._disturbed.pop(session, None)
         return is_anew
 
 

@@ -74,6 +74,7 @@ class Schedule:
         """Return the world at its end, and what is wrong with it; it is played in this one, if there is one."""
         world = world or self.world()
         world.run(300)
+        world.registry_copy = world.registry.copy()
         levels = [BEST_EFFORT_EVENTS if each else None for each in self.best_effort]
         client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=self.queue, order=self.order)
         if self.receivers > 1:

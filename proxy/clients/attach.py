@@ -292,9 +292,15 @@ class AttachHandler:
             self.attach(connection, message)
 
     def _draw(self, connection: Connection, session: Session) -> None:
-        """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
+        """A session that not everybody may have has not gone to who asked for it: it goes to who was let in.
+
+        Not where it has just come: its other receivers are on their way here, and would draw it back.
+        """
         at = self._relays.far.proxy_of(connection.number)
-        if at is not None and session.access and len(session.receivers.attached()) == 1:
+        if at is None or not session.access or len(session.receivers.attached()) > 1:
+            return
+        rested_ms = self._context.clock.now_ms() - session.served_since_ms
+        if len(session.receivers) == 1 or rested_ms >= self._context.settings.dwell_ms:
             self._context.events.report(MoveWanted(session.id, at))
 
     def _join(self, connection: Connection, session: Session, message: Attach, reliability: Reliability) -> None:

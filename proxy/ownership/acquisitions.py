@@ -15,7 +15,7 @@ from handover import acquisition
 from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, Unavailable, session_lost
 from handover.acquisition import AcquisitionState as State
 from proxy.core.context import Context
-from proxy.core.effects import ClaimRow, FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
+from proxy.core.effects import FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
 from proxy.ownership.activation_queue import ActivationQueue
 from proxy.ownership.creation_rate import CreationRate
@@ -25,7 +25,7 @@ from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
-from waypost.errors import CheckpointOutdated, UnexpectedInput, WaypostError
+from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
 NO_LEASE = "this proxy has no lease at the moment"
@@ -195,13 +195,11 @@ class Acquisitions:
             case acquisition.RecordFirst(epoch=epoch):
                 self._persister.first_checkpoint(self._new_session(session, epoch), self._reply(running))
             case acquisition.Create(before=before, epoch=epoch):
-                wanted = Ownership(context.proxy, epoch)
-                context.outbox.emit(claim_row(session, before, wanted, self._reply(running)))
+                self._claim_in_place(running, before, Ownership(context.proxy, epoch))
             case acquisition.FindCheckpoint():
                 context.outbox.emit(FindCheckpoint(session, self._reply(running)))
             case acquisition.TakeOver(row=row):
-                wanted = Ownership(context.proxy, running.machine.epoch)
-                context.outbox.emit(ClaimRow(session, row, wanted, self._reply(running)))
+                self._claim_in_place(running, row, Ownership(context.proxy, running.machine.epoch))
             case acquisition.JoinLine():
                 self._join_line(running)
             case acquisition.ClaimNext(row=row):
@@ -213,6 +211,19 @@ class Acquisitions:
                 context.outbox.emit(claim_row(session, row, mine, self._reply(running)))
             case _:
                 self._conclude(running, effect)
+
+    def _claim_in_place(self, running: _Running, before: Ownership | None, wanted: Ownership) -> None:
+        """Claim a session of which there is no copy here, once the disk has none either."""
+        session, reply = running.machine.session, self._reply(running)
+        key = running.machine.key(running.attempt)
+
+        def on_done(error: WaypostError | None) -> None:
+            if error is None and self._why_stale(self._running.get(session), key) is None:
+                self._context.outbox.emit(claim_row(session, before, wanted, reply))
+            else:
+                reply(error)
+
+        self._persister.once_dropped(session, on_done)
 
     def _conclude(self, running: _Running, effect: object) -> None:
         """Perform an effect with which an acquisition ends."""
@@ -348,6 +359,8 @@ class Acquisitions:
                 return acquisition.Stored() if answer is None else acquisition.StoreFailed()
             case _ if won:
                 return acquisition.Won()
+            case _ if isinstance(answer, StoreFailed):
+                return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
             case _ if not isinstance(answer, Claimed):
                 return Unavailable(NO_REGISTRY)
             case State.CREATING:

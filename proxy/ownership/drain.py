@@ -94,9 +94,9 @@ class SessionMoves:
     def follow(self, session: Session) -> None:
         """Let a session move to where most of its deliveries go, if it has been here long enough."""
         now = self._context.clock.now_ms()
-        if now < session.since_ms + self._context.settings.dwell_ms:
+        if now < session.counted_since_ms + self._context.settings.dwell_ms:
             return
-        session.since_ms = now
+        session.counted_since_ms = now
         delivered, session.delivered = session.delivered, Counter()
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._context.proxy:

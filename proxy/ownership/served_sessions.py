@@ -33,7 +33,7 @@ class ServedSessions:
         session.epoch = epoch
         session.become(Role.SERVING)
         session.was_served = True
-        session.since_ms = context.clock.now_ms()
+        session.served_since_ms = session.counted_since_ms = context.clock.now_ms()
         session.delivered.clear()
         session.remove_acknowledged()
         self._memory.forget(session.id)

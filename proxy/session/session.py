@@ -134,10 +134,12 @@ class Session:
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.delivered: Counter[ProxyId] = Counter()
         """Notifications since the last look, by the proxy at which their receivers are."""
-        self.since_ms = 0
+        self.counted_since_ms = 0
+        """When that look was, in ms of the engine's clock."""
+        self.served_since_ms = 0
+        """When it began to be served here, in ms of the engine's clock."""
         self.was_served = False
         """By this process: nobody else had it at its epoch, or at a later one, when that ended."""
-        """When it began to be served here."""
         self.gaps = Gaps()
         self.expiry_s: int | None = None
         """It ends when nobody was attached for so many seconds; None: never."""

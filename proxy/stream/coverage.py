@@ -371,6 +371,9 @@ class Coverage:
             elif error is not None:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session
+            elif subscription.replaced:
+                # What was written knows it no more, perhaps: the life that has its name now makes its own promise.
+                self._unmake(subscription, fresh)
             else:
                 self._announce_promise(session, subscription, fresh)
 

@@ -50,6 +50,8 @@ class Persister:
         self._context = context
         self._deleted: set[SessionId] = set()
         self._replaced: set[SessionId] = set()
+        self._dropping: frozenset[SessionId] = frozenset()
+        """What the write under way deletes."""
         self._waiting: list[OnDone] = []
         self.outdated: dict[SessionId, CheckpointOutdated] = {}
         """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
@@ -88,6 +90,17 @@ class Persister:
         self._checkpointed.pop(session, None)
         self._touched.discard(session)
 
+    def once_dropped(self, session: SessionId, on_done: OnDone) -> None:
+        """Call `on_done` once the store has no copy of this session any more that was dropped.
+
+        Else a process that ends before that is written finds the copy on its disk, and its own name in the row of a
+        later epoch: it would take the copy for the latest one.
+        """
+        if session in self._deleted or session in self._dropping:
+            self.saved(on_done)
+        else:
+            on_done(None)
+
     def replace_copy(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
         self._deleted.discard(session)
@@ -114,13 +127,14 @@ class Persister:
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched.update(marked)
+        self._dropping = frozenset(self._deleted)
         self._deleted, self._replaced, self.pending = set(), set(), 0
         self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
 
         def on_done(error: WaypostError | None) -> None:
-            self._saving = False
+            self._saving, self._dropping = False, frozenset()
             self._saving_bytes = 0
             self._after(changed, numbers, batch, error)
             for each in waiting:
