@@ -98,6 +98,7 @@ class LinkEndpoints:
                 self._written.clear()
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._append_filters_again(site)
+            self._end_if_outlived(site)
         for sending in list(self._out.values()):
             self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
@@ -158,6 +159,13 @@ class LinkEndpoints:
             )
         return _name(message) < last
 
+    def _end_if_outlived(self, site: SiteId) -> None:
+        """The log has a word of a later leader than is served: who hears nothing opens again, and is told of it."""
+        sending, asks = self._out.get(site), self._state.neighbour_filters[site]
+        if sending is not None and sending.opening.epoch < asks.epoch:
+            sending.close()
+            self._ended(site, None, f"its leader of epoch {asks.epoch} has spoken since")
+
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; what comes late, or twice, is passed over."""
         site = message.site
@@ -212,12 +220,12 @@ class LinkEndpoints:
             del self._late[opening.site]
             link.begin(start, now_ms)
 
-    def _ended(self, site: SiteId, error: WaypostError | None) -> None:
+    def _ended(self, site: SiteId, error: WaypostError | None, why: str = "nothing is acknowledged") -> None:
         del self._out[site]
         self._late.pop(site, None)
         if isinstance(error, HistoryTruncated):
             self.index.forget(error.first)
-        self._emit(Ended(site, str(error) if error else "nothing is acknowledged"))
+        self._emit(Ended(site, str(error) if error else why))
 
     def _append_filters(self, request: FiltersRequested) -> None:
         """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""

@@ -106,6 +106,20 @@ def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_it
     assert isinstance(told, SendPeer)
 
 
+def test_whose_later_leader_has_spoken_in_the_log_is_served_no_more() -> None:
+    serving = Serving()
+    (first,) = only(FindFirst, serving.receive(opening(3, 5)))
+    first.on_done(0, 0)
+    assert openings(serving.endpoints.take_effects()) == [(B1, 5)]
+    serving.fold(FiltersRequested(B, 4, 1, {}))
+    (ended,) = only(Ended, serving.endpoints.take_effects())
+    assert ended.site == B and "epoch 4" in ended.reason
+    serving.endpoints.tick(1_000)
+    assert serving.endpoints.take_effects() == []
+    (told,) = only(SendPeer, serving.receive(opening(3, 6)))
+    assert told.message == LinkRecords(site=A, epoch=4, opening=NO_OPENING, number=1, records=[])
+
+
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(1, 1)))
