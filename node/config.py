@@ -249,6 +249,9 @@ class NodeConfig:
     change_rate: int = _setting(
         500, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
     )
+    address_change_rate: int = _setting(
+        400, "The same of all clients at one address together, after ten seconds' worth at once; 0: no bound.", ge=0
+    )
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     replication: int = _setting(
         0, "Replicas of the topics; 0: as many as the cluster has brokers, at most 3.", ge=0, le=32_767

@@ -55,6 +55,7 @@ from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.operator_log import OperatorLog, RateLimitedLog
 from node.peers import Peers
+from node.rate_limit import AddressRates
 from node.self_check import SelfCheck
 from node.supervision import endless
 from node.tls import TlsFiles, tls_of
@@ -187,6 +188,7 @@ class Node:
         self._addresses: Counter[str] = Counter()
         """From where they come."""
         self._last_connection = 0
+        self.address_rates = AddressRates(config.address_change_rate)
         self.line = FairQueue()
         """In which clients wait who cost much."""
         self.writes = FairQueue()

@@ -4,7 +4,7 @@ simply not read any more.
 
 from __future__ import annotations
 
-from waypost.limits import ATTESTED_A_S
+from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
 from waypost.messages import (
     Acknowledge,
     Attach,
@@ -23,18 +23,22 @@ CHANGES = (Attach, Subscribe, Unsubscribe, SetKeys, SetAccess, Delete, Quench)
 
 
 class RateLimit:
-    """A bucket of `rate` things a second, that holds a second's worth. Rate 0: no bound."""
+    """A bucket of `rate` things a second, that holds what comes in `burst_s` seconds. Rate 0: no bound."""
 
-    def __init__(self, rate: float, now_s: float) -> None:
+    def __init__(self, rate: float, now_s: float, burst_s: float = 1.0) -> None:
         self._rate = rate
-        self._left = rate
+        self._most = self._left = rate * burst_s
         self._at_s = now_s
+
+    def is_full(self, now_s: float) -> bool:
+        """Tell whether nothing was taken of late: it is as one that is made now."""
+        return self._left + (now_s - self._at_s) * self._rate >= self._most
 
     def wait_s(self, count: int, now_s: float) -> float:
         """Take so many; return for how many seconds to take nothing more."""
         if not self._rate:
             return 0.0
-        self._left = min(self._rate, self._left + (now_s - self._at_s) * self._rate) - count
+        self._left = min(self._most, self._left + (now_s - self._at_s) * self._rate) - count
         self._at_s = now_s
         return max(0.0, -self._left / self._rate)
 
@@ -61,3 +65,26 @@ class RateLimits:
                 sum(1 + len(attestation.offsets) for attestation in message.attestations), now_s
             )
         return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else None
+
+
+class AddressRates:
+    """How many changes a second all connections from one address may ask for together: who connects anew begins where
+    it left.
+
+    Args:
+        change_rate: :data:`CHANGES` a second, after a burst of :data:`ADDRESS_BURST_S` seconds' worth; 0: no bound.
+    """
+
+    def __init__(self, change_rate: float) -> None:
+        self._change_rate = change_rate
+        self._of: dict[str, RateLimit] = {}
+
+    def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
+        """A client at this address has said this; return for how many seconds to take nothing more of it."""
+        if not self._change_rate or not isinstance(message, CHANGES):
+            return 0.0
+        if address not in self._of:
+            if len(self._of) >= ADDRESSES_KEPT:
+                self._of = {each: rate for each, rate in self._of.items() if not rate.is_full(now_s)}
+            self._of[address] = RateLimit(self._change_rate, now_s, ADDRESS_BURST_S)
+        return self._of[address].wait_s(1, now_s)

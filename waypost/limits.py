@@ -125,6 +125,10 @@ REPLIES_WITHIN_S = 30.0
 """So long it may let that be; then it is hung up on."""
 MESSAGE_BYTES = 100
 """What a waiting message takes beside its own bytes."""
+ADDRESS_BURST_S = 10.0
+"""An address that was silent may ask for the changes of so many seconds at once."""
+ADDRESSES_KEPT = 10_000
+"""So many addresses are remembered before those are forgotten that have asked for nothing of late."""
 TURN_CREDIT_S = 0.02
 """Processor time that each client may cost at once, publishing apart, without waiting."""
 TURN_CREDIT_SHARE = 0.02

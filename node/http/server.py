@@ -288,6 +288,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 small = len(frame) <= CHEAP_BYTES
                 cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and small)
                 wait_s = paces.wait_s(message, time.monotonic())
+                if wait_s is not None:
+                    wait_s = max(wait_s, node.address_rates.wait_s(address, message, time.monotonic()))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))

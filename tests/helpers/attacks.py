@@ -88,6 +88,10 @@ class Hostile:
                 raise ConnectionError("closed")
             await asyncio.sleep(0.01)
 
+    def abort(self) -> None:
+        """Break the connection off, without a word; what was written may come all the same."""
+        self._socket.transport.abort()
+
     def deaf(self) -> None:
         self._socket.transport.pause_reading()
 
@@ -290,6 +294,24 @@ async def half_requested(url: str) -> None:
     await asyncio.sleep(30)
 
 
+async def reconnecting(url: str) -> None:
+    """Twenty clients that connect, ask for 200 sessions which nobody has, break the connection off, and begin again."""
+
+    async def ask(name: str) -> None:
+        for life in range(1_000):
+            with contextlib.suppress(websockets.WebSocketException, ConnectionError, TimeoutError):
+                async with connected(url) as hostile:
+                    await hostile.send(Hello(VERSION, "hostile"))
+                    for number in range(200):
+                        named = f"{name} {life} {number}"
+                        await hostile.send(
+                            Attach(session=named, receiver="hostile", incarnation=new_incarnation(), frontier={})
+                        )
+                    hostile.abort()
+
+    await asyncio.gather(*(ask(f"reconnecting {number}") for number in range(20)))
+
+
 ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
     attack.__name__: attack
     for attack in (
@@ -306,6 +328,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         staying,
         coordinates,
         half_requested,
+        reconnecting,
     )
 }
 
