@@ -161,7 +161,7 @@ class LinkEndpoints:
 
     def _end_if_outlived(self, site: SiteId) -> None:
         """The log has a word of a later leader than is served: who hears nothing opens again, and is told of it."""
-        sending, asks = self._out.get(site), self._state.neighbour_filters[site]
+        sending, asks = self._out.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
         if sending is not None and sending.opening.epoch < asks.epoch:
             sending.close()
             self._ended(site, None, f"its leader of epoch {asks.epoch} has spoken since")
