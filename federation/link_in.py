@@ -108,6 +108,8 @@ class LinkIn:
         self.epoch = 0
         """Of the leader that we are; 0: not leading."""
         self._claim = LinkLed(neighbour, 0, "")
+        self._claim_offset = NEVER
+        """Where it stands in the log; NEVER: it is not known yet."""
         self._is_named = False
         """The log has our epoch, by our claim."""
         self._asked_knowing = self._reported_epoch = 0
@@ -222,8 +224,9 @@ class LinkIn:
         self._emit(FindEnd(self._answered(self._found_end)))
 
     def _found_end(self, end: int, now_ms: int) -> None:
-        self._end = end
-        self._open_if_caught_up(now_ms)
+        if self.phase is Phase.LEVELLING:
+            self._end = end
+            self._open_if_caught_up(now_ms)
 
     def _open_if_caught_up(self, now_ms: int) -> None:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
@@ -249,7 +252,17 @@ class LinkIn:
             self.epoch += known
         self.phase = Phase.NAMING
         self._claim = LinkLed(self._neighbour, self.epoch, f"{self._rng.getrandbits(64):016x}")
-        self._emit(Append([self._claim], self._answered(lambda offsets, now_ms: None)))
+        self._claim_offset = NEVER
+        self._emit(Append([self._claim], self._answered(self._claim_appended)))
+
+    def _claim_appended(self, offsets: list[int], now_ms: int) -> None:
+        self._claim_offset = offsets[0]
+        self._elect_if_claim_is_gone()
+
+    def _elect_if_claim_is_gone(self) -> None:
+        """What was read in the place of the claim may be damaged."""
+        if self.phase is Phase.NAMING and self._state.position > self._claim_offset:
+            self._elect()
 
     def named(self, record: LinkLed, now_ms: int) -> None:
         """The log has the epoch of a leader of this link: ours, or another's."""
@@ -380,6 +393,8 @@ class LinkIn:
             self._pause(now_ms, 0)
         elif self.phase is Phase.LEVELLING:
             self._open_if_caught_up(now_ms)
+        elif self.phase is Phase.NAMING:
+            self._elect_if_claim_is_gone()
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
             # Nothing that we append counts.
             self._wait(now_ms)

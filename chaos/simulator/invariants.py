@@ -115,7 +115,8 @@ class Invariants:
         if fact.kind != FactKind.RELEASED:
             return
         session, row = SessionId(fact.session), self._world.registry.owner(SessionId(fact.session))
-        if row is None or self._world.restores.names(session, Ownership(proxy, Epoch(fact.epoch))):
+        unknown = row is None and not self._world.restores.has_lost(session)
+        if unknown or self._world.restores.names(session, Ownership(proxy, Epoch(fact.epoch))):
             self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
     def saves(self, node: Node, save: Save) -> None:

@@ -79,6 +79,10 @@ class RegistryRestores:
         """Tell whether the registry names this owner, and did so before it was put back."""
         return self._world.registry.owner(session) == owner == self._known.get(session, owner)
 
+    def has_lost(self, session: SessionId) -> bool:
+        """Tell whether the registry knows nothing of the session since it was put back."""
+        return session in self._lost
+
     def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
         """A proxy serves the session from now on; tell whether it is made anew, in the place of one that was lost.
 

@@ -218,7 +218,10 @@ class Acquisitions:
         key = running.machine.key(running.attempt)
 
         def on_done(error: WaypostError | None) -> None:
-            if error is None and self._why_stale(self._running.get(session), key) is None:
+            if session in self._context.sessions:
+                # A transfer has brought a copy meanwhile, and says what comes of it.
+                self.end(session)
+            elif error is None and self._why_stale(self._running.get(session), key) is None:
                 self._context.outbox.emit(claim_row(session, before, wanted, reply))
             else:
                 reply(error)

@@ -18,7 +18,7 @@ from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import LINK_LONGEST_PAUSE_MS
-from waypost.records import Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record
+from waypost.records import Damaged, Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -184,6 +184,18 @@ def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_othe
     # The registry counts from where it was put back to.
     elected.on_done(5, pulling.now)
     assert pulling.opened()[1].epoch == 10
+
+
+def test_whose_claim_cannot_be_read_is_elected_anew() -> None:
+    pulling = Pulling()
+    pulling.link.lease_granted(pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.wants(FindEnd).on_done(0, pulling.now)
+    naming = pulling.wants(Append)
+    pulling.fold(Damaged("a bit was turned over"))
+    assert not pulling.effects
+    naming.on_done([0], pulling.now)
+    pulling.wants(Elect)
 
 
 def test_the_epoch_of_an_earlier_leader_is_not_taken_again() -> None:
