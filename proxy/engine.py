@@ -589,6 +589,7 @@ class Engine:
 
     def _reloaded(self, event: Reloaded) -> None:
         context = self.context
+        context.cluster.missed(event.proxies, context.clock.now_ms())
         for proxy, row in list(context.cluster.proxies.items()):
             now = event.proxies.get(proxy)
             if now is None or now.incarnation != row.incarnation:
@@ -597,7 +598,7 @@ class Engine:
             current = event.owners.get(session)
             if not known.deleted and (current is None or current.epoch < known.epoch):
                 self.memory.row_lost(session, known)
-        context.cluster.reloaded(event.owners, event.proxies, event.changelogs, context.clock.now_ms())
+        context.cluster.reloaded(event.owners, event.proxies, event.changelogs)
         self._forgetting.reloaded(event.owners)
         for proxy in {**context.cluster.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))

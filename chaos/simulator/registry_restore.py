@@ -64,7 +64,8 @@ class RegistryRestores:
         known, now = self._known.get(event.session), event.ownership
         if known is not None and now is not None and (now == known or now.epoch > known.epoch):
             del self._known[event.session]
-            self._disturbed.pop(event.session, None)
+            if now.generation == known.generation:
+                self._lost.discard(event.session)
 
     def disturbed(self, what: str) -> None:
         """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose
@@ -89,8 +90,9 @@ class RegistryRestores:
         One that goes on after its owner ended may go on from what was before that owner.
         """
         world, is_anew = self._world, is_made and session in self._lost
-        if not is_made and session in self._known and session in self._disturbed:
-            world.void = self._disturbed[session]
+        why = self._disturbed.pop(session, "")
+        if why and not is_made:
+            world.void = why
         for node in world.nodes.values() if is_anew else ():
             if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.rows_back_ms):
                 copy = node.engine.context.sessions.get(session)
@@ -99,7 +101,6 @@ class RegistryRestores:
         if is_made:
             self._lost.discard(session)
             self._known.pop(session, None)
-            self._disturbed.pop(session, None)
         return is_anew
 
 

@@ -52,21 +52,22 @@ class ClusterView:
         owners: Mapping[SessionId, Ownership],
         proxies: Mapping[ProxyId, ProxyRow],
         changelogs: Mapping[SiteId, str],
-        now_ms: int,
     ) -> None:
-        """Take all the rows that there are: the watch begins anew.
-
-        A proxy whose row is gone then may act for as long as its lease lasts (handover rule 26): where the registry was
-        restored from an older copy, that lease has not ended, but is forgotten.
-        """
+        """Take all the rows that there are: the watch begins anew."""
         self._unseen.clear()
-        for proxy, row in self._proxies.items():
-            if proxy not in proxies:
-                self._missed_until[proxy] = now_ms + row.lease_ttl_ms
         _replace(self._owners, owners)
         _replace(self._proxies, proxies)
         _replace(self._changelogs, changelogs)
         self.is_watching = True
+
+    def missed(self, proxies: Iterable[ProxyId], now_ms: int) -> None:
+        """Note which proxies have no row any more, now that the watch begins anew with these.
+
+        Each may act for as long as its lease lasts (handover rule 26): where the registry was restored from an older
+        copy, that lease has not ended, but is forgotten.
+        """
+        for proxy in self._proxies.keys() - proxies:
+            self._missed_until[proxy] = now_ms + self._proxies[proxy].lease_ttl_ms
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Take what the watch reports; None: there is no such row."""

@@ -105,7 +105,11 @@ class Acquisitions:
 
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
         """Take the next epoch for a copy that sleeps and that the store says is ours, in its turn."""
-        self.activate_after(copy, Ownership(self._context.proxy, copy.epoch), is_waited_for=is_waited_for)
+        row, lost = Ownership(self._context.proxy, copy.epoch), self._memory.lost_row(copy.id)
+        if lost is not None and lost.epoch > copy.epoch:
+            self.compare(copy, row)
+        else:
+            self.activate_after(copy, row, is_waited_for=is_waited_for)
 
     def activate_after(self, copy: Session, row: Ownership | None, *, is_waited_for: bool = False) -> None:
         """The same, where the registry has that row, or had it last; None: it has lost it."""
