@@ -197,11 +197,14 @@ class Acquisitions:
             case acquisition.ReadRow():
                 context.outbox.emit(ReadRow(session, self._reply(running)))
             case acquisition.RecordFirst(epoch=epoch):
-                self._persister.first_checkpoint(self._new_session(session, epoch), self._reply(running))
+                reply = self._reply(running)
+                first = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
+                self._once_dropped(running, first, reply)
             case acquisition.Create(before=before, epoch=epoch):
                 self._claim_in_place(running, before, Ownership(context.proxy, epoch))
             case acquisition.FindCheckpoint():
-                context.outbox.emit(FindCheckpoint(session, self._reply(running)))
+                reply = self._reply(running)
+                self._once_dropped(running, partial(context.outbox.emit, FindCheckpoint(session, reply)), reply)
             case acquisition.TakeOver(row=row):
                 self._claim_in_place(running, row, Ownership(context.proxy, running.machine.epoch))
             case acquisition.JoinLine():
@@ -216,21 +219,25 @@ class Acquisitions:
             case _:
                 self._conclude(running, effect)
 
-    def _claim_in_place(self, running: _Running, before: Ownership | None, wanted: Ownership) -> None:
-        """Claim a session of which there is no copy here, once the disk has none either."""
-        session, reply = running.machine.session, self._reply(running)
-        key = running.machine.key(running.attempt)
+    def _once_dropped(self, running: _Running, begin: Callable[[], None], reply: Callable[[object], None]) -> None:
+        """Begin to make the session here, or to rebuild it, once the disk has no earlier copy of it any more."""
+        session, key = running.machine.session, running.machine.key(running.attempt)
 
         def on_done(error: WaypostError | None) -> None:
-            if session in self._context.sessions:
-                # A transfer has brought a copy meanwhile, and says what comes of it.
-                self.end(session)
-            elif error is None and self._why_stale(self._running.get(session), key) is None:
-                self._context.outbox.emit(claim_row(session, before, wanted, reply))
+            if error is None and self._why_stale(self._running.get(session), key) is None:
+                begin()
             else:
                 reply(error)
 
         self._persister.once_dropped(session, on_done)
+
+    def _claim_in_place(self, running: _Running, before: Ownership | None, wanted: Ownership) -> None:
+        """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
+        session, reply = running.machine.session, self._reply(running)
+        if session in self._context.sessions or self._persister.is_dropping(session):
+            reply(StoreFailed("an earlier copy of the session is still on the disk"))
+        else:
+            self._context.outbox.emit(claim_row(session, before, wanted, reply))
 
     def _conclude(self, running: _Running, effect: object) -> None:
         """Perform an effect with which an acquisition ends."""
@@ -514,6 +521,8 @@ class Acquisitions:
 
 
 def _recorded_input(answer: object) -> object:
+    if isinstance(answer, StoreFailed):
+        return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
     if isinstance(answer, CheckpointOutdated):
         return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")

@@ -96,10 +96,14 @@ class Persister:
         Else a process that ends before that is written finds the copy on its disk, and its own name in the row of a
         later epoch: it would take the copy for the latest one.
         """
-        if session in self._deleted or session in self._dropping:
+        if self.is_dropping(session):
             self.saved(on_done)
         else:
             on_done(None)
+
+    def is_dropping(self, session: SessionId) -> bool:
+        """Tell whether the store may still have a copy of the session that was dropped."""
+        return session in self._deleted or session in self._dropping
 
     def replace_copy(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""

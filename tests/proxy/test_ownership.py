@@ -130,8 +130,8 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
     harness.reload({SESSION: later})
     harness.attach()
     harness.complete(effects.ReadRow, owner("me", GENERATION + 1))
-    harness.complete(effects.FindCheckpoint, first_checkpoint(GENERATION + 1))
     harness.complete_writes()
+    harness.complete(effects.FindCheckpoint, first_checkpoint(GENERATION + 1))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", GENERATION + 2)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, GENERATION + 2)
     assert harness.engine.context.sessions[SESSION].active() == []
@@ -1037,8 +1037,8 @@ def test_an_owner_whose_registry_went_back_to_before_a_later_owner_rebuilds_what
     for _ in range(SWEEPS_A_ROUND + 2):
         harness.pass_time(harness.engine.context.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, owner("me", 1))
-        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(later, True))
         harness.complete_writes()
+        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(later, True))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 1), owner("me", 5))
 
