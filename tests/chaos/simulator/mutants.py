@@ -19,6 +19,7 @@ from tests.chaos.simulator import (
     mutants_of_lifecycles,
     mutants_of_log_epochs,
     mutants_of_reliability,
+    mutants_of_restores,
 )
 from tests.chaos.simulator.mutation import Mutant, kinds, play
 
@@ -33,6 +34,7 @@ _MODULES = (
     mutants_of_reliability,
     mutants_of_log_epochs,
     mutants_of_damage,
+    mutants_of_restores,
 )
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {

@@ -1,0 +1,98 @@
+"""Bugs where the registry was put back to an older copy, and where a disk has what is none of the session any more."""
+
+from __future__ import annotations
+
+from federation.link_endpoints import LinkEndpoints
+from federation.link_in import LinkIn
+from proxy.core.cluster_view import ClusterView
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.ownership.row_checks import RowChecks
+from proxy.session.session import Role, Session
+from proxy.stream.persister import Persister
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.identity import Ownership, SessionId
+
+_record = RegistryMemory.row_lost
+_become = Session.become
+_open = LinkIn._open_if_caught_up
+
+
+def _opens_unnamed(self: LinkIn, now_ms: int) -> None:
+    if not self._is_named and self._known_epoch > self.epoch:
+        self.epoch += self._known_epoch
+    self._is_named = True
+    _open(self, now_ms)
+
+
+def _knows_only_when(self: RegistryMemory, session: SessionId, row: Ownership) -> None:
+    _record(self, session, row)
+    self._lost_rows.clear()
+
+
+def _believes_itself(self: RowChecks, session: Session) -> None:
+    current = self._context.cluster.owners.get(session.id)
+    if session.role in (Role.DORMANT, Role.ORPHAN):
+        self._acquisitions.compare(session, current)
+    elif session.role in (Role.SERVING, Role.FROZEN) and (current is None or self._went_back(session, current)):
+        self._look_up(session)
+
+
+def _keeps_limits(self: Session, role: Role) -> None:
+    limits = {subscription.generation: dict(subscription.limits) for subscription in self.ended}
+    _become(self, role)
+    for subscription in self.ended:
+        subscription.limits.update(limits[subscription.generation])
+
+
+MUTANTS = (
+    Mutant(
+        "leads without a claim",
+        "a leader of a link says what it wants before its epoch is in the log: another had that epoch, in a registry "
+        "that went back since",
+        replaced(LinkIn, "_open_if_caught_up", _opens_unnamed),
+        ("QUENCH", "STUCK", "LOST"),
+    ),
+    Mutant(
+        "waits for a claim that is gone",
+        "a leader whose claim cannot be read in the log waits for it",
+        replaced(LinkIn, "_elect_if_claim_is_gone", lambda self: None),
+        ("STUCK",),
+    ),
+    Mutant(
+        "serves whom another outlived",
+        "what a later leader has said in the log does not end the serving of an earlier one, who hears of nothing",
+        replaced(LinkEndpoints, "_end_if_outlived", lambda self, site: None),
+        ("QUENCH", "STUCK"),
+    ),
+    Mutant(
+        "a forgotten lease has ended",
+        "a proxy whose row is gone when the watch begins anew counts as dead at once",
+        replaced(ClusterView, "missed", lambda self, proxies, now_ms: None),
+        ("OWNERS", "EPOCH", "LOST", "TWICE"),
+    ),
+    Mutant(
+        "forgets lost rows",
+        "a proxy that knows a later row than a registry that went back acts by the earlier one",
+        replaced(RegistryMemory, "row_lost", _knows_only_when),
+        ("EPOCH", "LOST", "SIDES", "STUCK"),
+    ),
+    Mutant(
+        "believes its own claim",
+        "a proxy takes the row that it claimed for the present one, also where the watch never told of it",
+        replaced(RowChecks, "_check", _believes_itself),
+        ("ANEW", "EPOCH", "SIDES"),
+    ),
+    Mutant(
+        "claims over an old copy",
+        "a session is claimed while the disk has a copy of it from before, which a restart takes for the latest one",
+        replaced(Persister, "is_dropping", lambda self, session: False),
+        ("STUCK", "LOST", "PROBLEM", "RIGHTS"),
+    ),
+    Mutant(
+        "matches to its limit asleep",
+        "a copy that sleeps takes no more for a subscription that ends than its site had when it was asked, and asks "
+        "anew when it is served",
+        replaced(Session, "become", _keeps_limits),
+        ("LOST",),
+    ),
+)
