@@ -79,6 +79,11 @@ class AddressRates:
         self._change_rate = change_rate
         self._of: dict[str, RateLimit] = {}
 
+    @property
+    def addresses(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._of)
+
     def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
         """A client at this address has said this; return for how many seconds to take nothing more of it."""
         if not self._change_rate or not isinstance(message, CHANGES):

@@ -64,8 +64,13 @@ class RegistryRestores:
         known, now = self._known.get(event.session), event.ownership
         if known is not None and now is not None and (now == known or now.epoch > known.epoch):
             del self._known[event.session]
-            if now.generation == known.generation:
+            if now.generation == known.generation and self._has_copy(now.proxy, event.session):
+                # Else it may be made anew at that very epoch.
                 self._lost.discard(event.session)
+
+    def _has_copy(self, proxy: ProxyId, session: SessionId) -> bool:
+        node = self._world.nodes.get(proxy)
+        return node is not None and node.engine is not None and session in node.engine.context.sessions
 
     def disturbed(self, what: str) -> None:
         """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from node.rate_limit import RateLimit, RateLimits
+from node.rate_limit import AddressRates, RateLimit, RateLimits
 from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Origin, ProxyId
-from waypost.limits import ATTESTED_A_S
+from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
 from waypost.messages import VERSION, Acknowledge, Attach, Attached, Attestation, Hello, Publish, Welcome
 from waypost.notification import Notification
 
@@ -47,6 +47,30 @@ def test_what_a_receiver_attests_counts_by_notifications_and_not_by_frames() -> 
     # What says nothing for the journal is not counted, and what is published is not slower for it.
     assert paces.wait_s(Acknowledge(7), 0.0) is None
     assert paces.wait_s(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0
+
+
+def test_who_connects_again_goes_on_with_what_its_address_has_left() -> None:
+    rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
+    burst = 10 * int(ADDRESS_BURST_S)
+    assert [rates.wait_s("here", wanted, 0.0) for _ in range(burst)] == [0.0] * burst
+    assert rates.wait_s("here", wanted, 0.0) == pytest.approx(0.1)
+    assert rates.wait_s("there", wanted, 0.0) == 0
+    assert rates.wait_s("here", Acknowledge(7), 0.0) == 0
+    assert rates.wait_s("here", wanted, 1.0) == 0
+
+
+def test_an_address_that_has_asked_for_nothing_of_late_is_forgotten() -> None:
+    rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
+    for number in range(ADDRESSES_KEPT):
+        rates.wait_s(f"address {number}", wanted, 0.0)
+    rates.wait_s("the last", wanted, 60.0)
+    assert rates.addresses == 1
+
+
+def test_without_a_rate_nobody_waits() -> None:
+    rates, wanted = AddressRates(0), Attach(session="s", receiver="r", incarnation="i", frontier={})
+    assert [rates.wait_s("here", wanted, 0.0) for _ in range(10_000)] == [0.0] * 10_000
+    assert rates.addresses == 0
 
 
 def attached(cluster: Cluster, session: str, receiver: str) -> bool:

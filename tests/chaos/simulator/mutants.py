@@ -45,6 +45,7 @@ MASKED = {
         mutants_of_reliability,
         mutants_of_log_epochs,
         mutants_of_lifecycles,
+        mutants_of_restores,
     )
     for mutant in module.MASKED
 }

@@ -448,7 +448,7 @@ MUTANTS = (
         "of two checkpoints the one that was written last counts",
         _last_write_wins,
         ("LOST",),
-        (6, 96, 225),
+        (22, 251, 255),
         rule=19,
     ),
     Mutant(

@@ -175,7 +175,7 @@ MUTANTS = (
             {(_S.FROZEN, each): ((source.Thaw,), _S.ENDED) for each in (machine.Deadline, machine.PeerGone, Aborted)},
         ),
         ("SIDES",),
-        (10, 108, 152),
+        (143, 345, 588),
         rule=1,
     ),
     Mutant(
@@ -229,14 +229,14 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (98, 161, 193),
+        (10, 21, 191),
     ),
     Mutant(
         "chunks as they come",
         "the target takes chunks in any order",
         replaced(incoming_transfers, "_misfit", lambda into, chunk: ""),
         ("LOST",),
-        (291, 297, 332),
+        (0, 98, 194),
     ),
     Mutant(
         "restart at the old epoch",
