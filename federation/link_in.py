@@ -12,8 +12,8 @@ ELECTING    the registry's answer               led by another, or no answer: WA
 WAITING     the time to ask the registry again  ELECTING
 PAUSING     the time to open, the answer of an  LEVELLING
             append under way, a proxy there
-LEVELLING   the fold of all that the log has    first in its term: NAMING; else PULLING
-NAMING      the fold of what names its epoch    another had it: ELECTING; else PULLING
+LEVELLING   the fold of all that the log has    not named yet: NAMING; a later leader: WAITING; else PULLING
+NAMING      the fold of what names its epoch    another had it, or it cannot be read: ELECTING; else LEVELLING
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
@@ -108,8 +108,8 @@ class LinkIn:
         self.epoch = 0
         """Of the leader that we are; 0: not leading."""
         self._claim = LinkLed(neighbour, 0, "")
-        self._claim_offset = NEVER
-        """Where it stands in the log; NEVER: it is not known yet."""
+        self._claim_offset: int | None = None
+        """Where it stands in the log; None: it is not known yet."""
         self._is_named = False
         """The log has our epoch, by our claim."""
         self._asked_knowing = self._reported_epoch = 0
@@ -173,7 +173,8 @@ class LinkIn:
         self._queued, self._queued_bytes = [], 0
 
     def _elect(self) -> None:
-        self.phase = Phase.ELECTING
+        """Ask for another term: what was asked in the one before is answered to nobody."""
+        self._resign(Phase.ELECTING)
         self._asked_knowing = self._known_epoch
         link = f"{self._neighbour}->{self._state.site}"
         self._emit(Elect(link, self._answered(self._elected)))
@@ -242,6 +243,7 @@ class LinkIn:
             self._pause(now_ms, 0)
 
     def _name_epoch(self) -> None:
+        """Claim our epoch in the log, or one above all that it knows, before anything is said (handover rule 12)."""
         known = self._known_epoch
         if known >= self.epoch:
             if self._asked_knowing < known:
@@ -252,7 +254,7 @@ class LinkIn:
             self.epoch += known
         self.phase = Phase.NAMING
         self._claim = LinkLed(self._neighbour, self.epoch, f"{self._rng.getrandbits(64):016x}")
-        self._claim_offset = NEVER
+        self._claim_offset = None
         self._emit(Append([self._claim], self._answered(self._claim_appended)))
 
     def _claim_appended(self, offsets: list[int], now_ms: int) -> None:
@@ -260,8 +262,9 @@ class LinkIn:
         self._elect_if_claim_is_gone()
 
     def _elect_if_claim_is_gone(self) -> None:
-        """What was read in the place of the claim may be damaged."""
-        if self.phase is Phase.NAMING and self._state.position > self._claim_offset:
+        """Where the log was read past our claim, and did not have it: what stands there may be damaged."""
+        is_past = self._claim_offset is not None and self._state.position > self._claim_offset
+        if self.phase is Phase.NAMING and is_past:
             self._elect()
 
     def named(self, record: LinkLed, now_ms: int) -> None:

@@ -41,7 +41,8 @@ NO_OPENING = 0
 
 
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True):
-    """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
+    """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored. With `opening`
+    NO_OPENING it refuses an opening or a word: of this `epoch` the serial `number` was said before.
 
     Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records
     says that the sender lives. `applied_serial`: the serial of the last of the far side's words that is in force here.

@@ -487,6 +487,8 @@ class Acquisition(TableMachine):
         """The epoch of a row of the session that the registry has lost, as far as this proxy knows."""
         self.checkpoint: Checkpoint | None = None
         """The session's last one, once it was found."""
+        self.chosen = NO_EPOCH
+        """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
     def key(self, attempt: int) -> ReplyKey:
         """Return the key of the question with this number."""
@@ -496,8 +498,14 @@ class Acquisition(TableMachine):
     def epoch(self) -> Epoch:
         """The epoch at which the session is served if the compare-and-set under way is done.
 
-        One behind all that is known: the row's, the copy's and the checkpoint's. A registry that was restored from an
-        older copy names an epoch long past.
+        It is chosen once: what is learnt while the registry answers changes nothing of what was claimed.
+        """
+        return self.chosen or self._next_epoch()
+
+    def _next_epoch(self) -> Epoch:
+        """Return the epoch behind all that is known (handover rules 1, 22 and 28): the row's, the copy's, the
+        checkpoint's, and that of a row which the registry has lost. A session that is made in the place of a lost one
+        is of the next generation.
         """
         found = self.checkpoint.epoch if self.checkpoint else NO_EPOCH
         known = max(self.row.epoch if self.row else NO_EPOCH, self.copy_epoch, found)
@@ -521,11 +529,11 @@ class Acquisition(TableMachine):
                 | CopyToActivate(row=row)
             ):
                 # Another way: what was known of the way before counts no more.
-                self.row, self.above, self.checkpoint = row, NO_EPOCH, None
+                self.row, self.above, self.checkpoint, self.chosen = row, NO_EPOCH, None, NO_EPOCH
             case NotHandedOver(owner=owner, lost=lost):
                 self.tried, self.lost = owner, lost
             case RecordOutdated(epoch=epoch, by_owner=by_owner):
-                self.above, self.is_owned = epoch, by_owner
+                self.above, self.is_owned, self.chosen = epoch, by_owner, NO_EPOCH
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 
@@ -535,6 +543,8 @@ class Acquisition(TableMachine):
             return GiveUp(self._why_not(input))
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
+        if kind in (RecordFirst, TakeOver, ClaimNext):
+            self.chosen = self._next_epoch()
         if kind is RecordFirst:
             return RecordFirst(self.epoch)
         if kind is Create:

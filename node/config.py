@@ -250,7 +250,7 @@ class NodeConfig:
         500, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
     )
     address_change_rate: int = _setting(
-        400, "The same of all clients at one address together, after ten seconds' worth at once; 0: no bound.", ge=0
+        1_000, "The same of all clients at one address together, after ten seconds' worth at once; 0: no bound.", ge=0
     )
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     replication: int = _setting(

@@ -4,6 +4,9 @@ simply not read any more.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from ipaddress import IPv6Network
+
 from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
 from waypost.messages import (
     Acknowledge,
@@ -27,18 +30,14 @@ class RateLimit:
 
     def __init__(self, rate: float, now_s: float, burst_s: float = 1.0) -> None:
         self._rate = rate
-        self._most = self._left = rate * burst_s
+        self._capacity = self._left = rate * burst_s
         self._at_s = now_s
-
-    def is_full(self, now_s: float) -> bool:
-        """Tell whether nothing was taken of late: it is as one that is made now."""
-        return self._left + (now_s - self._at_s) * self._rate >= self._most
 
     def wait_s(self, count: int, now_s: float) -> float:
         """Take so many; return for how many seconds to take nothing more."""
         if not self._rate:
             return 0.0
-        self._left = min(self._most, self._left + (now_s - self._at_s) * self._rate) - count
+        self._left = min(self._capacity, self._left + (now_s - self._at_s) * self._rate) - count
         self._at_s = now_s
         return max(0.0, -self._left / self._rate)
 
@@ -77,19 +76,30 @@ class AddressRates:
 
     def __init__(self, change_rate: float) -> None:
         self._change_rate = change_rate
-        self._of: dict[str, RateLimit] = {}
+        self._limits: dict[str, RateLimit] = {}
 
     @property
     def addresses(self) -> int:
         """How many addresses are remembered."""
-        return len(self._of)
+        return len(self._limits)
 
     def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
         """A client at this address has said this; return for how many seconds to take nothing more of it."""
         if not self._change_rate or not isinstance(message, CHANGES):
             return 0.0
-        if address not in self._of:
-            if len(self._of) >= ADDRESSES_KEPT:
-                self._of = {each: rate for each, rate in self._of.items() if not rate.is_full(now_s)}
-            self._of[address] = RateLimit(self._change_rate, now_s, ADDRESS_BURST_S)
-        return self._of[address].wait_s(1, now_s)
+        network = _network(address)
+        limit = self._limits.pop(network, None) or RateLimit(self._change_rate, now_s, ADDRESS_BURST_S)
+        # The one that asked for something last stands last.
+        self._limits[network] = limit
+        if len(self._limits) > ADDRESSES_KEPT:
+            del self._limits[next(iter(self._limits))]
+        return limit.wait_s(1, now_s)
+
+
+def _network(address: str) -> str:
+    """Return what counts as one address: of IPv6 the 64 bits that one host has all addresses of."""
+    if ":" not in address:
+        return address
+    with suppress(ValueError):
+        return str(IPv6Network((address.partition("%")[0], 64), strict=False))
+    return address

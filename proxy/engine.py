@@ -589,16 +589,16 @@ class Engine:
 
     def _reloaded(self, event: Reloaded) -> None:
         context = self.context
-        context.cluster.missed(event.proxies, context.clock.now_ms())
         for proxy, row in list(context.cluster.proxies.items()):
             now = event.proxies.get(proxy)
-            if now is None or now.incarnation != row.incarnation:
+            if now is not None and now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         for session, known in context.cluster.owners.items():
             current = event.owners.get(session)
             if not known.deleted and (current is None or current.epoch < known.epoch):
                 self.memory.row_lost(session, known)
-        context.cluster.reloaded(event.owners, event.proxies, event.changelogs)
+        context.cluster.reloaded(event.owners, event.proxies, event.changelogs, context.clock.now_ms())
+        self._end_forgotten_leases()
         self._forgetting.reloaded(event.owners)
         for proxy in {**context.cluster.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
@@ -621,6 +621,11 @@ class Engine:
             self.dispatcher.relays.proxy_gone(event.proxy, event.incarnation)
         self._drop_dead()
 
+    def _end_forgotten_leases(self) -> None:
+        context = self.context
+        for row in context.cluster.ended_leases(context.clock.now_ms()):
+            self._proxy_down(ProxyDown(row.proxy, row.incarnation))
+
     def _drop_dead(self) -> None:
         """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
         alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
@@ -636,6 +641,7 @@ class Engine:
         """Do what is due."""
         if self.context.lease.has_ended:
             self.lease_lost()
+        self._end_forgotten_leases()
         self.transfers.tick()
         self.row_checks.tick()
         self._forgetting.tick()
@@ -656,6 +662,7 @@ class Engine:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
         fence_at_ms = self.context.lease.fence_at_ms
         return min(
+            self.context.cluster.next_deadline(),
             self.persister.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),

@@ -128,7 +128,7 @@ MESSAGE_BYTES = 100
 ADDRESS_BURST_S = 10.0
 """An address that was silent may ask for the changes of so many seconds at once."""
 ADDRESSES_KEPT = 10_000
-"""So many addresses are remembered before those are forgotten that have asked for nothing of late."""
+"""So many addresses are remembered: those that have asked for something last."""
 TURN_CREDIT_S = 0.02
 """Processor time that each client may cost at once, publishing apart, without waiting."""
 TURN_CREDIT_SHARE = 0.02

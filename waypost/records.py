@@ -162,12 +162,12 @@ class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
 
 
 class LinkLed(msgspec.Struct, tag="link-led", frozen=True, array_like=True):
-    """Whoever has this claim leads the link at that epoch from here on, as the first who says so.
+    """The first record of a leader's term. Of two with one epoch the first in the log leads (handover rule 12).
 
     Args:
         link: the neighbour from which the link comes.
-        link_epoch: the epoch.
-        claim: what no other leader says; it means nothing.
+        link_epoch: the epoch at which it is led from here on.
+        claim: 64 random bits in hex, which tell two leaders of one epoch apart.
     """
 
     link: SiteId

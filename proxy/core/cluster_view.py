@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from federation.ports import DrainRow, ProxyRow
+from waypost.clock import NEVER
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 
 K = TypeVar("K")
@@ -28,8 +29,8 @@ class ClusterView:
         self._changelogs: dict[SiteId, str] = {}
         self._drains: dict[ProxyId, DrainRow] = {}
         self._owners: dict[SessionId, Ownership] = {}
-        self._missed_until: dict[ProxyId, int] = {}
-        """Proxies whose row was gone when the watch began anew, and how long each may act, in ms of the clock."""
+        self._forgotten: dict[ProxyId, int] = {}
+        """Proxies whose row was gone when the watch began anew, and when the lease of each is over, in ms."""
         self._unseen: set[SessionId] = set()
         """Sessions of which the watch has not reported yet what we claimed or read."""
         self.token_key = b""
@@ -52,22 +53,29 @@ class ClusterView:
         owners: Mapping[SessionId, Ownership],
         proxies: Mapping[ProxyId, ProxyRow],
         changelogs: Mapping[SiteId, str],
+        now_ms: int,
     ) -> None:
-        """Take all the rows that there are: the watch begins anew."""
+        """Take all the rows that there are: the watch begins anew.
+
+        A proxy without a row counts as live until its lease is over (handover rule 26): where the registry was restored
+        from an older copy, that lease has not ended, but is forgotten. :meth:`ended_leases` tells then.
+        """
         self._unseen.clear()
+        gone = {proxy: row for proxy, row in self._proxies.items() if proxy not in proxies}
+        self._forgotten = {proxy: self._forgotten.get(proxy, now_ms + row.lease_ttl_ms) for proxy, row in gone.items()}
+        proxies = {**proxies, **gone}
         _replace(self._owners, owners)
         _replace(self._proxies, proxies)
         _replace(self._changelogs, changelogs)
         self.is_watching = True
 
-    def missed(self, proxies: Iterable[ProxyId], now_ms: int) -> None:
-        """Note which proxies have no row any more, now that the watch begins anew with these.
+    def ended_leases(self, now_ms: int) -> list[ProxyRow]:
+        """Return the proxies whose forgotten leases are over by now."""
+        return [self._proxies[proxy] for proxy, until_ms in self._forgotten.items() if now_ms >= until_ms]
 
-        Each may act for as long as its lease lasts (handover rule 26): where the registry was restored from an older
-        copy, that lease has not ended, but is forgotten.
-        """
-        for proxy in self._proxies.keys() - proxies:
-            self._missed_until[proxy] = now_ms + self._proxies[proxy].lease_ttl_ms
+    def next_deadline(self) -> int:
+        """When :meth:`ended_leases` has something new, in ms of the engine's clock; NEVER: no lease is forgotten."""
+        return min(self._forgotten.values(), default=NEVER)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Take what the watch reports; None: there is no such row."""
@@ -86,7 +94,7 @@ class ClusterView:
     def proxy_up(self, row: ProxyRow) -> None:
         """Take the row of a live proxy, and where its site's checkpoints are."""
         self._proxies[row.proxy] = row
-        self._missed_until.pop(row.proxy, None)
+        self._forgotten.pop(row.proxy, None)
         self._changelogs[row.site] = row.changelog
 
     def proxy_down(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
@@ -95,6 +103,7 @@ class ClusterView:
         if row is None or row.incarnation != incarnation:
             return False
         del self._proxies[proxy]
+        self._forgotten.pop(proxy, None)
         return True
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
@@ -113,10 +122,6 @@ class ClusterView:
     def alive(self, proxy: ProxyId) -> bool:
         """Tell whether the proxy has a lease."""
         return proxy in self._proxies
-
-    def may_act(self, proxy: ProxyId, now_ms: int) -> bool:
-        """Tell whether the proxy may have a lease that the registry has forgotten."""
-        return now_ms < self._missed_until.get(proxy, now_ms)
 
     def has_seen(self, session: SessionId, current: Ownership) -> bool:
         """Tell whether the watch has reported this row, and so every lease that was granted before it was written."""

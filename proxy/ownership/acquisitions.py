@@ -107,7 +107,7 @@ class Acquisitions:
         """Take the next epoch for a copy that sleeps and that the store says is ours, in its turn."""
         row, lost = Ownership(self._context.proxy, copy.epoch), self._memory.lost_row(copy.id)
         if lost is not None and lost.epoch > copy.epoch:
-            self.compare(copy, row)
+            self.compare(copy, self._context.cluster.owners.get(copy.id))
         else:
             self.activate_after(copy, row, is_waited_for=is_waited_for)
 
@@ -235,7 +235,7 @@ class Acquisitions:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
         if session in self._context.sessions or self._persister.is_dropping(session):
-            reply(StoreFailed("an earlier copy of the session is still on the disk"))
+            reply(Unavailable("a copy of the session has come meanwhile"))
         else:
             self._context.outbox.emit(claim_row(session, before, wanted, reply))
 
@@ -358,6 +358,10 @@ class Acquisitions:
     def _input(self, running: _Running, answer: object) -> object:
         """Return what an answer means to the machine in its present state."""
         machine = running.machine
+        if isinstance(answer, Unavailable):
+            return answer
+        if isinstance(answer, StoreFailed) and machine.state is not State.STORING:
+            return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
         won = isinstance(answer, Claimed) and answer.won
         row = answer.current if isinstance(answer, Claimed) else None
         match machine.state:
@@ -373,8 +377,6 @@ class Acquisitions:
                 return acquisition.Stored() if answer is None else acquisition.StoreFailed()
             case _ if won:
                 return acquisition.Won()
-            case _ if isinstance(answer, StoreFailed):
-                return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
             case _ if not isinstance(answer, Claimed):
                 return Unavailable(NO_REGISTRY)
             case State.CREATING:
@@ -428,8 +430,6 @@ class Acquisitions:
             return acquisition.NobodyHasIt(lost)
         if found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
             return acquisition.GONE_BACK
-        if machine.session in self._context.sessions:
-            return Unavailable("a copy of the session has come meanwhile")
         return acquisition.Found(found)
 
     # ------------------------------------------------------------ what a row means
@@ -443,6 +443,8 @@ class Acquisitions:
             return self._copy_input(copy, row, read=True)
         if row is None or row.deleted:
             return self._absent_input(running, row)
+        if self._is_known_older(session, row, row.epoch):
+            return acquisition.GONE_BACK
         if self._lives_elsewhere(row):
             return acquisition.OwnedElsewhere(row)
         if not self._is_gone(session, row):
@@ -467,8 +469,10 @@ class Acquisitions:
         if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
             # Somebody has served since the cut.
             return acquisition.CopySuperseded()
-        is_later = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
-        if is_later and not self._memory.is_past(copy.id, row):
+        if lost is not None and lost.outlives(epoch):
+            # It is of a session that was deleted before the lost one was made (handover rule 22).
+            return acquisition.CopyOutlived(lost)
+        if self._is_known_older(copy.id, row, epoch):
             return acquisition.GONE_BACK
         if copy.role is Role.DORMANT:
             went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
@@ -502,6 +506,12 @@ class Acquisitions:
             return Unavailable("many sessions are being made here at the moment")
         return acquisition.RowAbsent(row)
 
+    def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
+        """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
+        lost = self._memory.lost_row(session)
+        is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
+        return is_older and not self._memory.is_past(session, row)
+
     def _lives_elsewhere(self, owner: Ownership) -> bool:
         return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
 
@@ -509,20 +519,12 @@ class Acquisitions:
         """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
 
         It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
-        of an earlier life, and the owner may serve under its next lease. One that was not there when the watch began
-        anew may serve until its lease ends. Where the row is ours, nobody else serves.
+        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
         """
-        context = self._context
-        if owner.proxy == context.proxy:
-            return True
-        return context.cluster.has_seen(session, owner) and not context.cluster.may_act(
-            owner.proxy, context.clock.now_ms()
-        )
+        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
 
 
 def _recorded_input(answer: object) -> object:
-    if isinstance(answer, StoreFailed):
-        return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
     if isinstance(answer, CheckpointOutdated):
         return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")

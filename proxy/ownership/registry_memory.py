@@ -8,6 +8,8 @@ from handover.acquisition import NO_EPOCH
 from proxy.core.context import Context
 from waypost.identity import Epoch, Ownership, SessionId
 
+LOST_ROWS_KEPT_MS = 600_000
+"""For so long it is remembered that the registry had a later row: by then nobody corrects it any more."""
 SWEEPS_A_ROUND = 15
 """In so many sweeps all of many sessions are looked at."""
 
@@ -28,8 +30,8 @@ class RegistryMemory:
         """Sessions that nobody has any more."""
         self._earlier_rows: dict[SessionId, tuple[Ownership | None, int]] = {}
         """Rows that a registry which went back has of sessions, and since when, in ms of the engine's clock."""
-        self._lost_rows: dict[SessionId, Ownership] = {}
-        """The latest rows of sessions that the registry has lost, until it has one as late again."""
+        self._lost_rows: dict[SessionId, tuple[Ownership, int]] = {}
+        """The latest rows of sessions that the registry has lost, and since when, until it has one as late again."""
         self._rows_lost_ms = -(1 << 60)
         """When the registry was last seen to have lost rows."""
 
@@ -52,13 +54,15 @@ class RegistryMemory:
         session in the place of one that there is. One that is made after all is of a later generation: what clients
         and disks have of the one before is none of it.
         """
-        self._rows_lost_ms = self._context.clock.now_ms()
+        now = self._context.clock.now_ms()
         if row.epoch > _epoch(self.lost_row(session)):
-            self._lost_rows[session] = row
+            self._lost_rows[session] = (row, now)
+            self._rows_lost_ms = now
 
     def lost_row(self, session: SessionId) -> Ownership | None:
         """Return the latest row of the session that the registry has lost; None: it has lost none."""
-        return self._lost_rows.get(session)
+        lost = self._lost_rows.get(session)
+        return None if lost is None else lost[0]
 
     @property
     def rows_come_back(self) -> bool:
@@ -92,7 +96,12 @@ class RegistryMemory:
         earlier = self._earlier_rows.items()
         for session in [session for session, (row, _) in earlier if _as_told(owners.get(session)) != row]:
             del self._earlier_rows[session]
-        for session in [each for each, row in self._lost_rows.items() if _epoch(owners.get(each)) >= row.epoch]:
+        oldest = self._context.clock.now_ms() - LOST_ROWS_KEPT_MS
+        for session in [
+            session
+            for session, (row, since_ms) in self._lost_rows.items()
+            if _epoch(owners.get(session)) >= row.epoch or since_ms < oldest
+        ]:
             del self._lost_rows[session]
 
 

@@ -176,9 +176,13 @@ def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_othe
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
     pulling.wants(FindEnd).on_done(0, pulling.now)
-    (claim,) = pulling.wants(Append).records
+    naming = pulling.wants(Append)
+    (claim,) = naming.records
     pulling.fold(LinkLed(A, 5, "another"))
     elected = pulling.wants(Elect)
+    assert not pulling.link.epoch
+    # What comes late of the claim that lost counts for nothing.
+    naming.on_done([1], pulling.now)
     pulling.fold(claim)
     assert not pulling.effects
     # The registry counts from where it was put back to.

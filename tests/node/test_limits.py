@@ -59,12 +59,15 @@ def test_who_connects_again_goes_on_with_what_its_address_has_left() -> None:
     assert rates.wait_s("here", wanted, 1.0) == 0
 
 
-def test_an_address_that_has_asked_for_nothing_of_late_is_forgotten() -> None:
+def test_so_many_addresses_are_remembered_and_of_one_host_of_ipv6_all_are_one() -> None:
     rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
-    for number in range(ADDRESSES_KEPT):
+    for number in range(ADDRESSES_KEPT + 5):
         rates.wait_s(f"address {number}", wanted, 0.0)
-    rates.wait_s("the last", wanted, 60.0)
-    assert rates.addresses == 1
+    assert rates.addresses == ADDRESSES_KEPT
+    one_host = AddressRates(10)
+    for number in range(9):
+        one_host.wait_s(f"2001:db8::{number}", wanted, 0.0)
+    assert one_host.addresses == 1
 
 
 def test_without_a_rate_nobody_waits() -> None:

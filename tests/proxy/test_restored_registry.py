@@ -10,9 +10,11 @@ from proxy.ownership.registry_memory import SWEEPS_A_ROUND
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.proxy.test_ownership import disk, role
+from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Ownership, ProxyId, SessionId
-from waypost.messages import Wait
+from waypost.messages import Attach, Wait
+from waypost.records import InterestRegistered, InterestsExpired
 
 YOU = ProxyId("you")
 LEASE_MS = 3_000
@@ -77,19 +79,80 @@ def test_a_lost_row_that_is_there_again_is_lost_no_more() -> None:
     assert memory.lost_row(SESSION) is None
 
 
-def test_a_proxy_whose_lease_the_registry_has_forgotten_may_act_as_long_as_that_lasts() -> None:
+def test_a_proxy_whose_lease_the_registry_has_forgotten_counts_as_live_as_long_as_that_lasts() -> None:
+    """Nobody takes its sessions over, ends its transfers, or says that what it needs has expired."""
     harness = EngineHarness()
     you = row("you").model_copy(update={"lease_ttl_ms": LEASE_MS})
     tell(harness, {SESSION: owner("you", 3)}, you)
+    harness.log.append(InterestRegistered(YOU, you.incarnation, SESSION, ("n > 0",)))
+    harness.read_log()
     tell(harness, {SESSION: owner("you", 3)})
-    harness.attach()
-    harness.complete_all(effects.ReadRow, owner("you", 3))
-    assert not [each for each in harness.pending if isinstance(each, effects.FindCheckpoint)]
-    assert Wait in [type(each) for each in harness.received()]
-    harness.pass_time(LEASE_MS)
+    harness.pass_time(LEASE_MS - 2)
+    # The watch breaks once more: that prolongs nothing.
+    tell(harness, {SESSION: owner("you", 3)})
+    cluster = harness.engine.context.cluster
+    assert cluster.alive(YOU) and not [each for each in harness.log if isinstance(each, InterestsExpired)]
+    assert harness.engine.next_deadline() <= harness.clock.now_ms() + 2
+    harness.pass_time(2)
+    assert not cluster.alive(YOU) and [each for each in harness.log if isinstance(each, InterestsExpired)]
     harness.attach()
     harness.complete_all(effects.ReadRow, owner("you", 3))
     harness.next(effects.FindCheckpoint)
+
+
+def test_a_session_without_a_copy_here_is_not_taken_over_by_an_earlier_row_than_one_that_is_known() -> None:
+    harness = EngineHarness()
+    loses(harness, owner("they", 6), owner("you", 3))
+    tell(harness, {SESSION: owner("you", 3)})
+    harness.attach()
+    harness.complete_all(effects.ReadRow, owner("you", 3))
+    assert Wait in [type(each) for each in harness.received()]
+    assert not [each for each in harness.pending if isinstance(each, effects.FindCheckpoint)]
+    nobody_corrects(harness, owner("you", 3))
+    harness.attach()
+    harness.complete_all(effects.ReadRow, owner("you", 3))
+    found = Checkpoint(SESSION, Epoch(3), 9, Descriptor(), {})
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(found, True))
+    claim = harness.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 7))
+
+
+def test_a_session_is_served_at_the_epoch_that_was_claimed_whatever_is_learnt_meanwhile() -> None:
+    """The watch tells of the claim before its answer, and what was lost is lost no more."""
+    harness = EngineHarness()
+    loses(harness, owner("you", 3), None)
+    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    harness.attach()
+    harness.complete_all(effects.ReadRow, None)
+    created = harness.next(effects.CreateRow)
+    harness.reload({SESSION: created.ownership})
+    harness.engine.memory.prune()
+    assert harness.engine.memory.lost_row(SESSION) is None
+    created.on_done(Claimed(True, created.ownership))
+    harness.run_effects()
+    session = harness.engine.context.sessions[SESSION]
+    assert (session.role, session.epoch) == (Role.SERVING, created.ownership.epoch)
+
+
+def test_a_session_is_made_at_the_epoch_of_its_first_checkpoint_whatever_is_learnt_meanwhile() -> None:
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+    harness.complete(effects.ReadRow, None)
+    first = harness.next(effects.PutCheckpoint)
+    harness.engine.memory.row_lost(SESSION, owner("you", 3))
+    first.on_done(None)
+    harness.run_effects()
+    assert harness.next(effects.CreateRow).ownership.epoch == first.checkpoint.epoch
+
+
+def test_one_who_asks_again_and_again_for_a_lost_session_does_not_keep_others_from_theirs() -> None:
+    harness = EngineHarness()
+    loses(harness, owner("you", 3), None)
+    for _ in range(3):
+        harness.pass_time(harness.engine.context.settings.rows_back_ms // 2)
+        harness.engine.memory.row_lost(SESSION, owner("you", 3))
+    assert not harness.engine.memory.rows_come_back
 
 
 def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: ProxyRow) -> None:
