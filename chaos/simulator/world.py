@@ -304,10 +304,9 @@ class World:
 
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
+        if self.registry_put_back_at is not None:
+            return
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
-        for node in here:
-            if node.can_report_log_loss:
-                node.log_row()
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
         known = max((node.seen_below for node in here if node.can_report_log_loss), default=0)
