@@ -181,7 +181,7 @@ class EffectRunner:
             case effects.PutSite():
                 return await parts.changelog.put_site(effect.snapshot)
             case effects.FindCheckpoint():
-                return await self._find_checkpoint(effect.session)
+                return await self._find_checkpoint_within(effect.session, effect.within_ms)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
             case effects.FindLogEnd():
@@ -207,6 +207,13 @@ class EffectRunner:
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
+
+    async def _find_checkpoint_within(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
+        try:
+            async with asyncio.timeout(None if within_ms is None else within_ms / 1000):
+                return await self._find_checkpoint(session)
+        except TimeoutError:
+            return effects.FoundCheckpoint(None, complete=False)
 
     async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
         """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one.

@@ -166,8 +166,11 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):
+    """Find the session's last checkpoint. `within_ms`: what has not answered by then counts as away; None: wait."""
+
     session: SessionId
     on_done: Callable[[FoundCheckpoint | WaypostError], None]
+    within_ms: int | None = None
 
 
 class History(msgspec.Struct, frozen=True):

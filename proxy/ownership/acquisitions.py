@@ -26,8 +26,10 @@ from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
 from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
-from waypost.identity import Epoch, Ownership, SessionId
+from waypost.identity import NO_PROXY, Epoch, Ownership, SessionId
 
+LOOK_FOR_LOST_MS = 1_000
+"""So long the changelogs of other sites are looked at, at most, before a session is made."""
 NO_LEASE = "this proxy has no lease at the moment"
 NO_REGISTRY = "the registry does not answer"
 OF_A_COPY = frozenset((State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
@@ -198,8 +200,7 @@ class Acquisitions:
                 context.outbox.emit(ReadRow(session, self._reply(running)))
             case acquisition.RecordFirst(epoch=epoch):
                 reply = self._reply(running)
-                first = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
-                self._once_dropped(running, first, reply)
+                self._once_dropped(running, partial(self._look_for_lost, running, epoch, reply), reply)
             case acquisition.Create(before=before, epoch=epoch):
                 self._claim_in_place(running, before, Ownership(context.proxy, epoch))
             case acquisition.FindCheckpoint():
@@ -218,6 +219,32 @@ class Acquisitions:
                 context.outbox.emit(claim_row(session, row, mine, self._reply(running)))
             case _:
                 self._conclude(running, effect)
+
+    def _look_for_lost(self, running: _Running, epoch: Epoch, reply: Callable[[object], None]) -> None:
+        """Write the first checkpoint of a session, unless some site's changelog has one that an owner wrote.
+
+        A registry that went back knows nothing of that session, and a proxy that began since knows of no lost row
+        (handover rule 28). A site that is away is not waited for.
+        """
+        context, session = self._context, running.machine.session
+        key = running.machine.key(running.attempt)
+
+        def on_done(answer: FoundCheckpoint | WaypostError | None) -> None:
+            found = answer.checkpoint if isinstance(answer, FoundCheckpoint) else None
+            if found is not None and found.serial > 0 and not Ownership(NO_PROXY, epoch).outlives(found.epoch):
+                reply(CheckpointOutdated("a changelog has the session", found.epoch, by_owner=True))
+            elif not running.request.create:
+                reply(Unavailable(None))
+            elif self._why_stale(self._running.get(session), key) is None:
+                self._persister.first_checkpoint(self._new_session(session, epoch), reply)
+            else:
+                reply(None)
+
+        if running.request.create and context.cluster.changelogs.keys() <= {context.settings.site}:
+            # Our own changelog says so itself.
+            on_done(None)
+        else:
+            context.outbox.emit(FindCheckpoint(session, on_done, LOOK_FOR_LOST_MS))
 
     def _once_dropped(self, running: _Running, begin: Callable[[], None], reply: Callable[[object], None]) -> None:
         """Begin to make the session here, or to rebuild it, once the disk has no earlier copy of it any more."""
@@ -407,7 +434,7 @@ class Acquisitions:
         machine = running.machine
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
-        if machine.is_owned and not self._memory.is_past(machine.session, machine.row):
+        if machine.is_owned and not self._memory.is_past(machine.session, machine.row, and_woken=True):
             return acquisition.GONE_BACK
         return acquisition.RowUnchanged()
 
@@ -496,10 +523,11 @@ class Acquisitions:
             self._memory.row_lost(session, known)
         if self._memory.rows_come_back:
             return Unavailable("the registry has lost rows: the session may be one that there is")
-        if not request.create:
-            return Unavailable(None)
         if not context.lease.may_serve():
             return Unavailable(NO_LEASE)
+        if not request.create:
+            # There is none, unless some changelog says otherwise.
+            return acquisition.RowAbsent(row)
         if len(context.sessions) >= context.settings.max_sessions:
             return Unavailable("this proxy has as many sessions as it may; attach at another one")
         if not self.creation_rate.take():

@@ -10,6 +10,8 @@ from waypost.identity import Epoch, Ownership, SessionId
 
 LOST_ROWS_KEPT_MS = 600_000
 """For so long it is remembered that the registry had a later row: by then nobody corrects it any more."""
+SWEEPS_TO_WAKE = 5
+"""In so many sweeps more, whoever has a copy that nobody corrects has taken the session's next epoch."""
 SWEEPS_A_ROUND = 15
 """In so many sweeps all of many sessions are looked at."""
 
@@ -69,18 +71,24 @@ class RegistryMemory:
         """Whether owners may still write rows again that the registry has lost."""
         return self._context.clock.now_ms() < self._rows_lost_ms + self._context.settings.rows_back_ms
 
-    def is_past(self, session: SessionId, row: Ownership | None) -> bool:
+    def is_past(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
         """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
 
         The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told
         of this one, or looks after its sessions; so what this one says of its owner's life says nothing of that.
+
+        Args:
+            session: the session.
+            row: as the registry has it.
+            and_woken: for so long, too, that a proxy which has a copy of it on its disk has woken that.
         """
         now, row = self._context.clock.now_ms(), _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
         if known != row:
             since_ms = now
         self._earlier_rows[session] = (row, since_ms)
-        return now >= since_ms + (SWEEPS_A_ROUND + 1) * self._context.settings.sweep_ms
+        sweeps = SWEEPS_A_ROUND + 1 + (SWEEPS_TO_WAKE if and_woken else 0)
+        return now >= since_ms + sweeps * self._context.settings.sweep_ms
 
     def forget(self, session: SessionId) -> None:
         """The session is served here."""

@@ -86,6 +86,8 @@ class EngineHarness:
                     case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
                         effect.on_done(None)
+                    case effects.FindCheckpoint() if effect.within_ms is not None and not self.changelog_waits:
+                        effect.on_done(effects.FoundCheckpoint(None, complete=True))
                     case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
                         effect.on_done(None)
                     case _:

@@ -11,7 +11,7 @@ from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
-from proxy.ownership.registry_memory import SWEEPS_A_ROUND
+from proxy.ownership.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
@@ -980,7 +980,7 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
     assert Wait in [type(each) for each in harness.received()]
-    harness.pass_time((SWEEPS_A_ROUND + 2) * harness.engine.context.settings.sweep_ms)
+    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.context.settings.sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))

@@ -6,14 +6,14 @@ import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
 from proxy.core import effects
-from proxy.ownership.registry_memory import SWEEPS_A_ROUND
+from proxy.ownership.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.proxy.test_ownership import disk, role
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Ownership, ProxyId, SessionId
-from waypost.messages import Attach, Wait
+from waypost.messages import Attach, Problem, Wait
 from waypost.records import InterestRegistered, InterestsExpired
 
 YOU = ProxyId("you")
@@ -144,6 +144,47 @@ def test_a_session_is_made_at_the_epoch_of_its_first_checkpoint_whatever_is_lear
     first.on_done(None)
     harness.run_effects()
     assert harness.next(effects.CreateRow).ownership.epoch == first.checkpoint.epoch
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_session_that_another_sites_changelog_has_is_not_made_before_its_owner_could_wake_it(create: bool) -> None:
+    """This proxy began after the registry went back, and knows of no lost row; the owner may be up, with all of it."""
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    tell(harness, {}, row("they", "B"))
+    wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=create)
+    lost = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete=True)
+    sweeps = SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2
+    for _ in range(sweeps - 3):
+        harness.send(1, wanted)
+        harness.complete_all(effects.ReadRow, None)
+        harness.complete_all(effects.FindCheckpoint, lost)
+        harness.complete_all(effects.ReadRow, None)
+        assert [type(each) for each in harness.received()][-1] is Wait and not claims(harness)
+        harness.pass_time(harness.engine.context.settings.sweep_ms)
+    harness.pass_time(4 * harness.engine.context.settings.sweep_ms)
+    harness.send(1, wanted)
+    harness.complete_all(effects.ReadRow, None)
+    harness.complete(effects.FindCheckpoint, lost)
+    harness.complete_all(effects.ReadRow, None)
+    harness.complete(effects.FindCheckpoint, lost)
+    if create:
+        assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
+    else:
+        assert [type(each) for each in harness.received()] == [Problem]
+
+
+def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    tell(harness, {}, row("they", "B"))
+    harness.attach()
+    harness.complete_all(effects.ReadRow, None)
+    asked = harness.next(effects.FindCheckpoint)
+    assert asked.within_ms is not None
+    asked.on_done(effects.FoundCheckpoint(None, complete=False))
+    harness.run_effects()
+    assert harness.next(effects.PutCheckpoint).checkpoint.epoch == 1
 
 
 def test_one_who_asks_again_and_again_for_a_lost_session_does_not_keep_others_from_theirs() -> None:
