@@ -22,6 +22,8 @@ from proxy.clients.tokens import Named, issue
 from waypost.errors import BadConfiguration
 from waypost.messages import Attach, ClientMessage, Hello
 
+CERTIFICATE, PRIVATE_KEY = "CERTIFICATE", "PRIVATE KEY"
+"""What a file in PEM has between its dashes."""
 CERTIFIED_MS = 3_600_000
 """So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
 
@@ -108,27 +110,44 @@ def credentials_of(config: NodeConfig) -> Credentials | None:
 
 def _show(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
     """Show the certificate in `whose`_cert, with its key."""
-    cert, key = _file(config, f"{whose}_cert"), _file(config, f"{whose}_key")
+    cert = _pem(config, f"{whose}_cert", CERTIFICATE)
+    key = _pem(config, f"{whose}_key", PRIVATE_KEY)
     try:
         # Without a password OpenSSL would ask the terminal for that of an encrypted key.
         context.load_cert_chain(cert, key, password="")
     except (OSError, ssl.SSLError) as error:
+        if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+            raise BadConfiguration(
+                f"the key in {key} is not that of the certificate in {cert}", field=f"{whose}_key"
+            ) from None
         raise BadConfiguration(f"{cert} with {key}: {error}", field=f"{whose}_cert") from None
 
 
 def _believe(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
     """Believe the authorities in `whose`_ca."""
-    ca = _file(config, f"{whose}_ca")
+    ca = _pem(config, f"{whose}_ca", CERTIFICATE)
     try:
         context.load_verify_locations(ca)
     except (OSError, ssl.SSLError) as error:
         raise BadConfiguration(f"{ca}: {error}", field=f"{whose}_ca") from None
 
 
-def _file(config: NodeConfig, field: str) -> str:
+def _pem(config: NodeConfig, field: str, what: str) -> str:
+    """Return the name of a file that has something of that kind in PEM."""
     file: str = getattr(config, field)
+    flag = f"--{field.replace('_', '-')}"
+    if not file:
+        raise BadConfiguration("it is missing", field=field, hint=f"name a file with {flag}")
     if not Path(file).is_file():
-        raise BadConfiguration(f"{file} is no file", field=field)
+        raise BadConfiguration(f"{file} is no file", field=field, hint=f"name a file with {flag}")
+    try:
+        text = Path(file).read_bytes()
+    except OSError as error:
+        raise BadConfiguration(f"{file} cannot be read: {error.strerror}", field=field) from None
+    if f"{what}-----".encode() not in text:
+        raise BadConfiguration(
+            f"{file} has no {what.lower()} in PEM", field=field, hint=f"such a file begins with -----BEGIN {what}-----"
+        )
     return file
 
 

@@ -118,14 +118,15 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     [
         ({"tls-key": ""}, "tls_key: it is missing"),
         ({"tls-ca": "/nowhere"}, "tls_ca: /nowhere is no file"),
-        ({"tls-key": "tls-ca"}, "tls_cert: "),
+        ({"tls-ca": ""}, "tls_ca: it is missing"),
+        ({"tls-key": "tls-ca"}, "tls_key: "),
         ({"tls-ca": "tls-key"}, "tls_ca: "),
         (
             {"advertise": "ws://127.0.0.1:1"},
             "advertise: ws://127.0.0.1:1: a proxy with a certificate is reached at wss://",
         ),
     ],
-    ids=["no key", "no authority", "no key in it", "no authority in it", "plain address"],
+    ids=["no key", "no authority", "no authority named", "no key in it", "no authority in it", "plain address"],
 )
 def test_what_is_no_good_is_named_before_anybody_is_served(
     change: dict[str, str], said: str, papers: Papers, tmp_path: Path
@@ -137,3 +138,4 @@ def test_what_is_no_good_is_named_before_anybody_is_served(
     done = run("serve", "--data", str(tmp_path), *words)
     assert done.returncode == 2
     assert f"error: BAD_CONFIGURATION: {said}" in done.stderr
+    assert "_ssl.c" not in done.stderr

@@ -330,3 +330,22 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     before, after = harness.engine.context.sessions[SESSION].generations(x_id())
     assert before.end == after.start == {A: 100}
+
+
+def test_a_promise_that_is_being_written_while_keys_change_is_not_told_of_the_life_that_was_replaced() -> None:
+    """No checkpoint may have that life any more; the next one makes its own promise (F78)."""
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.read_log()
+    (before,) = harness.engine.context.sessions[SESSION].active()
+    assert before.unannounced
+    harness.send(1, SetKeys(5, public(b"k")))
+    harness.complete_writes()
+    harness.read_log()
+    harness.complete_writes()
+    (now,) = harness.engine.context.sessions[SESSION].active()
+    promised = [fact.subscription_generation for fact in harness.facts if fact.kind == "effective"]
+    assert now.generation != before.generation and set(promised) == {now.generation}
+    assert [type(each) for each in harness.received()].count(BecameEffective) == 1

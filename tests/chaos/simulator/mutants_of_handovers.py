@@ -229,7 +229,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (10, 21, 191),
+        (17, 75, 158),
     ),
     Mutant(
         "chunks as they come",

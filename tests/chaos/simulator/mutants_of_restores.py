@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from federation.link_endpoints import LinkEndpoints
 from federation.link_in import LinkIn
 from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
@@ -36,12 +35,6 @@ def _keeps_limits(self: Session, role: Role) -> None:
 
 MUTANTS = (
     Mutant(
-        "serves whom another outlived",
-        "what a later leader has said in the log does not end the serving of an earlier one, who hears of nothing",
-        replaced(LinkEndpoints, "_end_if_outlived", lambda self, site: None),
-        ("QUENCH", "STUCK"),
-    ),
-    Mutant(
         "forgets lost rows",
         "a proxy that knows a later row than a registry that went back acts by the earlier one",
         replaced(RegistryMemory, "row_lost", _knows_only_when),
@@ -53,6 +46,7 @@ MUTANTS = (
         "a session is claimed while the disk has a copy of it from before, which a restart takes for the latest one",
         replaced(Persister, "is_dropping", lambda self, session: False),
         ("STUCK", "LOST", "PROBLEM", "RIGHTS"),
+        kept=("92175658",),
     ),
     Mutant(
         "matches to its limit asleep",
