@@ -295,21 +295,25 @@ async def half_requested(url: str) -> None:
 
 
 async def reconnecting(url: str) -> None:
-    """Twenty clients that connect, ask for 200 sessions which nobody has, break the connection off, and begin again."""
+    """Twenty clients that connect, ask for 200 sessions, break the connection off, and begin again."""
 
-    async def ask(name: str) -> None:
-        for life in range(1_000):
+    async def ask() -> None:
+        for _ in range(1_000):
             with contextlib.suppress(websockets.WebSocketException, ConnectionError, TimeoutError):
                 async with connected(url) as hostile:
                     await hostile.send(Hello(VERSION, "hostile"))
                     for number in range(200):
-                        named = f"{name} {life} {number}"
                         await hostile.send(
-                            Attach(session=named, receiver="hostile", incarnation=new_incarnation(), frontier={})
+                            Attach(
+                                session=f"reconnecting {number}",
+                                receiver="hostile",
+                                incarnation=new_incarnation(),
+                                frontier={},
+                            )
                         )
                     hostile.abort()
 
-    await asyncio.gather(*(ask(f"reconnecting {number}") for number in range(20)))
+    await asyncio.gather(*(ask() for _ in range(20)))
 
 
 ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
