@@ -42,7 +42,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         if not client.stopped:
             client.go(client.proxy)
     world.run(GRACE_MS)
-    if world.registry_put_back_at is not None:
+    if world.registry.restored:
         for_ms = max(for_ms, CORRECTED_MS)
     world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)

@@ -94,8 +94,6 @@ class World:
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
         """What the registry had when it was last copied."""
-        self.registry_put_back_at: int | None = None
-        """When it was last put back to that."""
         self.revision = 0
         """How many events the registry has told its watches of."""
         self.logs = {SiteId(site): PlainLog(SiteId(site)) for site in sites}
@@ -304,7 +302,7 @@ class World:
 
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
-        if self.registry_put_back_at is not None:
+        if self.registry.restored:
             return
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
@@ -372,7 +370,6 @@ class World:
         self.note("the registry is put back to the copy", narrate=True, by=REGISTRY)
         self.restores.put_back(copy)
         self.registry.put_back(copy)
-        self.registry_put_back_at = self.clock.time_ms
         until = self.registry_away_until = max(self.clock.time_ms + AWAY_MS, self.registry_away_until)
         self.registry.prolong(until + LEASE_MS)
         self.invariants.registry_put_back()

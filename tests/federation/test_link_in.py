@@ -88,6 +88,13 @@ class Pulling:
             self.named()
         return self.sent(LinkOpen)
 
+    def names(self) -> Append:
+        """Begin a lease and be elected, at an empty log; return what names the epoch there."""
+        self.link.lease_granted(self.now)
+        self.wants(Elect).on_done(5, self.now)
+        self.wants(FindEnd).on_done(0, self.now)
+        return self.wants(Append)
+
     def named(self) -> LinkLed:
         """Have what names its epoch come to the log."""
         naming = self.wants(Append)
@@ -159,10 +166,7 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
 
 def test_it_names_its_epoch_in_the_log_before_it_says_anything() -> None:
     pulling = Pulling()
-    pulling.link.lease_granted(pulling.now)
-    pulling.wants(Elect).on_done(5, pulling.now)
-    pulling.wants(FindEnd).on_done(0, pulling.now)
-    naming = pulling.wants(Append)
+    naming = pulling.names()
     naming.on_done([0], pulling.now)
     assert not pulling.effects and pulling.link.phase is Phase.NAMING
     (claim,) = naming.records
@@ -173,10 +177,7 @@ def test_it_names_its_epoch_in_the_log_before_it_says_anything() -> None:
 
 def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_other_is_elected_anew() -> None:
     pulling = Pulling()
-    pulling.link.lease_granted(pulling.now)
-    pulling.wants(Elect).on_done(5, pulling.now)
-    pulling.wants(FindEnd).on_done(0, pulling.now)
-    naming = pulling.wants(Append)
+    naming = pulling.names()
     (claim,) = naming.records
     pulling.fold(LinkLed(A, 5, "another"))
     elected = pulling.wants(Elect)
@@ -192,10 +193,7 @@ def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_othe
 
 def test_whose_claim_cannot_be_read_is_elected_anew() -> None:
     pulling = Pulling()
-    pulling.link.lease_granted(pulling.now)
-    pulling.wants(Elect).on_done(5, pulling.now)
-    pulling.wants(FindEnd).on_done(0, pulling.now)
-    naming = pulling.wants(Append)
+    naming = pulling.names()
     pulling.fold(Damaged("a bit was turned over"))
     assert not pulling.effects
     naming.on_done([0], pulling.now)
