@@ -269,13 +269,15 @@ class LinkIn:
 
     def named(self, record: LinkLed, now_ms: int) -> None:
         """The log has the epoch of a leader of this link: ours, or another's."""
-        if self.phase is not Phase.NAMING or record.link_epoch < self.epoch:
+        is_claimed = self._is_named or self.phase is Phase.NAMING
+        if not self.epoch or not is_claimed or record.link_epoch < self.epoch:
             return
-        if record == self._claim:
+        if record != self._claim:
+            # One of a later epoch, or of ours: log and registry have both lost who led. Neither leads on.
+            self._elect()
+        elif self.phase is Phase.NAMING:
             self.phase, self._is_named = Phase.LEVELLING, True
             self._open_if_caught_up(now_ms)
-        else:
-            self._elect()
 
     def _open(self, peer: ProxyRow, now_ms: int) -> None:
         self.phase = Phase.PULLING

@@ -5,9 +5,10 @@ serving takes a new epoch: creation, commit of a handover, restart, a new lease,
 
 A session that has no copy here: its owner is asked to hand it over, ASKING, where the watch names one; it
 may be the owner no more, so the row is read, READING. By the row the session is fetched from its live owner, FETCHING;
-or made, where there is none: its first checkpoint is durable, RECORDING, before its row is there, CREATING; a changelog
-that has a later checkpoint of that name says that the registry has lost a session, COMPARING; or, where its owner is
-dead, its last checkpoint is found, FINDING, and the next epoch taken, TAKING_OVER.
+or, where its owner is dead, its last checkpoint is found, FINDING, and the next epoch taken, TAKING_OVER; or it is
+made, where there is no row and no changelog has a session of that name, LOOKING: its first checkpoint is durable,
+RECORDING, before its row is there, CREATING. A changelog that has one says that the registry has lost its row,
+COMPARING: whoever has a copy is waited for, and then it is taken over as if its owner were dead (handover rule 28).
 
 A copy that is here and sleeps stands in line, QUEUED, and takes the next epoch, ACTIVATING. A staged copy without its
 transfer is stored, STORING, and commits as its transfer would have, COMMITTING (handover rule 5).
@@ -40,6 +41,7 @@ class AcquisitionState(Enum):
     ASKING = auto()
     READING = auto()
     FETCHING = auto()
+    LOOKING = auto()
     RECORDING = auto()
     COMPARING = auto()
     CREATING = auto()
@@ -194,7 +196,19 @@ class RowBehind:
 
 @dataclass(frozen=True, slots=True)
 class RowUnchanged:
-    """The row is as it was before: still nobody's."""
+    """The row is as it was before: still nobody's, and nobody has the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLost:
+    """The row is as it was before, and nobody has corrected it for long: the session goes on from its last checkpoint.
+
+    Args:
+        lost: the row that the registry has lost, as far as it is known; nobody's, at the epoch of what a changelog
+            has, where it is not.
+    """
+
+    lost: Ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +230,18 @@ class OwnerGone:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingFound:
+    """No changelog that can be read has a session of that name: it is made."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The first checkpoint is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOutdated:
-    """The changelog has a checkpoint of the name that counts more: the registry has lost a session.
+    """A changelog has a checkpoint of the name that counts more: the registry has lost a session.
 
     Args:
         epoch: of that checkpoint.
@@ -294,6 +313,11 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForLost:
+    """Look for a session of that name in all changelogs; answered with NothingFound, RecordOutdated or Unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordFirst:
     """Write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable."""
 
@@ -310,16 +334,20 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt or Unavailable."""
+    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt or Unavailable.
+
+    Args:
+        row: of the session, or the one that the registry has lost; then RowUnchanged says that nobody has it.
+    """
 
     row: Ownership
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Set the row, from that of the dead owner to ours at the next epoch."""
+    """Set the row, from that of the dead owner to ours at the next epoch; None: the registry has lost that row."""
 
-    row: Ownership
+    row: Ownership | None
     checkpoint: Checkpoint
 
 
@@ -403,7 +431,7 @@ def _by_row(state: Enum) -> Table:
     """Return the rows for what the registry's row means, which are the same wherever it is learnt."""
     return {
         (state, Unavailable): ((GiveUp,), _S.ENDED),
-        (state, RowAbsent): ((RecordFirst,), _S.RECORDING),
+        (state, RowAbsent): ((LookForLost,), _S.LOOKING),
         (state, OwnedElsewhere): ((Fetch,), _S.FETCHING),
         (state, OwnerEnded): ((FindCheckpoint,), _S.FINDING),
         (state, CopyServed): ((ReportServed,), _S.ENDED),
@@ -426,15 +454,20 @@ TABLE: Table = {
     **_by_row(_S.READING),
     (_S.FETCHING, NotHandedOver): ((GiveUp,), _S.ENDED),
     (_S.FETCHING, OwnerGone): ((ReadRow,), _S.READING),
+    (_S.LOOKING, NothingFound): ((RecordFirst,), _S.RECORDING),
+    (_S.LOOKING, RecordOutdated): ((ReadRow,), _S.COMPARING),
+    (_S.LOOKING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.RECORDING, Recorded): ((Create,), _S.CREATING),
     (_S.RECORDING, RecordOutdated): ((ReadRow,), _S.COMPARING),
     (_S.RECORDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.COMPARING, RowUnchanged): ((RecordFirst,), _S.RECORDING),
+    (_S.COMPARING, RowLost): ((FindCheckpoint,), _S.FINDING),
     **_by_row(_S.COMPARING),
     (_S.CREATING, Won): ((ServeNew,), _S.ENDED),
     **_by_row(_S.CREATING),
     (_S.FINDING, Found): ((TakeOver,), _S.TAKING_OVER),
     (_S.FINDING, NobodyHasIt): ((DeclareLost,), _S.ENDED),
+    (_S.FINDING, RowUnchanged): ((RecordFirst,), _S.RECORDING),
     (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
     (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
@@ -475,6 +508,8 @@ class Acquisition(TableMachine):
         self.copy_epoch = copy_epoch
         self.row: Ownership | None = None
         """What the registry had when the present way was chosen."""
+        self.lost_row: Ownership | None = None
+        """What it has lost of a session that is to be taken over; None: nothing."""
         self.tried: Ownership | None = None
         """An owner that did not hand the session over."""
         self.lost = ""
@@ -511,7 +546,7 @@ class Acquisition(TableMachine):
         known = max(self.row.epoch if self.row else NO_EPOCH, self.copy_epoch, found)
         lost = max(self.above, self.lost_epoch)
         if self.row is None or self.row.deleted:
-            if not self.copy_epoch and lost:
+            if not self.copy_epoch and not found and lost:
                 # Made anew, of a later generation than what is lost: else its own checkpoints would count less.
                 lost = Ownership(NO_PROXY, lost).gone().epoch
         elif self.row.outlives(lost) or Ownership(NO_PROXY, lost).outlives(self.row.epoch):
@@ -530,10 +565,13 @@ class Acquisition(TableMachine):
             ):
                 # Another way: what was known of the way before counts no more.
                 self.row, self.above, self.checkpoint, self.chosen = row, NO_EPOCH, None, NO_EPOCH
+                self.lost_row = None
             case NotHandedOver(owner=owner, lost=lost):
                 self.tried, self.lost = owner, lost
             case RecordOutdated(epoch=epoch, by_owner=by_owner):
                 self.above, self.is_owned, self.chosen = epoch, by_owner, NO_EPOCH
+            case RowLost(lost=lost):
+                self.lost_row = lost
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 
@@ -554,10 +592,10 @@ class Acquisition(TableMachine):
         if kind is CommitCopy:
             return CommitCopy(self.row)
         if kind is FindCheckpoint:
-            return FindCheckpoint(self._known())
+            return FindCheckpoint(self.lost_row or self._known())
         match input:
             case Found(checkpoint=checkpoint):
-                return TakeOver(self._known(), checkpoint)
+                return TakeOver(self.row, checkpoint)
             case NobodyHasIt(why=why):
                 return DeclareLost(self._known(), why)
             case CopyOutlived(row=row):

@@ -174,7 +174,7 @@ class Engine:
                     self.expiry.watch(session)
                     self.expiry.resume(session)
                     self._let_in(session)
-                    self.subscription_ends.watch(session)
+                    self.subscription_ends.served(session)
             case LogEndFound():
                 self.subscription_ends.moved()
             case SubscriptionEnded(session):

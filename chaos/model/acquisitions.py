@@ -58,6 +58,8 @@ class Running(NamedTuple):
     row: Ownership | None
     found: Written | None
     above: int
+    is_owned: bool = False
+    lost_row: Ownership | None = None
 
 
 class Question(NamedTuple):
@@ -71,7 +73,7 @@ class Question(NamedTuple):
     won: bool = False
     row: Ownership | None = None
     found: Written | None = None
-    outdated: int = 0
+    outdated: Written | None = None
 
 
 class Proxy(NamedTuple):
@@ -241,6 +243,8 @@ class Acquisitions:
         match effect:
             case acquisition.ReadRow():
                 return self._ask(world, which, "read")
+            case acquisition.LookForLost():
+                return self._ask(world, which, "look")
             case acquisition.RecordFirst(epoch=epoch):
                 return self._ask(world, which, "record", new=Ownership(me, epoch))
             case acquisition.Create(before=before, epoch=epoch):
@@ -248,7 +252,7 @@ class Acquisitions:
             case acquisition.FindCheckpoint():
                 return self._ask(world, which, "find")
             case acquisition.TakeOver(row=row):
-                if wanted.outlives(row.epoch) and not row.deleted:
+                if row is not None and wanted.outlives(row.epoch) and not row.deleted:
                     world = world._replace(wrong=GENERATION_KEPT)
                 return self._ask(world, which, "claim", row, wanted)
             case acquisition.JoinLine():
@@ -308,13 +312,13 @@ class Acquisitions:
         """Registry or changelog takes the question, and does what it asks."""
         if question.kind == "read":
             return world, question._replace(taken=True, row=world.row)
-        if question.kind == "find":
+        if question.kind in ("look", "find"):
             return world, question._replace(taken=True, row=world.row, found=world.written)
         assert question.new is not None
         if question.kind == "record":
             known = world.written
             if known is not None and (known.epoch, known.serial) > (question.new.epoch, 0):
-                return world, question._replace(taken=True, outdated=known.epoch)
+                return world, question._replace(taken=True, outdated=known)
             return world._replace(written=Written(question.new.epoch, 0, 0)), question._replace(taken=True)
         won = world.row == question.expected
         if won:
@@ -334,8 +338,10 @@ class Acquisitions:
     def _meaning(self, world: World, which: int, running: Running, question: Question) -> object:
         me, state, row = NAMES[which], running.state, question.row
         if question.kind == "record":
-            outdated = question.outdated
-            return acquisition.RecordOutdated(Epoch(outdated), True) if outdated else acquisition.Recorded()
+            return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
+        if question.kind == "look":
+            found = question.found
+            return acquisition.NothingFound() if found is None or not found.serial else _outdated(found)
         if question.kind == "find":
             found = question.found
             if found is None:
@@ -351,7 +357,8 @@ class Acquisitions:
         if state is State_.COMMITTING:
             return _staged(running.copy_epoch, which, row, read=False)
         if state is State_.COMPARING and row == running.row:
-            return acquisition.RowUnchanged()
+            lost = Ownership(NO_PROXY, Epoch(running.above))
+            return acquisition.RowLost(lost) if running.is_owned else acquisition.RowUnchanged()
         return self._row_meaning(world, which, row)
 
     def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
@@ -377,6 +384,10 @@ class Acquisitions:
 def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> object:
     """Return what a row means for a copy that was staged from a; its registry never goes back."""
     return acquisition.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
+
+
+def _outdated(written: Written) -> object:
+    return acquisition.RecordOutdated(Epoch(written.epoch), written.serial > 0)
 
 
 def _stale(asked: frozenset[Question]) -> frozenset[Question]:
@@ -409,7 +420,8 @@ def _machine(which: int, running: Running, world: World) -> Acquisition:
     machine = Acquisition(SESSION, NAMES[which], life, epoch)
     machine.state = running.state
     machine.row = running.row
-    machine.above = Epoch(running.above)
+    machine.above, machine.is_owned = Epoch(running.above), running.is_owned
+    machine.lost_row = running.lost_row
     machine.checkpoint = _checkpoint(running.found)
     return machine
 
@@ -423,7 +435,13 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
     assert isinstance(state, AcquisitionState)
     found = None if machine.checkpoint is None else Written(machine.checkpoint.epoch, 1, machine.checkpoint.serial)
     return before._replace(
-        state=state, copy_epoch=machine.copy_epoch, row=machine.row, found=found, above=machine.above
+        state=state,
+        copy_epoch=machine.copy_epoch,
+        row=machine.row,
+        found=found,
+        above=machine.above,
+        is_owned=machine.is_owned,
+        lost_row=machine.lost_row,
     )
 
 

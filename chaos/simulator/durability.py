@@ -78,7 +78,14 @@ class Statement:
         latest = self._node.world.changelogs[site].latest(self._session.id)
         return None if latest is None else latest.descriptor
 
+    def _is_deleted(self) -> bool:
+        """Tell whether the session was deleted meanwhile: then nothing needs to show what its last owner tells."""
+        row = self._node.world.registry.owners.get(self._session.id)
+        return row is not None and row.outlives(self._session.epoch)
+
     def _shows(self, descriptor: Descriptor | None) -> bool:
+        if self._is_deleted():
+            return True
         if descriptor is None:
             return False
         return _SHOWS[type(self._message)](self._session, descriptor, self._message, self._receiver)

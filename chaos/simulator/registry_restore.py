@@ -33,9 +33,6 @@ class RegistryRestores:
         """Tell whether anything is promised: a session that was deleted since may be there again, and a row of one
         whose owner does not run is corrected by nobody.
         """
-        if any(log.losses for log in self._world.logs.values()):
-            # Who led a link may be lost with both: two of its leaders may have one epoch.
-            return False
         if not all(self._knows_its_log(site) for site in self._world.logs):
             return False
         if not all(node.is_watch_current for node in self._world.nodes.values()):

@@ -302,8 +302,6 @@ class World:
 
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
-        if self.registry.restored:
-            return
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch

@@ -198,9 +198,12 @@ class Acquisitions:
                 context.events.report(FetchWanted(session, owner, running.request))
             case acquisition.ReadRow():
                 context.outbox.emit(ReadRow(session, self._reply(running)))
+            case acquisition.LookForLost():
+                self._look_for_lost(running)
             case acquisition.RecordFirst(epoch=epoch):
                 reply = self._reply(running)
-                self._once_dropped(running, partial(self._look_for_lost, running, epoch, reply), reply)
+                record = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
+                self._once_dropped(running, record, reply)
             case acquisition.Create(before=before, epoch=epoch):
                 self._claim_in_place(running, before, Ownership(context.proxy, epoch))
             case acquisition.FindCheckpoint():
@@ -220,31 +223,17 @@ class Acquisitions:
             case _:
                 self._conclude(running, effect)
 
-    def _look_for_lost(self, running: _Running, epoch: Epoch, reply: Callable[[object], None]) -> None:
-        """Write the first checkpoint of a session, unless some site's changelog has one that an owner wrote.
+    def _look_for_lost(self, running: _Running) -> None:
+        """Look whether some site's changelog has the session (handover rule 28). One that is away is not waited for.
 
-        A registry that went back knows nothing of that session, and a proxy that began since knows of no lost row
-        (handover rule 28). A site that is away is not waited for.
+        Our own says so itself when the first checkpoint is written; but one of the next generation it takes.
         """
-        context, session = self._context, running.machine.session
-        key = running.machine.key(running.attempt)
-
-        def on_done(answer: FoundCheckpoint | WaypostError | None) -> None:
-            found = answer.checkpoint if isinstance(answer, FoundCheckpoint) else None
-            if found is not None and found.serial > 0 and not Ownership(NO_PROXY, epoch).outlives(found.epoch):
-                reply(CheckpointOutdated("a changelog has the session", found.epoch, by_owner=True))
-            elif not running.request.create:
-                reply(Unavailable(None))
-            elif self._why_stale(self._running.get(session), key) is None:
-                self._persister.first_checkpoint(self._new_session(session, epoch), reply)
-            else:
-                reply(None)
-
-        if running.request.create and context.cluster.changelogs.keys() <= {context.settings.site}:
-            # Our own changelog says so itself.
-            on_done(None)
+        context, session, reply = self._context, running.machine.session, self._reply(running)
+        is_only_site = context.cluster.changelogs.keys() <= {context.settings.site}
+        if running.request.create and is_only_site and self._memory.lost_row(session) is None:
+            reply(FoundCheckpoint(None, complete=True))
         else:
-            context.outbox.emit(FindCheckpoint(session, on_done, LOOK_FOR_LOST_MS))
+            context.outbox.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
 
     def _once_dropped(self, running: _Running, begin: Callable[[], None], reply: Callable[[object], None]) -> None:
         """Begin to make the session here, or to rebuild it, once the disk has no earlier copy of it any more."""
@@ -396,10 +385,12 @@ class Acquisitions:
                 return self._read_input(running, answer)
             case State.COMPARING:
                 return self._compared_input(running, answer)
+            case State.LOOKING:
+                return self._looked_input(running, answer)
             case State.RECORDING:
                 return _recorded_input(answer)
             case State.FINDING:
-                return self._found_input(machine, answer)
+                return self._found_input(running, answer)
             case State.STORING:
                 return acquisition.Stored() if answer is None else acquisition.StoreFailed()
             case _ if won:
@@ -429,35 +420,65 @@ class Acquisitions:
             return acquisition.NotHandedOver(answer, running.machine.lost)
         return self._row_input(running, answer)
 
+    def _looked_input(self, running: _Running, answer: object) -> object:
+        """Return what the changelogs say of a session that has no row."""
+        machine, memory = running.machine, self._memory
+        lost = memory.lost_row(machine.session)
+        found = answer.checkpoint if isinstance(answer, FoundCheckpoint) else None
+        if found is not None and found.serial > 0 and not _outlives(found, machine.row, lost):
+            return acquisition.RecordOutdated(found.epoch, by_owner=True)
+        if isinstance(answer, FoundCheckpoint) and answer.complete:
+            lost = None
+        if lost is not None and not lost.deleted and not memory.is_past(machine.session, machine.row, and_woken=True):
+            # The changelog that has it may be the one that is away.
+            return acquisition.GONE_BACK
+        return self._if_it_is_made(running, acquisition.NothingFound())
+
     def _compared_input(self, running: _Running, answer: object) -> object:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
-        machine = running.machine
+        machine, memory = running.machine, self._memory
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
-        if machine.is_owned and not self._memory.is_past(machine.session, machine.row, and_woken=True):
+        if not machine.is_owned:
+            return self._if_it_is_made(running, acquisition.RowUnchanged())
+        if not memory.is_past(machine.session, machine.row, and_woken=True):
             return acquisition.GONE_BACK
-        return acquisition.RowUnchanged()
+        lost = memory.lost_row(machine.session)
+        if lost is None or lost.epoch < machine.above:
+            lost = Ownership(NO_PROXY, machine.above)
+        return acquisition.RowLost(lost)
 
-    def _found_input(self, machine: Acquisition, answer: object) -> object:
-        """Return what the changelogs say of a session whose row names a dead owner, or us without data."""
-        row = machine.row
+    def _found_input(self, running: _Running, answer: object) -> object:
+        """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
+        machine = running.machine
+        row = machine.lost_row or machine.row
         unread = Unavailable("the session's last checkpoint cannot be read yet")
         if not isinstance(answer, FoundCheckpoint) or row is None:
             return unread
         found = answer.checkpoint
         if not _is_owners(answer, row):
             if answer.damaged and answer.complete:
-                return acquisition.NobodyHasIt(answer.damaged)
+                return self._nobody_has_it(running, answer.damaged)
             if not answer.complete:
                 return unread
-        if found is None or row.outlives(found.epoch):
-            return acquisition.NobodyHasIt("no changelog has a checkpoint of it")
+        if found is None or _outlives(found, machine.row, machine.lost_row):
+            return self._nobody_has_it(running, "no changelog has a checkpoint of it")
         if answer.is_older:
             lost = "the changelog has lost its last checkpoint, and with it what clients were answered"
-            return acquisition.NobodyHasIt(lost)
-        if found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
+            return self._nobody_has_it(running, lost)
+        if machine.lost_row is None and found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
             return acquisition.GONE_BACK
         return acquisition.Found(found)
+
+    def _nobody_has_it(self, running: _Running, why: str) -> object:
+        """A session whose row the registry has lost too is made anew."""
+        if running.machine.lost_row is not None:
+            return self._if_it_is_made(running, acquisition.RowUnchanged())
+        return acquisition.NobodyHasIt(why)
+
+    def _if_it_is_made(self, running: _Running, input: object) -> object:
+        """Return the input by which the session is made, unless whoever wants it means one that there is."""
+        return input if running.request.create else Unavailable(None)
 
     # ------------------------------------------------------------ what a row means
 
@@ -556,6 +577,11 @@ def _recorded_input(answer: object) -> object:
     if isinstance(answer, CheckpointOutdated):
         return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
+
+
+def _outlives(found: Checkpoint, *rows: Ownership | None) -> bool:
+    """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
+    return any(row is not None and row.outlives(found.epoch) for row in rows)
 
 
 def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:

@@ -171,7 +171,7 @@ class Session:
         if (self.role, role) not in CHANGES:
             raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
         self.role = role
-        if role is Role.DORMANT:
+        if role in (Role.FROZEN, Role.DORMANT):
             # Whoever serves it next asks anew where they end: until then all matches that may lie below.
             for subscription in self.ended:
                 subscription.limits.clear()

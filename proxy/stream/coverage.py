@@ -10,6 +10,7 @@ from handover.gate import Gate
 from proxy.core import journal_facts
 from proxy.core.context import Context
 from proxy.core.effects import FetchHistory, History, Send
+from proxy.session.gaps import Gaps
 from proxy.session.receivers import Receiver
 from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
@@ -240,15 +241,20 @@ class Coverage:
                 )
 
     def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
-        session.gaps.append(GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers)))
+        """Report a gap that is on record. Of others, that are perhaps not yet, nobody is told now."""
+        gap = GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers))
+        session.gaps.append(gap)
         for receiver in list(session.receivers.values()):
-            self.announce_gaps(session, receiver)
+            self._tell_gaps(receiver, Gaps([gap]))
 
     def announce_gaps(self, session: Session, receiver: Receiver) -> None:
-        """Tell a receiver that is attached what it cannot have any more."""
+        """Tell a receiver that is attached what it cannot have any more; all of it is on record."""
+        self._tell_gaps(receiver, session.gaps)
+
+    def _tell_gaps(self, receiver: Receiver, gaps: Gaps) -> None:
         if receiver.connection is None:
             return
-        for gap in session.gaps.pending_for(receiver):
+        for gap in gaps.pending_for(receiver):
             self._context.outbox.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
 
     # ------------------------------------------------------------ holes

@@ -44,6 +44,12 @@ class SubscriptionEnds:
         self._log_ends = LogEnds(context)
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
+    def served(self, session: Session) -> None:
+        """The session is served from now on: what was asked before says too little of what it has matched since."""
+        for subscription in session.ended:
+            self._endings.pop((session.id, subscription.generation), None)
+        self.watch(session)
+
     def watch(self, session: Session) -> None:
         """Look after the ends of the session that are not known, from now on."""
         for subscription in session.ended:

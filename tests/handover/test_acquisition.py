@@ -40,7 +40,8 @@ def steps(machine: Acquisition, *inputs: object) -> list[object]:
 def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
     machine = acquiring()
     assert steps(machine, q.OwnerUnknown()) == [q.ReadRow()]
-    assert steps(machine, q.RowAbsent(None)) == [q.RecordFirst(Epoch(1))]
+    assert steps(machine, q.RowAbsent(None)) == [q.LookForLost()]
+    assert steps(machine, q.NothingFound()) == [q.RecordFirst(Epoch(1))]
     assert steps(machine, q.Recorded()) == [q.Create(None, Epoch(1))]
     assert steps(machine, q.Won()) == [q.ServeNew()]
     assert machine.over
@@ -49,13 +50,25 @@ def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
 def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> None:
     gone = yours(3).gone()
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.RowAbsent(gone)) == [q.RecordFirst(Epoch(gone.epoch + 1))]
+    assert steps(machine, q.RowAbsent(gone), q.NothingFound()) == [q.RecordFirst(Epoch(gone.epoch + 1))]
     assert steps(machine, q.Recorded()) == [q.Create(gone, Epoch(gone.epoch + 1))]
 
 
-def test_session_that_the_registry_has_lost_is_made_above_its_last_checkpoint() -> None:
+def test_session_whose_row_is_lost_goes_on_from_its_last_checkpoint() -> None:
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True)) == [q.ReadRow()]
+    assert steps(machine, q.RowLost(yours(7))) == [q.FindCheckpoint(yours(7))]
+    assert steps(machine, q.Found(checkpoint(7))) == [q.TakeOver(None, checkpoint(7))]
+    assert machine.epoch == 8
+    assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(7))]
+
+
+@pytest.mark.parametrize("by_owner", [True, False])
+def test_session_that_registry_and_changelogs_have_lost_is_made_above_what_was_there(by_owner: bool) -> None:
+    machine = acquiring(AcquisitionState.READING)
+    assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=by_owner)) == [q.ReadRow()]
+    if by_owner:
+        assert steps(machine, q.RowLost(yours(7))) == [q.FindCheckpoint(yours(7))]
     (record,) = steps(machine, q.RowUnchanged())
     assert isinstance(record, q.RecordFirst)
     assert Ownership(ME, record.epoch).outlives(7)

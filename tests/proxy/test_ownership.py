@@ -967,8 +967,9 @@ def test_what_the_disk_has_is_made_again_only_when_nobody_else_has_written_its_r
     assert harness.next(effects.CreateRow).ownership == owner("me", 5)
 
 
-def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry_has_lost() -> None:
-    """Else its own checkpoints count less, and what was answered is gone with its proxy: the earlier one comes back."""
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_made_above_it(is_there: bool) -> None:
+    """Made at an epoch below, its own checkpoints would count less, and what was answered would go with its proxy."""
     harness = EngineHarness()
     harness.changelog_waits = True
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
@@ -986,6 +987,11 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
     harness.run_effects()
     harness.complete_all(effects.ReadRow, None)
+    last = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {}) if is_there else None
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(last, complete=True))
+    if is_there:
+        assert harness.next(effects.CreateRow).ownership == owner("me", 5)
+        return
     second = harness.next(effects.PutCheckpoint)
     assert (second.checkpoint.epoch, second.checkpoint.serial) == (GENERATION + 1, 0)
     second.on_done(None)

@@ -147,11 +147,17 @@ def test_a_session_is_made_at_the_epoch_of_its_first_checkpoint_whatever_is_lear
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_session_that_another_sites_changelog_has_is_not_made_before_its_owner_could_wake_it(create: bool) -> None:
-    """This proxy began after the registry went back, and knows of no lost row; the owner may be up, with all of it."""
+@pytest.mark.parametrize("known", [True, False])
+def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_owner_could_have_woken_it(
+    create: bool, known: bool
+) -> None:
+    """A proxy that began after the registry went back knows of no lost row; the owner may be up, with all of it."""
     harness = EngineHarness()
     harness.changelog_waits = True
+    if known:
+        harness.reload({SESSION: owner("they", 6)}, "they")
     tell(harness, {}, row("they", "B"))
+    harness.pass_time(harness.engine.context.settings.rows_back_ms)
     wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=create)
     lost = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete=True)
     sweeps = SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2
@@ -168,10 +174,22 @@ def test_a_session_that_another_sites_changelog_has_is_not_made_before_its_owner
     harness.complete(effects.FindCheckpoint, lost)
     harness.complete_all(effects.ReadRow, None)
     harness.complete(effects.FindCheckpoint, lost)
-    if create:
-        assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
-    else:
-        assert [type(each) for each in harness.received()] == [Problem]
+    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert harness.next(effects.CreateRow).ownership == owner("me", 7)
+
+
+def test_whoever_means_a_session_whose_row_is_lost_waits_for_the_site_that_may_have_it() -> None:
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    loses(harness, owner("they", 6), None)
+    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False)
+    for answer in (Wait, Problem):
+        harness.send(1, wanted)
+        harness.complete_all(effects.ReadRow, None)
+        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(None, complete=False))
+        assert [type(each) for each in harness.received()][-1] is answer
+        harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.context.settings.sweep_ms)
 
 
 def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:

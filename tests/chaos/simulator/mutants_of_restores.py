@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from federation.link_in import LinkIn
 from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
+from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
+from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.identity import Ownership, SessionId
+from waypost.checkpoint import GapRow
+from waypost.facts import GapCause
+from waypost.identity import Origin, Ownership, SessionId
 
 _record = RegistryMemory.row_lost
 _become = Session.become
@@ -26,11 +32,22 @@ def _knows_only_when(self: RegistryMemory, session: SessionId, row: Ownership) -
     self._lost_rows.clear()
 
 
-def _keeps_limits(self: Session, role: Role) -> None:
-    limits = {subscription.generation: dict(subscription.limits) for subscription in self.ended}
-    _become(self, role)
-    for subscription in self.ended:
-        subscription.limits.update(limits[subscription.generation])
+def _keeps_limits(*roles: Role) -> Callable[[Session, Role], None]:
+    """Return what keeps them where a session becomes one of these."""
+
+    def become(self: Session, role: Role) -> None:
+        limits = {subscription.generation: dict(subscription.limits) for subscription in self.ended}
+        _become(self, role)
+        for subscription in self.ended if role in roles else ():
+            subscription.limits.update(limits[subscription.generation])
+
+    return become
+
+
+def _announces_all(self: Coverage, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
+    session.gaps.append(GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers)))
+    for receiver in list(session.receivers.values()):
+        self.announce_gaps(session, receiver)
 
 
 MUTANTS = (
@@ -52,9 +69,31 @@ MUTANTS = (
         "matches to its limit asleep",
         "a copy that sleeps takes no more for a subscription that ends than its site had when it was asked, and asks "
         "anew when it is served",
-        replaced(Session, "become", _keeps_limits),
+        replaced(Session, "become", _keeps_limits(Role.DORMANT)),
         ("LOST",),
         kept=("93037079",),
+    ),
+    Mutant(
+        "matches to its limit frozen",
+        "a source takes no more for a subscription that ends than its site had when it was asked, is owner again, and "
+        "asks anew",
+        replaced(Session, "become", _keeps_limits(Role.FROZEN)),
+        ("LOST",),
+        kept=("93562669",),
+    ),
+    Mutant(
+        "believes an answer of before",
+        "an owner whose lease ended, and who is owner again, has a subscription end where it was itself then",
+        replaced(SubscriptionEnds, "served", SubscriptionEnds.watch),
+        ("LOST",),
+        kept=("93287439",),
+    ),
+    Mutant(
+        "tells gaps that wait for the journal",
+        "a receiver is told of all gaps as soon as one of them is on record",
+        replaced(Coverage, "_report_gap", _announces_all),
+        ("BEFORE",),
+        kept=("93374260",),
     ),
 )
 MASKED = (
