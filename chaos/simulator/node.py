@@ -835,6 +835,7 @@ class Node:
             answer = error
             if answer is None:
                 try:
+                    world.restores.recorded(effect.checkpoint, world.changelogs[self.site])
                     world.changelogs[self.site].put(effect.checkpoint)
                 except CheckpointOutdated as outdated:
                     answer = outdated

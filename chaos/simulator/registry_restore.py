@@ -1,7 +1,8 @@
 """A registry that is put back to an older copy: when that may be, and what is promised then (F70).
 
-Proxies run, and know better: whoever serves a session writes its row again. Of a session that was made since the copy
-nobody may know any more; it may be made anew, and is another one then.
+Proxies run, and know better: whoever serves a session writes its row again. A session that was made since the copy, and
+that nobody serves, goes on from its checkpoint; where no changelog that can be read has one, it may be made anew, and
+is another one then.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from proxy.session.session import Role
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
 if TYPE_CHECKING:
-    from chaos.simulator.fake_backends import PlainRegistry
+    from chaos.simulator.fake_backends import PlainChangelog, PlainRegistry
     from chaos.simulator.world import World
     from federation.ports import OwnerChanged
+    from waypost.checkpoint import Checkpoint
 
 
 class RegistryRestores:
@@ -88,6 +90,13 @@ class RegistryRestores:
     def has_lost(self, session: SessionId) -> bool:
         """Tell whether the registry knows nothing of the session since it was put back."""
         return session in self._lost
+
+    def recorded(self, checkpoint: Checkpoint, changelog: PlainChangelog) -> None:
+        """A checkpoint is to be written: no session is made anew where its site's changelog has it (rule 28)."""
+        known = changelog.latest(checkpoint.session)
+        is_first = checkpoint.serial == 0 and checkpoint.session in self._lost
+        if is_first and known is not None and known.serial > 0 and checkpoint.rank > known.rank:
+            self._world.add_violation(f"ANEW {checkpoint.session} is made, and the changelog has it at {known.epoch}")
 
     def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
         """A proxy serves the session from now on; tell whether it is made anew, in the place of one that was lost.

@@ -312,10 +312,12 @@ class World:
         if is_in_row:
             self.registry.site_logs[site] = row.model_copy(update={"seen": max(row.seen, seen_below - 1)})
         # Who it is stands in its first record: an empty log is refused.
-        origin, lost = log.origin, log.lose_end(max(0, min(count, len(log) - log.first - 1)))
-        for offset, record in lost:
+        count = max(0, min(count, len(log) - log.first - 1))
+        # What it loses may have been appended in several log epochs.
+        origins = {offset: log.origin_at(offset) for offset in range(len(log) - count, len(log))}
+        for offset, record in log.lose_end(count):
             if isinstance(record, Published):
-                at = Coordinate(origin, offset)
+                at = Coordinate(origins[offset], offset)
                 if offset < seen_below:
                     self.lost.add(at)
                 else:

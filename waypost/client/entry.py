@@ -83,7 +83,8 @@ def attach(
             time.
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
-        on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
+        on_event: called with what happens: Retry, Redirected, Attached, SessionReplaced,
+            BecameEffective, Gap, ...
         tls: how ``wss://`` addresses are spoken to; None: as WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY say. One of our
             own proves the principal that it names.
 

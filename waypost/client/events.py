@@ -7,7 +7,7 @@ from enum import Enum
 
 from waypost.client.publish_buffer import Published
 from waypost.errors import WaypostError
-from waypost.identity import ProxyId, SubscriptionId
+from waypost.identity import ProxyId, SessionId, SubscriptionId
 from waypost.messages import Attached, BecameEffective, Deleted, Gap, Interest, Problem, SubscriptionChanged, Welcome
 
 
@@ -45,6 +45,13 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionReplaced:
+    """The session in which the receiver was by its state is no more; this is another one of its name, made since."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Attach again after so long."""
 
@@ -71,6 +78,7 @@ ClientEvent = (
     | RequestResult
     | Published
     | Redirected
+    | SessionReplaced
     | Retry
     | PublishFailed
     | Refusal

@@ -27,6 +27,7 @@ from waypost.client.events import (
     RequestKind,
     RequestResult,
     Retry,
+    SessionReplaced,
 )
 from waypost.client.publish_buffer import PublishBuffer
 from waypost.client.quench import QuenchView
@@ -44,6 +45,7 @@ from waypost.frames import check_client_message
 from waypost.identity import (
     Epoch,
     NotificationId,
+    Ownership,
     ProxyId,
     SessionId,
     SubscriptionId,
@@ -302,7 +304,8 @@ class ClientMachine:
         # Counted since each attach, also where two that were asked for on one connection are answered.
         self._gaps = 0
         self._credentials.let_in()
-        self._delivery_state.attached(message.epoch, message.proxy, joined=message.joined)
+        before, now = self.state.epoch, Ownership(message.proxy, message.epoch)
+        self._delivery_state.attached(now.epoch, message.proxy, joined=message.joined)
         if self._keys is not None:
             self._out.append(self._keys)
         self._out.extend(self._pending_requests.values())
@@ -314,6 +317,8 @@ class ClientMachine:
             self._out.append(self._farewell())
         self._out.extend(self._delivery_state.attest_again())
         self._events.append(message)
+        if before and now.outlives(before):
+            self._events.append(SessionReplaced(message.session))
 
     def _deleted(self, message: Deleted) -> None:
         self.attached = self._has_been_in = False

@@ -14,7 +14,7 @@ from typing import Any
 
 import waypost
 from node.cli.commands.interrupt import blocking
-from waypost.client.events import Redirected, Retry
+from waypost.client.events import Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
@@ -205,6 +205,8 @@ class _News:
                 self._attached = True
             case Retry() if self._attached:
                 print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
+            case SessionReplaced():
+                print(f"session {event.session} is another one: the one of before was deleted or lost", file=sys.stderr)
             case Redirected():
                 print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
             case Gap():

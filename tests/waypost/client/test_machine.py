@@ -9,13 +9,14 @@ import pytest
 
 from waypost.checksum import checksum
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry
+from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry, SessionReplaced
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.errors import Altered, SessionDeleted
 from waypost.facts import GapCause
 from waypost.frontier import RecentIds
 from waypost.identity import (
+    GENERATION,
     Coordinate,
     Epoch,
     Incarnation,
@@ -696,3 +697,14 @@ def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too(
     machine.subscribe(SUB, "n > 0")
     machine.message(Unsubscribed(SUB, 1))
     assert machine.take_events() == [Outcome(SUB, None)]
+
+
+@pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (GENERATION + 1, True)])
+def test_whoever_comes_with_the_state_of_a_session_that_was_deleted_is_told_that_this_is_another(
+    epoch: int, is_told: bool
+) -> None:
+    state = ReceiverState()
+    state.epoch = Epoch(2)
+    machine = ClientMachine("c", SessionId("s"), state=state)
+    connect(machine, epoch)
+    assert [type(event) for event in machine.take_events()].count(SessionReplaced) == is_told
