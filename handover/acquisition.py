@@ -196,19 +196,17 @@ class RowBehind:
 
 @dataclass(frozen=True, slots=True)
 class RowUnchanged:
-    """The row is as it was before: still nobody's, and nobody has the session."""
+    """The row is as it was before: still nobody's. What the changelog has is of whoever tried to make the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLost:
-    """The row is as it was before, and nobody has corrected it for long: the session goes on from its last checkpoint.
+    """The row is as it was, and nobody has corrected it for long: the session goes on from its last checkpoint."""
 
-    Args:
-        lost: the row that the registry has lost, as far as it is known; nobody's, at the epoch of what a changelog
-            has, where it is not.
-    """
 
-    lost: Ownership
+@dataclass(frozen=True, slots=True)
+class NothingToTakeOver:
+    """A session whose row is lost is in no changelog either: it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,13 +332,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt or Unavailable.
-
-    Args:
-        row: of the session, or the one that the registry has lost; then RowUnchanged says that nobody has it.
+    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt, or NothingToTakeOver where the row
+    is lost, or Unavailable.
     """
-
-    row: Ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +461,7 @@ TABLE: Table = {
     **_by_row(_S.CREATING),
     (_S.FINDING, Found): ((TakeOver,), _S.TAKING_OVER),
     (_S.FINDING, NobodyHasIt): ((DeclareLost,), _S.ENDED),
-    (_S.FINDING, RowUnchanged): ((RecordFirst,), _S.RECORDING),
+    (_S.FINDING, NothingToTakeOver): ((RecordFirst,), _S.RECORDING),
     (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
     (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
@@ -508,11 +502,9 @@ class Acquisition(TableMachine):
         self.copy_epoch = copy_epoch
         self.row: Ownership | None = None
         """What the registry had when the present way was chosen."""
-        self.lost_row: Ownership | None = None
-        """What it has lost of a session that is to be taken over; None: nothing."""
         self.tried: Ownership | None = None
         """An owner that did not hand the session over."""
-        self.lost = ""
+        self.why_lost = ""
         """Why nobody has the session any more, as that owner said."""
         self.is_owned = False
         """An owner wrote the checkpoint of the name which the registry knows nothing of."""
@@ -536,6 +528,11 @@ class Acquisition(TableMachine):
         It is chosen once: what is learnt while the registry answers changes nothing of what was claimed.
         """
         return self.chosen or self._next_epoch()
+
+    @property
+    def is_row_lost(self) -> bool:
+        """The session is to be taken over, and the registry has no row of it (handover rule 28)."""
+        return self.row is None or self.row.deleted
 
     def _next_epoch(self) -> Epoch:
         """Return the epoch behind all that is known (handover rules 1, 22 and 28): the row's, the copy's, the
@@ -565,13 +562,10 @@ class Acquisition(TableMachine):
             ):
                 # Another way: what was known of the way before counts no more.
                 self.row, self.above, self.checkpoint, self.chosen = row, NO_EPOCH, None, NO_EPOCH
-                self.lost_row = None
             case NotHandedOver(owner=owner, lost=lost):
-                self.tried, self.lost = owner, lost
+                self.tried, self.why_lost = owner, lost
             case RecordOutdated(epoch=epoch, by_owner=by_owner):
                 self.above, self.is_owned, self.chosen = epoch, by_owner, NO_EPOCH
-            case RowLost(lost=lost):
-                self.lost_row = lost
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 
@@ -591,8 +585,6 @@ class Acquisition(TableMachine):
             return ClaimNext(self.row)
         if kind is CommitCopy:
             return CommitCopy(self.row)
-        if kind is FindCheckpoint:
-            return FindCheckpoint(self.lost_row or self._known())
         match input:
             case Found(checkpoint=checkpoint):
                 return TakeOver(self.row, checkpoint)

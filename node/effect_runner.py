@@ -181,7 +181,7 @@ class EffectRunner:
             case effects.PutSite():
                 return await parts.changelog.put_site(effect.snapshot)
             case effects.FindCheckpoint():
-                return await self._find_checkpoint_within(effect.session, effect.within_ms)
+                return await self._find_checkpoint(effect.session, effect.within_ms)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
             case effects.FindLogEnd():
@@ -208,14 +208,7 @@ class EffectRunner:
             answer = await self.requests.ask(effect.site, effect.wanted)
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
 
-    async def _find_checkpoint_within(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
-        try:
-            async with asyncio.timeout(None if within_ms is None else within_ms / 1000):
-                return await self._find_checkpoint(session)
-        except TimeoutError:
-            return effects.FoundCheckpoint(None, complete=False)
-
-    async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
+    async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
         """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one.
 
         What the registry has noted is read first: whatever it names was durable before.
@@ -229,7 +222,7 @@ class EffectRunner:
         others = {
             site: where for site, where in self._context.cluster.changelogs.items() if where != self._own_changelog
         }
-        found = await self._foreign_changelogs.latest(session, others)
+        found = await self._foreign_changelogs.latest(session, others, within_ms)
         for site in others:
             if isinstance(missing := found.missing.get(site), BadRecord):
                 damaged = missing.message

@@ -174,7 +174,7 @@ class Engine:
                     self.expiry.watch(session)
                     self.expiry.resume(session)
                     self._let_in(session)
-                    self.subscription_ends.served(session)
+                    self.subscription_ends.watch(session)
             case LogEndFound():
                 self.subscription_ends.moved()
             case SubscriptionEnded(session):
@@ -595,7 +595,7 @@ class Engine:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         for session, known in context.cluster.owners.items():
             current = event.owners.get(session)
-            if not known.deleted and (current is None or current.epoch < known.epoch):
+            if current is None or current.epoch < known.epoch:
                 self.memory.row_lost(session, known)
         context.cluster.reloaded(event.owners, event.proxies, event.changelogs, context.clock.now_ms())
         self._end_forgotten_leases()

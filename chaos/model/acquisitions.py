@@ -59,7 +59,6 @@ class Running(NamedTuple):
     found: Written | None
     above: int
     is_owned: bool = False
-    lost_row: Ownership | None = None
 
 
 class Question(NamedTuple):
@@ -341,7 +340,8 @@ class Acquisitions:
             return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
         if question.kind == "look":
             found = question.found
-            return acquisition.NothingFound() if found is None or not found.serial else _outdated(found)
+            counts = found is not None and (found.serial > 0 or found.epoch > _machine(which, running, world).epoch)
+            return _outdated(found) if found is not None and counts else acquisition.NothingFound()
         if question.kind == "find":
             found = question.found
             if found is None:
@@ -357,8 +357,7 @@ class Acquisitions:
         if state is State_.COMMITTING:
             return _staged(running.copy_epoch, which, row, read=False)
         if state is State_.COMPARING and row == running.row:
-            lost = Ownership(NO_PROXY, Epoch(running.above))
-            return acquisition.RowLost(lost) if running.is_owned else acquisition.RowUnchanged()
+            return acquisition.RowLost() if running.is_owned else acquisition.RowUnchanged()
         return self._row_meaning(world, which, row)
 
     def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
@@ -421,7 +420,6 @@ def _machine(which: int, running: Running, world: World) -> Acquisition:
     machine.state = running.state
     machine.row = running.row
     machine.above, machine.is_owned = Epoch(running.above), running.is_owned
-    machine.lost_row = running.lost_row
     machine.checkpoint = _checkpoint(running.found)
     return machine
 
@@ -441,7 +439,6 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
         found=found,
         above=machine.above,
         is_owned=machine.is_owned,
-        lost_row=machine.lost_row,
     )
 
 

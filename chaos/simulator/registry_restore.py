@@ -112,8 +112,8 @@ class RegistryRestores:
                 copy = node.engine.context.sessions.get(session)
                 if copy is not None and copy.role is Role.SERVING:
                     world.add_violation(f"ANEW {proxy} makes {session}, and {node.proxy} serves it at {copy.epoch}")
+        self._lost.discard(session)
         if is_made:
-            self._lost.discard(session)
             self._known.pop(session, None)
         return is_anew
 

@@ -26,7 +26,7 @@ from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
 from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
-from waypost.identity import NO_PROXY, Epoch, Ownership, SessionId
+from waypost.identity import Epoch, Ownership, SessionId
 
 LOOK_FOR_LOST_MS = 1_000
 """So long the changelogs of other sites are looked at, at most, before a session is made."""
@@ -226,7 +226,8 @@ class Acquisitions:
     def _look_for_lost(self, running: _Running) -> None:
         """Look whether some site's changelog has the session (handover rule 28). One that is away is not waited for.
 
-        Our own says so itself when the first checkpoint is written; but one of the next generation it takes.
+        Our own says so itself when a first checkpoint is written; but not where the session is made in the place of a
+        lost one: that is of the next generation, and counts more.
         """
         context, session, reply = self._context, running.machine.session, self._reply(running)
         is_only_site = context.cluster.changelogs.keys() <= {context.settings.site}
@@ -417,22 +418,27 @@ class Acquisitions:
             return Unavailable(NO_REGISTRY)
         assert answer is None or isinstance(answer, Ownership)
         if answer is not None and answer == running.machine.tried and self._lives_elsewhere(answer):
-            return acquisition.NotHandedOver(answer, running.machine.lost)
+            return acquisition.NotHandedOver(answer, running.machine.why_lost)
         return self._row_input(running, answer)
 
     def _looked_input(self, running: _Running, answer: object) -> object:
         """Return what the changelogs say of a session that has no row."""
-        machine, memory = running.machine, self._memory
-        lost = memory.lost_row(machine.session)
-        found = answer.checkpoint if isinstance(answer, FoundCheckpoint) else None
-        if found is not None and found.serial > 0 and not _outlives(found, machine.row, lost):
-            return acquisition.RecordOutdated(found.epoch, by_owner=True)
-        if isinstance(answer, FoundCheckpoint) and answer.complete:
-            lost = None
-        if lost is not None and not lost.deleted and not memory.is_past(machine.session, machine.row, and_woken=True):
+        machine, lost = running.machine, self._memory.lost_row(running.machine.session)
+        if not isinstance(answer, FoundCheckpoint):
+            return Unavailable("the changelogs cannot be read yet")
+        found = answer.checkpoint
+        # A first checkpoint is of somebody who makes the session as we do, or was; above ours it would hide ours.
+        counts = found is not None and (found.serial > 0 or found.epoch > machine.epoch)
+        if counts and found is not None and not _is_outlived(found, machine.row, lost):
+            return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
+        if not answer.complete:
             # The changelog that has it may be the one that is away.
-            return acquisition.GONE_BACK
-        return self._if_it_is_made(running, acquisition.NothingFound())
+            if not running.request.create:
+                return Unavailable("the changelog of a site does not answer, and may have the session")
+            is_lost = lost is not None and not lost.deleted
+            if is_lost and not self._memory.is_past(machine.session, machine.row, and_woken=True):
+                return acquisition.GONE_BACK
+        return self._unless_only_wanted(running, acquisition.NothingFound())
 
     def _compared_input(self, running: _Running, answer: object) -> object:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
@@ -440,43 +446,47 @@ class Acquisitions:
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
         if not machine.is_owned:
-            return self._if_it_is_made(running, acquisition.RowUnchanged())
+            return self._unless_only_wanted(running, acquisition.RowUnchanged())
+        if not self._context.cluster.is_watching:
+            return Unavailable(NO_LEASE)
         if not memory.is_past(machine.session, machine.row, and_woken=True):
             return acquisition.GONE_BACK
-        lost = memory.lost_row(machine.session)
-        if lost is None or lost.epoch < machine.above:
-            lost = Ownership(NO_PROXY, machine.above)
-        return acquisition.RowLost(lost)
+        return acquisition.RowLost()
 
     def _found_input(self, running: _Running, answer: object) -> object:
         """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
         machine = running.machine
-        row = machine.lost_row or machine.row
-        unread = Unavailable("the session's last checkpoint cannot be read yet")
-        if not isinstance(answer, FoundCheckpoint) or row is None:
+        lost = self._memory.lost_row(machine.session) if machine.is_row_lost else None
+        owner = lost if machine.is_row_lost else machine.row
+        unread = Unavailable(
+            "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
+        )
+        if not isinstance(answer, FoundCheckpoint):
             return unread
         found = answer.checkpoint
-        if not _is_owners(answer, row):
+        if owner is None or not _is_owners(answer, owner):
             if answer.damaged and answer.complete:
                 return self._nobody_has_it(running, answer.damaged)
             if not answer.complete:
                 return unread
-        if found is None or _outlives(found, machine.row, machine.lost_row):
+        if found is None or _is_outlived(found, machine.row, lost):
             return self._nobody_has_it(running, "no changelog has a checkpoint of it")
         if answer.is_older:
-            lost = "the changelog has lost its last checkpoint, and with it what clients were answered"
-            return self._nobody_has_it(running, lost)
-        if machine.lost_row is None and found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
+            why = "the changelog has lost its last checkpoint, and with it what clients were answered"
+            return self._nobody_has_it(running, why)
+        if machine.is_row_lost:
+            return acquisition.Found(found) if found.serial > 0 else unread
+        if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
             return acquisition.GONE_BACK
         return acquisition.Found(found)
 
     def _nobody_has_it(self, running: _Running, why: str) -> object:
         """A session whose row the registry has lost too is made anew."""
-        if running.machine.lost_row is not None:
-            return self._if_it_is_made(running, acquisition.RowUnchanged())
+        if running.machine.is_row_lost:
+            return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
         return acquisition.NobodyHasIt(why)
 
-    def _if_it_is_made(self, running: _Running, input: object) -> object:
+    def _unless_only_wanted(self, running: _Running, input: object) -> object:
         """Return the input by which the session is made, unless whoever wants it means one that there is."""
         return input if running.request.create else Unavailable(None)
 
@@ -579,7 +589,7 @@ def _recorded_input(answer: object) -> object:
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
 
 
-def _outlives(found: Checkpoint, *rows: Ownership | None) -> bool:
+def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
     """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
     return any(row is not None and row.outlives(found.epoch) for row in rows)
 
@@ -592,4 +602,4 @@ def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:
     written one of that epoch, and the one that did has perhaps written others since.
     """
     last = found.checkpoint
-    return last is not None and last.epoch == row.epoch and last.serial > 0
+    return not row.deleted and last is not None and last.epoch == row.epoch and last.serial > 0

@@ -452,6 +452,10 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
     return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
 
 
-def _interests(session: Session) -> set[tuple[str, str]]:
-    """Return by what live notifications are matched: in its life neither the expression nor the keys ever change."""
-    return {(subscription.id, subscription.generation) for subscription in session.active()}
+def _interests(session: Session) -> set[object]:
+    """Return by what live notifications are matched: in its life neither the expression nor the keys ever change, but
+    where it ends may become known.
+    """
+    active = {(subscription.id, subscription.generation) for subscription in session.active()}
+    ended = {(each.id, each.generation, frozenset((each.end or {}).items())) for each in session.ended}
+    return {*active, *ended}

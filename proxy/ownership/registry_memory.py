@@ -59,7 +59,8 @@ class RegistryMemory:
         now = self._context.clock.now_ms()
         if row.epoch > _epoch(self.lost_row(session)):
             self._lost_rows[session] = (row, now)
-            self._rows_lost_ms = now
+            if not row.deleted:
+                self._rows_lost_ms = now
 
     def lost_row(self, session: SessionId) -> Ownership | None:
         """Return the latest row of the session that the registry has lost; None: it has lost none."""

@@ -108,6 +108,8 @@ class Session:
         self.id = identity
         self.epoch = epoch
         self.role = role
+        self.term = 0
+        """So often this copy began to be served."""
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.ended: list[Subscription] = []
         """Ended ones, until all receivers have what they matched before their end."""
@@ -171,6 +173,8 @@ class Session:
         if (self.role, role) not in CHANGES:
             raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
         self.role = role
+        if role is Role.SERVING:
+            self.term += 1
         if role in (Role.FROZEN, Role.DORMANT):
             # Whoever serves it next asks anew where they end: until then all matches that may lie below.
             for subscription in self.ended:

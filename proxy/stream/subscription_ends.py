@@ -28,11 +28,16 @@ from waypost.limits import LOG_END_MS
 @dataclass(slots=True)
 class _Ending:
     session: Session
+    term: int
     subscription: Subscription
     asked: dict[SiteId, int]
     """The sites that have not answered yet, with the number of what each was asked."""
     until: int
     """Not after this is any site waited for but our own, if it has said nothing."""
+
+    def is_for(self, subscription: Subscription, session: Session) -> bool:
+        """Tell whether this is what is asked of the subscription since the session is served."""
+        return self.subscription is subscription and self.term == session.term
 
 
 class SubscriptionEnds:
@@ -44,21 +49,19 @@ class SubscriptionEnds:
         self._log_ends = LogEnds(context)
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
-    def served(self, session: Session) -> None:
-        """The session is served from now on: what was asked before says too little of what it has matched since."""
-        for subscription in session.ended:
-            self._endings.pop((session.id, subscription.generation), None)
-        self.watch(session)
-
     def watch(self, session: Session) -> None:
-        """Look after the ends of the session that are not known, from now on."""
+        """Look after the ends of the session that are not known, from now on.
+
+        What was asked before the session was served anew says too little of what it has matched since.
+        """
         for subscription in session.ended:
             key = (session.id, subscription.generation)
             known = self._endings.get(key)
-            if not subscription.has_unknown_end or (known is not None and known.subscription is subscription):
+            if not subscription.has_unknown_end or (known is not None and known.is_for(subscription, session)):
                 continue
             asked = {site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))}
-            self._endings[key] = _Ending(session, subscription, asked, self._context.clock.now_ms() + LOG_END_MS)
+            until = self._context.clock.now_ms() + LOG_END_MS
+            self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
     def moved(self) -> None:
         """The log is read further, a site has answered, or time went on."""

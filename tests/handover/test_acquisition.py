@@ -57,7 +57,7 @@ def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> No
 def test_session_whose_row_is_lost_goes_on_from_its_last_checkpoint() -> None:
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True)) == [q.ReadRow()]
-    assert steps(machine, q.RowLost(yours(7))) == [q.FindCheckpoint(yours(7))]
+    assert steps(machine, q.RowLost()) == [q.FindCheckpoint()]
     assert steps(machine, q.Found(checkpoint(7))) == [q.TakeOver(None, checkpoint(7))]
     assert machine.epoch == 8
     assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(7))]
@@ -68,8 +68,8 @@ def test_session_that_registry_and_changelogs_have_lost_is_made_above_what_was_t
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=by_owner)) == [q.ReadRow()]
     if by_owner:
-        assert steps(machine, q.RowLost(yours(7))) == [q.FindCheckpoint(yours(7))]
-    (record,) = steps(machine, q.RowUnchanged())
+        assert steps(machine, q.RowLost()) == [q.FindCheckpoint()]
+    (record,) = steps(machine, q.NothingToTakeOver() if by_owner else q.RowUnchanged())
     assert isinstance(record, q.RecordFirst)
     assert Ownership(ME, record.epoch).outlives(7)
     assert steps(machine, q.Recorded()) == [q.Create(None, record.epoch)]
@@ -109,7 +109,7 @@ def checkpoint(epoch: int) -> Checkpoint:
 @pytest.mark.parametrize(("row", "found", "epoch"), [(4, 4, 5), (4, 3, 5), (2, 6, 7)])
 def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int, epoch: int) -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.OwnerEnded(yours(row))) == [q.FindCheckpoint(yours(row))]
+    assert steps(machine, q.OwnerEnded(yours(row))) == [q.FindCheckpoint()]
     assert steps(machine, q.Found(checkpoint(found))) == [q.TakeOver(yours(row), checkpoint(found))]
     assert machine.epoch == epoch
     assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(found))]
@@ -121,7 +121,7 @@ def test_failover_behind_a_creation_that_came_too_late_stays_in_its_generation()
     steps(
         machine, q.RowAbsent(None), q.RecordOutdated(Epoch(1), by_owner=True), q.OwnedElsewhere(yours(1)), q.OwnerGone()
     )
-    assert steps(machine, q.OwnerEnded(yours(1))) == [q.FindCheckpoint(yours(1))]
+    assert steps(machine, q.OwnerEnded(yours(1))) == [q.FindCheckpoint()]
     steps(machine, q.Found(checkpoint(1)))
     assert machine.epoch == 2
 

@@ -178,18 +178,62 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     assert harness.next(effects.CreateRow).ownership == owner("me", 7)
 
 
-def test_whoever_means_a_session_whose_row_is_lost_waits_for_the_site_that_may_have_it() -> None:
+def test_whoever_means_a_session_waits_for_a_site_that_may_have_it() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
-    loses(harness, owner("they", 6), None)
-    harness.pass_time(harness.engine.context.settings.rows_back_ms)
-    wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False)
-    for answer in (Wait, Problem):
-        harness.send(1, wanted)
+    tell(harness, {}, row("they", "B"))
+    for is_complete, answer in ((False, Wait), (True, Problem)):
+        harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
         harness.complete_all(effects.ReadRow, None)
-        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(None, complete=False))
+        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(None, complete=is_complete))
         assert [type(each) for each in harness.received()][-1] is answer
-        harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.context.settings.sweep_ms)
+
+
+@pytest.mark.parametrize(("complete", "damaged"), [(False, ""), (True, "it is damaged")])
+def test_a_session_whose_row_is_not_known_is_not_taken_over_before_all_changelogs_were_read(
+    complete: bool, damaged: str
+) -> None:
+    """A later owner's checkpoint may be where nobody looked."""
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    tell(harness, {}, row("they", "B"))
+    found = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete, damaged)
+    for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 3):
+        harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+        for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
+            harness.complete_all(kind, answer)
+        harness.pass_time(harness.engine.context.settings.sweep_ms)
+    assert not claims(harness)
+
+
+def test_a_session_that_was_deleted_does_not_come_back_with_an_older_registry() -> None:
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    gone = owner("they", 6).gone()
+    harness.reload({SESSION: gone}, "they")
+    tell(harness, {}, row("they", "B"))
+    found = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete=True)
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
+    harness.complete_all(effects.ReadRow, None)
+    harness.complete_all(effects.FindCheckpoint, found)
+    assert [type(each) for each in harness.received()][-1] is Problem
+    harness.attach()
+    harness.complete_all(effects.ReadRow, None)
+    harness.complete_all(effects.FindCheckpoint, found)
+    assert harness.next(effects.PutCheckpoint).checkpoint.epoch == gone.epoch + GENERATION + 1
+
+
+def test_a_first_checkpoint_above_ours_is_seen_before_ours_is_written() -> None:
+    """Else it would hide what this session is answered from whoever takes it over."""
+    harness = EngineHarness()
+    harness.changelog_waits = True
+    tell(harness, {}, row("they", "B"))
+    first = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(GENERATION + 1), 0, Descriptor(), {}), complete=True)
+    harness.attach()
+    harness.complete_all(effects.ReadRow, None)
+    harness.complete_all(effects.FindCheckpoint, first)
+    harness.complete_all(effects.ReadRow, None)
+    assert harness.next(effects.PutCheckpoint).checkpoint.epoch > GENERATION + 1
 
 
 def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:

@@ -9,7 +9,7 @@ from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
-from proxy.stream.subscription_ends import SubscriptionEnds
+from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import GapRow
 from waypost.facts import GapCause
@@ -84,7 +84,7 @@ MUTANTS = (
     Mutant(
         "believes an answer of before",
         "an owner whose lease ended, and who is owner again, has a subscription end where it was itself then",
-        replaced(SubscriptionEnds, "served", SubscriptionEnds.watch),
+        replaced(_Ending, "is_for", lambda self, subscription, session: self.subscription is subscription),
         ("LOST",),
         kept=("93287439",),
     ),
