@@ -17,7 +17,8 @@ NAMING      the fold of what names its epoch    another had it, or it cannot be 
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
-From everywhere: the lease ends: RESTING; the log or the registry fails, or a later leader is heard of: WAITING.
+From everywhere: the lease ends: RESTING; the log or the registry fails, or a later leader is heard of: WAITING; once
+our epoch is claimed, another's claim of it or a later one: ELECTING.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
 above all that its log knows, and names it in the log (`LinkLed`) before it says anything: no two leaders ever have one

@@ -165,7 +165,7 @@ class OperatorLog:
 
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
         """The registry answered a claim."""
-        if answer.won and claim.new.proxy == self._proxy != claim.expected.proxy:
+        if answer.won and claim.new.proxy == self._proxy:
             self._reported_owners[claim.session] = claim.expected.proxy
 
     def attested(self, facts: Iterable[Fact]) -> None:
@@ -173,8 +173,13 @@ class OperatorLog:
         for fact in facts:
             if fact.kind != FactKind.OWNED:
                 continue
-            before = self._reported_owners.pop(fact.session, self._proxy)
-            if fact.cause == Acquisition.FAILOVER:
+            before = self._reported_owners.pop(fact.session, None)
+            if fact.cause == Acquisition.FAILOVER and before is None:
+                told = (
+                    "failover taken of a session whose row the registry has lost: it goes on from its last checkpoint"
+                )
+                self._few.write(log.warning, told, session=fact.session, epoch=fact.epoch)
+            elif fact.cause == Acquisition.FAILOVER:
                 self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
 
     def _report_transfers(self, side: TransferDriver[Any]) -> None:

@@ -191,6 +191,17 @@ def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_othe
     assert pulling.opened()[1].epoch == 10
 
 
+def test_a_leader_that_pulls_and_reads_anothers_claim_of_its_epoch_is_elected_anew() -> None:
+    """Log and registry have both lost who led, and another has named the same epoch since."""
+    pulling = Pulling()
+    pulling.lead(epoch=5)
+    pulling.fold(LinkLed(A, 4, "an earlier one"))
+    assert pulling.link.phase is Phase.PULLING
+    pulling.fold(LinkLed(A, 5, "another"))
+    pulling.wants(Elect).on_done(6, pulling.now)
+    assert pulling.opened()[1].epoch == 6
+
+
 def test_whose_claim_cannot_be_read_is_elected_anew() -> None:
     pulling = Pulling()
     naming = pulling.names()
