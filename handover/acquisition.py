@@ -10,7 +10,8 @@ made, where there is no row and no changelog has a session of that name, LOOKING
 RECORDING, before its row is there, CREATING. A changelog that has one says that the registry has lost its row,
 COMPARING: whoever has a copy is waited for, and then it is taken over as if its owner were dead (handover rule 28).
 
-A copy that is here and sleeps stands in line, QUEUED, and takes the next epoch, ACTIVATING. A staged copy without its
+A copy that is here and sleeps stands in line, QUEUED, and takes the next epoch, ACTIVATING. Where the registry has lost
+its row, the changelogs are asked first whether a later owner wrote something, CHECKING. A staged copy without its
 transfer is stored, STORING, and commits as its transfer would have, COMMITTING (handover rule 5).
 
 An answer comes with the :class:`ReplyKey` of the question. Whoever drives the machine refuses one whose key is not the
@@ -47,6 +48,7 @@ class AcquisitionState(Enum):
     CREATING = auto()
     FINDING = auto()
     TAKING_OVER = auto()
+    CHECKING = auto()
     QUEUED = auto()
     ACTIVATING = auto()
     STORING = auto()
@@ -158,6 +160,18 @@ class CopyToActivate:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyToCheck:
+    """The registry has lost the row of a copy from the disk, and nobody has corrected it for long: the copy takes the
+    next epoch, unless a changelog has what a later owner wrote.
+
+    Args:
+        row: what the next epoch is claimed from; None: there is none.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
 class CopyToCommit:
     """Nobody has served since the cut of a staged copy without its transfer: it commits at its own epoch.
 
@@ -229,7 +243,7 @@ class OwnerGone:
 
 @dataclass(frozen=True, slots=True)
 class NothingFound:
-    """No changelog that can be read has a session of that name: it is made."""
+    """No changelog that can be read has a session of that name, or anything that is later than the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +253,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class RecordOutdated:
-    """A changelog has a checkpoint of the name that counts more: the registry has lost a session.
+    """A changelog has a checkpoint of the name that counts more: the registry has lost a session, or later owners.
 
     Args:
         epoch: of that checkpoint.
@@ -406,7 +420,7 @@ class ServeCommitted:
 
 @dataclass(frozen=True, slots=True)
 class DropCopy:
-    """Delete the staged copy; tell those who wait."""
+    """Delete the copy, which is not the session's latest; tell those who wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +445,7 @@ def _by_row(state: Enum) -> Table:
         (state, CopyServed): ((ReportServed,), _S.ENDED),
         (state, CopyInTransfer): ((), _S.ENDED),
         (state, CopyToActivate): ((JoinLine,), _S.QUEUED),
+        (state, CopyToCheck): ((LookForLost,), _S.CHECKING),
         (state, CopyToCommit): ((StoreCopy,), _S.STORING),
         (state, CopyInDoubt): ((ReadRow,), _S.READING),
         (state, CopySuperseded): ((DropCopy,), _S.ENDED),
@@ -465,6 +480,9 @@ TABLE: Table = {
     (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
     (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.CHECKING, NothingFound): ((JoinLine,), _S.QUEUED),
+    (_S.CHECKING, RecordOutdated): ((DropCopy,), _S.ENDED),
+    (_S.CHECKING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.QUEUED, Turn): ((ClaimNext,), _S.ACTIVATING),
     (_S.ACTIVATING, Won): ((ServeActivated,), _S.ENDED),
     (_S.ACTIVATING, CopyToActivate): ((ClaimNext,), _S.ACTIVATING),
@@ -557,6 +575,7 @@ class Acquisition(TableMachine):
                 RowAbsent(row=row)
                 | OwnedElsewhere(row=row)
                 | OwnerEnded(row=row)
+                | CopyToCheck(row=row)
                 | CopyToCommit(row=row)
                 | CopyToActivate(row=row)
             ):

@@ -32,7 +32,7 @@ LOOK_FOR_LOST_MS = 1_000
 """So long the changelogs of other sites are looked at, at most, before a session is made."""
 NO_LEASE = "this proxy has no lease at the moment"
 NO_REGISTRY = "the registry does not answer"
-OF_A_COPY = frozenset((State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
+OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
 """States of an acquisition whose copy is to be served as it is."""
 
 
@@ -231,7 +231,8 @@ class Acquisitions:
         """
         context, session, reply = self._context, running.machine.session, self._reply(running)
         is_only_site = context.cluster.changelogs.keys() <= {context.settings.site}
-        if running.request.create and is_only_site and self._memory.lost_row(session) is None:
+        is_made = running.request.create and running.copy is None
+        if is_made and is_only_site and self._memory.lost_row(session) is None:
             reply(FoundCheckpoint(None, complete=True))
         else:
             context.outbox.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
@@ -281,7 +282,7 @@ class Acquisitions:
                 self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
             case acquisition.DropCopy() if copy is not None:
                 self._served.drop(copy)
-                context.events.report(SessionUnavailable(session, "the session was not handed over"))
+                context.events.report(SessionUnavailable(session, "what is here of the session is not its latest"))
             case acquisition.ReleaseCopy(row=row) if copy is not None:
                 # What the store has is none of it (handover rule 22).
                 self._served.release(copy, row)
@@ -388,6 +389,8 @@ class Acquisitions:
                 return self._compared_input(running, answer)
             case State.LOOKING:
                 return self._looked_input(running, answer)
+            case State.CHECKING:
+                return _checked_input(machine, answer)
             case State.RECORDING:
                 return _recorded_input(answer)
             case State.FINDING:
@@ -538,11 +541,14 @@ class Acquisitions:
             if is_past and not copy.was_served and row is not None and self._lives_elsewhere(row):
                 return acquisition.CopyOutlived(row)
             input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
+            if went_back and not copy.was_served and isinstance(input, acquisition.CopyToActivate):
+                # What this process did not serve, others may have served since.
+                input = acquisition.CopyToCheck(input.row)
         else:
             is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
             is_past = is_past and (row is None or not self._lives_elsewhere(row))
             input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
-        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCommit)
+        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
         return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
 
     def _absent_input(self, running: _Running, row: Ownership | None) -> object:
@@ -587,6 +593,16 @@ def _recorded_input(answer: object) -> object:
     if isinstance(answer, CheckpointOutdated):
         return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
+
+
+def _checked_input(machine: Acquisition, answer: object) -> object:
+    """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
+    if not isinstance(answer, FoundCheckpoint):
+        return Unavailable("the changelogs cannot be read yet")
+    found = answer.checkpoint
+    if found is not None and found.serial > 0 and found.epoch > machine.copy_epoch:
+        return acquisition.RecordOutdated(found.epoch, by_owner=True)
+    return acquisition.NothingFound()
 
 
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:

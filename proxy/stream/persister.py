@@ -462,9 +462,12 @@ class Persister:
 
 
 def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
-    """Return a digest of how far all receivers are, and each of them: what a failover is to know soon."""
+    """Return a digest of how far all receivers are, and each of them, and where subscriptions ended: what a failover is
+    to know soon.
+    """
     places = (
         (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
         for receiver in session.receivers.values()
     )
-    return hash((frozenset(acknowledged.items()), frozenset(places)))
+    ends = ((each.generation, frozenset((each.end or {}).items())) for each in session.ended)
+    return hash((frozenset(acknowledged.items()), frozenset(places), frozenset(ends)))

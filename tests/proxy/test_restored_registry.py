@@ -236,6 +236,32 @@ def test_a_first_checkpoint_above_ours_is_seen_before_ours_is_written() -> None:
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch > GENERATION + 1
 
 
+@pytest.mark.parametrize("later", [None, 3, 6])
+def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wrote(later: int | None) -> None:
+    """Else receivers would get past what the later owner has promised them."""
+    harness = EngineHarness(disk(Role.SERVING, 4), watch=False, lease=False)
+    harness.changelog_waits = True
+    tell(harness, {}, row("they", "B"))
+    harness.lease()
+    harness.complete(effects.ClaimRow, Claimed(False, None))
+    nobody_corrects(harness, None)
+    assert not claims(harness)
+    last = None if later is None else Checkpoint(SESSION, Epoch(later), 2, Descriptor(), {})
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(last, complete=True))
+    if later == 6:
+        assert role(harness) is None
+        found = effects.FoundCheckpoint(last, complete=True)
+        for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE):
+            harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+            for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
+                harness.complete_all(kind, answer)
+                harness.complete_writes()
+            harness.pass_time(harness.engine.context.settings.sweep_ms)
+        assert harness.next(effects.CreateRow).ownership == owner("me", 7)
+    else:
+        assert harness.next(effects.CreateRow).ownership == owner("me", 5)
+
+
 def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True

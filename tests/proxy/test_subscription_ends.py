@@ -247,3 +247,20 @@ def test_one_that_was_asked_for_while_an_earlier_question_had_no_answer_is_asked
     ended = harness.engine.context.sessions[SESSION].ended
     assert not any("B/0" in each.unconfirmed_ends for each in ended if each.id == "y")
     assert not is_held(harness)
+
+
+def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any_further() -> None:
+    """Else whoever takes the session over asks how far the logs go then, and all that came meanwhile matches."""
+    harness = subscribed()
+    harness.send(1, Subscribe(subscription="y", expression="n > 0"))
+    harness.complete_writes()
+    harness.log.append(published())
+    harness.read_log()
+    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    unsubscribe(harness)
+    harness.read_log()
+    harness.changelog_waits = True
+    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    written = harness.next(effects.PutCheckpoint).checkpoint.descriptor.subscriptions
+    (x,) = [each for each in written if each.id == "x"]
+    assert x.end is not None and x.end[A] < len(harness.log)

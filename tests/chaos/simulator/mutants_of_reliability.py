@@ -64,7 +64,7 @@ MUTANTS = (
         "receivers get past what a queue discards before that is on record",
         replaced(QueueLimits, "lowest", property(_lowest_of_what_is_counted)),
         ("LOST",),
-        (828, 1370),
+        (128, 20714),
     ),
     Mutant(
         "expires what is unpersisted in silence",
