@@ -240,7 +240,7 @@ MUTANTS = (
         "no gate waits for what is missing",
         replaced(Gate, "may_open", lambda self, covered: True),
         ("LOST",),
-        (6, 17, 22),
+        (10, 36, 41),
     ),
     Mutant(
         "no gate per origin",

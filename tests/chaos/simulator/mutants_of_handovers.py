@@ -251,7 +251,7 @@ MUTANTS = (
         "nobody looks for rows that name a proxy without the session",
         replaced(RowChecks, "_sweep", _sweep_the_own_only),
         ("SIDES", "STUCK"),
-        (2, 12, 17),
+        (48, 52, 75),
         rule=2,
     ),
     Mutant(
