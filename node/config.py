@@ -32,6 +32,7 @@ from waypost.limits import (
 from waypost.reliability import DEGREES, reliability_of
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
 
 PREFIX = "WAYPOST_"
@@ -58,8 +59,10 @@ def _plain(name: str) -> str:
         raise ValueError("no slash and no blank, please")
     if not name.isprintable():
         raise ValueError("no control character, please")
-    if name.startswith(".") or any(each in name for each in '"[],'):
-        raise ValueError(f"{name!r} is no name")
+    if name.startswith(".") or any(each in name for each in '"[],;'):
+        raise ValueError(
+            f"{name!r} is no name: none begins with a dot, or has quotes, brackets, commas or semicolons in it"
+        )
     if len(name.encode()) > FILE_NAME_BYTES:
         raise ValueError(f"at most {FILE_NAME_BYTES} bytes, please: it is the name of a folder")
     return name
@@ -283,6 +286,29 @@ class NodeConfig:
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 
 
+def _wording(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, and what to say instead."""
+    given, bounds = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "int_parsing" | "int_type" | "int_from_float":
+            return f"{given!r} is no whole number"
+        case "greater_than_equal":
+            return f"{given} is too small: say {bounds['ge']} or more"
+        case "less_than_equal":
+            return f"{given} is too large: say {bounds['le']} or less"
+        case "string_type":
+            return f"{given!r} is no text: put it in quotes"
+        case "string_too_short":
+            return "it is empty: say a name"
+        case "string_too_long":
+            return f"it is too long: at most {bounds['max_length']} characters, please"
+        case "string_pattern_mismatch":
+            return f"{given!r} is no such name: letters, digits, '.', '_' and '-' may be in it"
+        case "bool_parsing" | "bool_type":
+            return f"{given!r} is neither true nor false"
+    return error["msg"].removeprefix("Value error, ")
+
+
 def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     """Return the configuration. A flag that is None was not given.
 
@@ -302,8 +328,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         flag = f"--{name.replace('_', '-')}"
         source = flag if name in given else variable if variable in os.environ else f"file {file}"
-        message = first["msg"].removeprefix("Value error, ")
-        raise BadConfiguration(f"{message} (from {source})", field=place) from None
+        raise BadConfiguration(f"{_wording(first)} (from {source})", field=place) from None
     if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
             f"{config.host or 'every address'} is no address that others can reach; "

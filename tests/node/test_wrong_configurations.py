@@ -16,7 +16,7 @@ from waypost.errors import BadConfiguration
 REAL = ("--kafka=k:9092", "--etcd=e:2379")
 WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a name with a slash": (("--name=a/b",), "name", "no slash and no blank"),
-    "no name": (("--name=",), "name", "at least 1 character"),
+    "no name": (("--name=",), "name", "it is empty"),
     "a name that is too long": ((f"--name={'a' * 1_000}",), "name", "at most"),
     "a site with a blank": (("--site=north pole",), "site", "no slash and no blank"),
     "its own site as a neighbour": (("--site=A", "--neighbours=B,A"), "neighbours", "A is the site of this proxy"),
@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "an origin with a blank": (("--allow-origins=https://x y",), "allow_origins", "is not https://host"),
     "an origin without its port": (("--allow-origins=https://x:",), "allow_origins", "is not https://host"),
     "a principal that is too long": ((f"--operators={'o' * 300}",), "operators", "at most 256"),
-    "a prefix with a blank": (("--prefix=way post",), "prefix", "pattern"),
+    "a prefix with a blank": (("--prefix=way post",), "prefix", "is no such name"),
     "a site that is no name of a topic": ((*REAL, "--site=Ås"), "site", "letters, digits, dots"),
     "a site that makes a topic's name too long": (
         (*REAL, f"--prefix={'p' * 60}", f"--site={'A' * 199}"),
