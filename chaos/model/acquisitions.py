@@ -20,6 +20,7 @@ from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, S
 
 TWO_OWNERS = "P4 at most one proxy serves"
 EMPTY = "P5 no empty session takes the place of one that there is"
+OUTDATED = "P5 no copy is served that is earlier than what a changelog has"
 UNNAMED = "P4 whoever serves is named by the registry at that epoch"
 GENERATION_KEPT = "rule 22: only a session that was deleted is followed by one of the next generation"
 NEVER = "P5 the session comes to be served again"
@@ -102,7 +103,8 @@ class Acquisitions:
     Args:
         faults: how many there are at most: crashes, ends of a lease, lost answers.
         begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
-            its transfer, whose commit may still be under way.
+            its transfer, whose commit may still be under way; `lost`: the registry went back to before the session was
+            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote.
         without: rules that are not kept.
     """
 
@@ -116,6 +118,9 @@ class Acquisitions:
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)
+        if self.begins == "lost":
+            sleeps, idle = Proxy("up", 1, Copy(DORMANT, 1, 1), None), Proxy("up", 1, None, None)
+            return World(None, Written(2, 1, 2), (sleeps, idle), self.faults)
         serves = Proxy("up", 1, Copy(SERVING, 1, 1, was_served=True), None)
         row, written = Ownership(NAMES[0], Epoch(1)), Written(1, 1, 1)
         other = Proxy("up", 1, None, None)
@@ -292,6 +297,8 @@ class Acquisitions:
         if world.row != Ownership(NAMES[which], Epoch(epoch)) and world.proxies[which].status == "up":
             later = world.row is not None and world.row.epoch > epoch
             world = world._replace(wrong="" if later and "STALE" not in self.without else UNNAMED)
+        if copy.content and world.written is not None and copy.content < world.written.content:
+            world = world._replace(wrong=OUTDATED)
         served = copy._replace(role=SERVING, epoch=epoch, was_served=True)
         written = max(world.written or Written(0, 0, 0), Written(epoch, 1, copy.content))
         proxy = world.proxies[which]._replace(copy=served, running=None)
@@ -340,6 +347,9 @@ class Acquisitions:
             return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
         if question.kind == "look":
             found = question.found
+            if state is State_.CHECKING:
+                is_later = found is not None and found.serial > 0 and found.epoch > running.copy_epoch
+                return _outdated(found) if found is not None and is_later else acquisition.NothingFound()
             counts = found is not None and (found.serial > 0 or found.epoch > _machine(which, running, world).epoch)
             return _outdated(found) if found is not None and counts else acquisition.NothingFound()
         if question.kind == "find":
@@ -377,7 +387,13 @@ class Acquisitions:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
-        return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, is_last=copy.was_served)
+        is_past = self.begins == "lost"
+        input = acquisition.sleeping_input(epoch, NAMES[which], row, read=read, is_last=copy.was_served or is_past)
+        went_back = acquisition.went_back(epoch, NAMES[which], row)
+        takes = isinstance(input, acquisition.CopyToActivate)
+        if takes and went_back and not copy.was_served and "CHECK" not in self.without:
+            return acquisition.CopyToCheck(row)
+        return input
 
 
 def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> object:

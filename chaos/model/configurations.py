@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from chaos.model.acquisitions import TWO_OWNERS, UNNAMED, Acquisitions
+from chaos.model.acquisitions import OUTDATED, TWO_OWNERS, UNNAMED, Acquisitions
 from chaos.model.clients import LOSS, REPEAT
 from chaos.model.handover import KEPT, OWNER, PROPERTY_WHOLE, Handover
 from chaos.model.log_epochs import LOST, LogEpochs
@@ -48,6 +48,7 @@ ACQUISITIONS = {
     "new": Acquisitions(begins="none", faults=2),
     "owned": Acquisitions(begins="owned", faults=3),
     "staged": Acquisitions(begins="staged", faults=2),
+    "lost": Acquisitions(begins="lost", faults=2),
 }
 """Worlds in which a session is acquired without a transfer."""
 
@@ -80,6 +81,11 @@ RULES = {
     "STALE": Rule("an answer that was asked under an earlier lease is refused", UNNAMED, ACQUISITIONS["new"]),
     "AGAIN": Rule(
         "a copy that sleeps takes a new epoch before it is served (rule 1)", TWO_OWNERS, ACQUISITIONS["owned"]
+    ),
+    "CHECK": Rule(
+        "a copy from a disk whose row is lost wakes if no changelog has a later one (rule 28)",
+        OUTDATED,
+        ACQUISITIONS["lost"],
     ),
     "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
     "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),
