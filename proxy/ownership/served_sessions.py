@@ -41,7 +41,7 @@ class ServedSessions:
             context.sessions.put(session)
         context.cluster.owned_by(session.id, Ownership(context.proxy, epoch))
         context.sessions.mark_changed(session.id)
-        if session.interest_expressions():
+        if session.interest_expressions() or session.ended:
             context.interest.register(session)
         context.counters.served[cause] += 1
         context.journal.attest(FactKind.OWNED, session, cause=cause, frontier=context.frontier(session))

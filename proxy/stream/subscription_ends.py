@@ -72,7 +72,8 @@ class SubscriptionEnds:
             if self._context.sessions.get(session.id) is not session or session.role is Role.DORMANT:
                 # Whoever serves it next asks anew.
                 del self._endings[key]
-            elif self._context.sessions.serving(session.id) is session:
+            elif session.role is Role.SERVING:
+                # Also without a lease: what was passed over by a limit is not asked for anew.
                 by_session.setdefault(session, []).append(ending)
         for session, endings in by_session.items():
             self._resolve(session, endings)
@@ -111,10 +112,12 @@ class SubscriptionEnds:
         if resolved:
             session.resolve_ends(resolved)
             context.sessions.subscriptions_changed(session)
-            for subscription, _ in resolved:
-                journal_facts.unsubscribed(context, session, subscription)
-            context.interest.register(session)
             context.sessions.mark_changed(session.id)
+            if context.sessions.serving(session.id) is session:
+                # Else whoever serves it next says so.
+                for subscription, _ in resolved:
+                    journal_facts.unsubscribed(context, session, subscription)
+                context.interest.register(session)
 
     def _take_answers(self, ending: _Ending, reached: Mapping[Origin, int]) -> None:
         """From here on nothing above matches but what has come already."""
