@@ -548,9 +548,18 @@ class Acquisition(TableMachine):
         return self.chosen or self._next_epoch()
 
     @property
-    def is_row_lost(self) -> bool:
-        """The session is to be taken over, and the registry has no row of it (handover rule 28)."""
+    def has_no_row(self) -> bool:
+        """Nobody owns the session by the registry. If there is one, its row is lost (handover rule 28)."""
         return self.row is None or self.row.deleted
+
+    def is_outdated_by(self, epoch: Epoch, serial: int) -> bool:
+        """Tell whether a checkpoint that a changelog has counts more than what is here, or would be made here.
+
+        A first one, of serial 0, is of somebody who makes the session as we do, or was: above ours it would hide ours.
+        """
+        if self.state is AcquisitionState.CHECKING:
+            return serial > 0 and epoch > self.copy_epoch
+        return serial > 0 or epoch > self.epoch
 
     def _next_epoch(self) -> Epoch:
         """Return the epoch behind all that is known (handover rules 1, 22 and 28): the row's, the copy's, the
@@ -662,7 +671,9 @@ def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
     return row is None or (row.epoch, row.proxy == proxy) < (epoch, True)
 
 
-def sleeping_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
+def sleeping_input(
+    epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_past: bool
+) -> object:
     """Return what a row means for a copy that sleeps here.
 
     Args:
@@ -670,14 +681,16 @@ def sleeping_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read:
         proxy: this proxy.
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
-        is_last: nobody can have served the session since, although the row is of an earlier epoch: this process did,
-            or a row of an earlier epoch has stood for so long that nobody will correct it, and names nobody who lives.
+        was_served: this process served the copy: nobody else can have served the session since.
+        is_past: a row of an earlier epoch has stood for so long that nobody corrects it, and names nobody who lives.
     """
     if row is None and not read:
         return CopyInDoubt()
     if row is None or went_back(epoch, proxy, row):
-        # Whoever took it over since may live, and corrects the row.
-        return CopyToActivate(row) if is_last else GONE_BACK
+        if was_served:
+            return CopyToActivate(row)
+        # Whoever took it over since may live, and corrects the row; or has died, and a changelog says so.
+        return CopyToCheck(row) if is_past else GONE_BACK
     # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
     if row.proxy == proxy and not row.outlives(epoch):
         return CopyToActivate(row)

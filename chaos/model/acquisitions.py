@@ -346,11 +346,8 @@ class Acquisitions:
         if question.kind == "record":
             return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
         if question.kind == "look":
-            found = question.found
-            if state is State_.CHECKING:
-                is_later = found is not None and found.serial > 0 and found.epoch > running.copy_epoch
-                return _outdated(found) if found is not None and is_later else acquisition.NothingFound()
-            counts = found is not None and (found.serial > 0 or found.epoch > _machine(which, running, world).epoch)
+            found, machine = question.found, _machine(which, running, world)
+            counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
             return _outdated(found) if found is not None and counts else acquisition.NothingFound()
         if question.kind == "find":
             found = question.found
@@ -387,13 +384,8 @@ class Acquisitions:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
-        is_past = self.begins == "lost"
-        input = acquisition.sleeping_input(epoch, NAMES[which], row, read=read, is_last=copy.was_served or is_past)
-        went_back = acquisition.went_back(epoch, NAMES[which], row)
-        takes = isinstance(input, acquisition.CopyToActivate)
-        if takes and went_back and not copy.was_served and "CHECK" not in self.without:
-            return acquisition.CopyToCheck(row)
-        return input
+        was_served, is_past = copy.was_served or "CHECK" in self.without, self.begins == "lost"
+        return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, was_served=was_served, is_past=is_past)
 
 
 def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> object:

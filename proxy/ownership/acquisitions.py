@@ -430,8 +430,7 @@ class Acquisitions:
         if not isinstance(answer, FoundCheckpoint):
             return Unavailable("the changelogs cannot be read yet")
         found = answer.checkpoint
-        # A first checkpoint is of somebody who makes the session as we do, or was; above ours it would hide ours.
-        counts = found is not None and (found.serial > 0 or found.epoch > machine.epoch)
+        counts = found is not None and machine.is_outdated_by(found.epoch, found.serial)
         if counts and found is not None and not _is_outlived(found, machine.row, lost):
             return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
         if not answer.complete:
@@ -459,8 +458,8 @@ class Acquisitions:
     def _found_input(self, running: _Running, answer: object) -> object:
         """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
         machine = running.machine
-        lost = self._memory.lost_row(machine.session) if machine.is_row_lost else None
-        owner = lost if machine.is_row_lost else machine.row
+        lost = self._memory.lost_row(machine.session) if machine.has_no_row else None
+        owner = lost if machine.has_no_row else machine.row
         unread = Unavailable(
             "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
         )
@@ -477,7 +476,7 @@ class Acquisitions:
         if answer.is_older:
             why = "the changelog has lost its last checkpoint, and with it what clients were answered"
             return self._nobody_has_it(running, why)
-        if machine.is_row_lost:
+        if machine.has_no_row:
             return acquisition.Found(found) if found.serial > 0 else unread
         if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
             return acquisition.GONE_BACK
@@ -485,7 +484,7 @@ class Acquisitions:
 
     def _nobody_has_it(self, running: _Running, why: str) -> object:
         """A session whose row the registry has lost too is made anew."""
-        if running.machine.is_row_lost:
+        if running.machine.has_no_row:
             return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
         return acquisition.NobodyHasIt(why)
 
@@ -540,10 +539,9 @@ class Acquisitions:
             is_past = went_back and self._memory.is_past(copy.id, row)
             if is_past and not copy.was_served and row is not None and self._lives_elsewhere(row):
                 return acquisition.CopyOutlived(row)
-            input = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
-            if went_back and not copy.was_served and isinstance(input, acquisition.CopyToActivate):
-                # What this process did not serve, others may have served since.
-                input = acquisition.CopyToCheck(input.row)
+            input = acquisition.sleeping_input(
+                epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
+            )
         else:
             is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
             is_past = is_past and (row is None or not self._lives_elsewhere(row))
@@ -600,7 +598,7 @@ def _checked_input(machine: Acquisition, answer: object) -> object:
     if not isinstance(answer, FoundCheckpoint):
         return Unavailable("the changelogs cannot be read yet")
     found = answer.checkpoint
-    if found is not None and found.serial > 0 and found.epoch > machine.copy_epoch:
+    if found is not None and machine.is_outdated_by(found.epoch, found.serial):
         return acquisition.RecordOutdated(found.epoch, by_owner=True)
     return acquisition.NothingFound()
 

@@ -452,10 +452,8 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
     return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
 
 
-def _interests(session: Session) -> set[object]:
+def _interests(session: Session) -> tuple[object, object]:
     """Return by what live notifications are matched: in its life neither the expression nor the keys ever change, but
     where it ends may become known.
     """
-    active = {(subscription.id, subscription.generation) for subscription in session.active()}
-    ended = {(each.id, each.generation, frozenset((each.end or {}).items())) for each in session.ended}
-    return {*active, *ended}
+    return {(subscription.id, subscription.generation) for subscription in session.active()}, session.known_ends()

@@ -209,6 +209,10 @@ class Session:
         self.subscriptions_changed()
         return subscription
 
+    def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
+        """Return where those that ended did, as far as that is known, each by its generation."""
+        return frozenset((each.generation, frozenset((each.end or {}).items())) for each in self.ended)
+
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
         """Of these subscriptions, which have ended, it is known now where, in these origins."""
         for subscription, at in resolved:

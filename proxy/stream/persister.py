@@ -469,5 +469,4 @@ def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
         (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
         for receiver in session.receivers.values()
     )
-    ends = ((each.generation, frozenset((each.end or {}).items())) for each in session.ended)
-    return hash((frozenset(acknowledged.items()), frozenset(places), frozenset(ends)))
+    return hash((frozenset(acknowledged.items()), frozenset(places), session.known_ends()))

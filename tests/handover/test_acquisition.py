@@ -171,7 +171,7 @@ def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionSt
 
 
 @pytest.mark.parametrize(
-    ("row", "is_last", "means"),
+    ("row", "was_served", "means"),
     [
         (mine(4), False, q.CopyToActivate(mine(4))),
         (mine(6), False, q.CopyToActivate(mine(6))),
@@ -183,17 +183,23 @@ def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionSt
         (None, True, q.CopyToActivate(None)),
     ],
 )
-def test_row_of_a_copy_that_sleeps(row: Ownership | None, is_last: bool, means: object) -> None:
-    assert sleeping_input(Epoch(4), ME, row, read=True, is_last=is_last) == means
+def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, means: object) -> None:
+    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=was_served, is_past=False) == means
+
+
+@pytest.mark.parametrize("row", [None, mine(2), yours(4)])
+def test_copy_from_the_disk_is_checked_before_it_wakes_by_a_row_that_nobody_corrects(row: Ownership | None) -> None:
+    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=True) == q.CopyToCheck(row)
+    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=True, is_past=True) == q.CopyToActivate(row)
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
 def test_copy_waits_for_a_registry_that_went_back_unless_nobody_can_have_served_since(row: Ownership | None) -> None:
-    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, is_last=False), q.Unavailable)
+    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=False), q.Unavailable)
 
 
 def test_row_that_only_the_watch_lacks_is_read() -> None:
-    assert sleeping_input(Epoch(4), ME, None, read=False, is_last=True) == q.CopyInDoubt()
+    assert sleeping_input(Epoch(4), ME, None, read=False, was_served=True, is_past=True) == q.CopyInDoubt()
     assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == q.CopyInDoubt()
 
 
