@@ -243,7 +243,13 @@ class OwnerGone:
 
 @dataclass(frozen=True, slots=True)
 class NothingFound:
-    """No changelog that can be read has a session of that name, or anything that is later than the copy."""
+    """No changelog that can be read has a session of that name, or anything that is later than the copy.
+
+    Args:
+        is_certain: all could be read.
+    """
+
+    is_certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,16 +526,14 @@ class Acquisition(TableMachine):
         self.copy_epoch = copy_epoch
         self.row: Ownership | None = None
         """What the registry had when the present way was chosen."""
-        self.tried: Ownership | None = None
-        """An owner that did not hand the session over."""
-        self.why_lost = ""
-        """Why nobody has the session any more, as that owner said."""
-        self.is_owned = False
-        """An owner wrote the checkpoint of the name which the registry knows nothing of."""
-        self.above = NO_EPOCH
-        """The epoch of that checkpoint."""
+        self.refusal: NotHandedOver | None = None
+        """An owner that did not hand the session over, and why."""
+        self.outdated: RecordOutdated | None = None
+        """A checkpoint of the name which the registry knows nothing of."""
         self.lost_epoch = NO_EPOCH
         """The epoch of a row of the session that the registry has lost, as far as this proxy knows."""
+        self.may_be_elsewhere = False
+        """A changelog that could not be read may have a session of that name."""
         self.checkpoint: Checkpoint | None = None
         """The session's last one, once it was found."""
         self.chosen = NO_EPOCH
@@ -563,16 +567,16 @@ class Acquisition(TableMachine):
 
     def _next_epoch(self) -> Epoch:
         """Return the epoch behind all that is known (handover rules 1, 22 and 28): the row's, the copy's, the
-        checkpoint's, and that of a row which the registry has lost. A session that is made in the place of a lost one
-        is of the next generation.
+        checkpoint's, and that of a row which the registry has lost. A session that is made in the place of a lost one,
+        or of one that may be where nobody could look, is of the next generation.
         """
         found = self.checkpoint.epoch if self.checkpoint else NO_EPOCH
         known = max(self.row.epoch if self.row else NO_EPOCH, self.copy_epoch, found)
-        lost = max(self.above, self.lost_epoch)
+        lost = max(self.outdated.epoch if self.outdated else NO_EPOCH, self.lost_epoch)
         if self.row is None or self.row.deleted:
-            if not self.copy_epoch and not found and lost:
+            if not self.copy_epoch and not found and (lost or self.may_be_elsewhere):
                 # Made anew, of a later generation than what is lost: else its own checkpoints would count less.
-                lost = Ownership(NO_PROXY, lost).gone().epoch
+                lost = Ownership(NO_PROXY, max(known, lost)).gone().epoch
         elif self.row.outlives(lost) or Ownership(NO_PROXY, lost).outlives(self.row.epoch):
             lost = NO_EPOCH
         return Epoch(max(known, lost) + 1)
@@ -589,11 +593,14 @@ class Acquisition(TableMachine):
                 | CopyToActivate(row=row)
             ):
                 # Another way: what was known of the way before counts no more.
-                self.row, self.above, self.checkpoint, self.chosen = row, NO_EPOCH, None, NO_EPOCH
-            case NotHandedOver(owner=owner, lost=lost):
-                self.tried, self.why_lost = owner, lost
-            case RecordOutdated(epoch=epoch, by_owner=by_owner):
-                self.above, self.is_owned, self.chosen = epoch, by_owner, NO_EPOCH
+                self.row, self.outdated, self.checkpoint, self.chosen = row, None, None, NO_EPOCH
+                self.may_be_elsewhere = False
+            case NothingFound(is_certain=is_certain):
+                self.may_be_elsewhere = not is_certain
+            case NotHandedOver():
+                self.refusal = input
+            case RecordOutdated():
+                self.outdated, self.chosen = input, NO_EPOCH
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 

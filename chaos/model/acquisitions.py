@@ -58,8 +58,7 @@ class Running(NamedTuple):
     copy_epoch: int
     row: Ownership | None
     found: Written | None
-    above: int
-    is_owned: bool = False
+    outdated: acquisition.RecordOutdated | None
 
 
 class Question(NamedTuple):
@@ -348,7 +347,7 @@ class Acquisitions:
         if question.kind == "look":
             found, machine = question.found, _machine(which, running, world)
             counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
-            return _outdated(found) if found is not None and counts else acquisition.NothingFound()
+            return _outdated(found) if found is not None and counts else acquisition.NothingFound(is_certain=True)
         if question.kind == "find":
             found = question.found
             if found is None:
@@ -364,7 +363,9 @@ class Acquisitions:
         if state is State_.COMMITTING:
             return _staged(running.copy_epoch, which, row, read=False)
         if state is State_.COMPARING and row == running.row:
-            return acquisition.RowLost() if running.is_owned else acquisition.RowUnchanged()
+            return (
+                acquisition.RowLost() if running.outdated and running.outdated.by_owner else acquisition.RowUnchanged()
+            )
         return self._row_meaning(world, which, row)
 
     def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
@@ -411,7 +412,7 @@ def _serves(proxy: Proxy) -> bool:
 
 
 def _begun(proxy: Proxy, copy: Copy | None) -> Running:
-    return Running(State_.WANTED, proxy.life, copy.epoch if copy else NO_EPOCH, None, None, 0)
+    return Running(State_.WANTED, proxy.life, copy.epoch if copy else NO_EPOCH, None, None, None)
 
 
 def _key(which: int, running: Running) -> ReplyKey:
@@ -427,7 +428,7 @@ def _machine(which: int, running: Running, world: World) -> Acquisition:
     machine = Acquisition(SESSION, NAMES[which], life, epoch)
     machine.state = running.state
     machine.row = running.row
-    machine.above, machine.is_owned = Epoch(running.above), running.is_owned
+    machine.outdated = running.outdated
     machine.checkpoint = _checkpoint(running.found)
     return machine
 
@@ -445,8 +446,7 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
         copy_epoch=machine.copy_epoch,
         row=machine.row,
         found=found,
-        above=machine.above,
-        is_owned=machine.is_owned,
+        outdated=machine.outdated,
     )
 
 

@@ -34,7 +34,7 @@ from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
-from waypost.facts import FactKind
+from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.identity import (
     GENERATION,
@@ -406,12 +406,7 @@ class Client:
         origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         if subscription not in self.ended:
             return dict.fromkeys(origins, 1 << 60)
-        name = (self.session or self.name, subscription)
-        found = [
-            fact
-            for fact in self.world.facts
-            if fact.kind == FactKind.UNSUBSCRIBED and self.world.reused_names.name_of(fact) == name
-        ]
+        name, found = (self.session or self.name, subscription), self._attested(subscription, FactKind.UNSUBSCRIBED)
         unconfirmed = {origin for fact in found for origin in fact.unconfirmed_ends}
         before = self.world.published_before.get(name)
         return {
@@ -421,6 +416,30 @@ class Client:
             )
             for origin in origins
         }
+
+    def ends_at_latest(self, subscription: str) -> dict[Origin, int]:
+        """Return up to where anything may be given for an ended subscription: the highest attested end, by origin.
+
+        An origin of which none was attested is not in it. None is, as long as a life of the subscription has no end;
+        nor where the session was deleted, whose last lives nobody attests.
+        """
+        highest: dict[Origin, int] = {}
+        if any(fact.kind == FactKind.DELETED and fact.session == self.session for fact in self.world.facts):
+            return highest
+        ends = self._attested(subscription, FactKind.UNSUBSCRIBED) if subscription in self.ended else []
+        begun = self._attested(subscription, FactKind.EFFECTIVE, FactKind.RESTATED)
+        if {fact.subscription_generation for fact in begun} - {fact.subscription_generation for fact in ends}:
+            return highest
+        for fact in ends:
+            for origin, end in fact.frontier.items():
+                highest[Origin(origin)] = max(highest.get(Origin(origin), NOTHING), end)
+        return highest
+
+    def _attested(self, subscription: str, *kinds: FactKind) -> list[Fact]:
+        name = (self.session or self.name, subscription)
+        return [
+            fact for fact in self.world.facts if fact.kind in kinds and self.world.reused_names.name_of(fact) == name
+        ]
 
     # ------------------------------------------------------------ what it wants
 

@@ -888,10 +888,12 @@ class Node:
                 self._answer(world.delay(), effect.on_done, answer)
             else:
                 noted = world.registry.noted.get(effect.session)
-                known = sorted({self.site, *engine.context.cluster.changelogs.values()})
-                found = [world.changelogs[site].latest(effect.session) for site in known]
+                others = sorted({*engine.context.cluster.changelogs.values()} - {self.site})
+                read = [site for site in others if not world.chances(world.faults.answers)]
+                found = [world.changelogs[site].latest(effect.session) for site in (self.site, *read)]
                 best = max((each for each in found if each), key=lambda each: each.rank, default=None)
-                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(best, True, noted=noted))
+                complete = len(read) == len(others)
+                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(best, complete, noted=noted))
 
         self._afterwards(world.delay(), act)
 

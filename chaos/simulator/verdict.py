@@ -308,6 +308,7 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
     """
     wrong = []
     asked = {name: parse(text) for name, text in client.requests.items()}
+    latest = {name: client.ends_at_latest(name) for name in asked}
     ids = Counter(identity for identity, _, _ in client.delivered)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}
@@ -324,11 +325,10 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
         sequences[life] = sequence
-        may = [
-            any(_lets(world, client, name, Coordinate(origin, offset), number))
-            for name, expression in asked.items()
-            if expression.matches({"n": number})
-        ]
+        matching = [name for name, expression in asked.items() if expression.matches({"n": number})]
+        may = [any(_lets(world, client, name, Coordinate(origin, offset), number)) for name in matching]
         if not any(may):
             wrong.append(f"PHANTOM {client.name} was given {number}" + (", by no key that met" if may else ""))
+        elif all(offset > latest[name].get(origin, offset) for name in matching):
+            wrong.append(f"BEYOND {client.name} was given {number} at {origin}:{offset}, where {matching} had ended")
     return wrong

@@ -7,7 +7,6 @@ asked for something that has changed since is refused there, and counted by what
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from federation.ports import Claimed
@@ -17,40 +16,21 @@ from handover.acquisition import AcquisitionState as State
 from proxy.core.context import Context
 from proxy.core.effects import FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
+from proxy.ownership.acquisition_inputs import NO_LEASE, AcquisitionInputs, RunningAcquisition
 from proxy.ownership.activation_queue import ActivationQueue
-from proxy.ownership.creation_rate import CreationRate
 from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
-from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
+from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
 LOOK_FOR_LOST_MS = 1_000
 """So long the changelogs of other sites are looked at, at most, before a session is made."""
-NO_LEASE = "this proxy has no lease at the moment"
-NO_REGISTRY = "the registry does not answer"
 OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
 """States of an acquisition whose copy is to be served as it is."""
-
-
-@dataclass(slots=True)
-class _Running:
-    """An acquisition, and what its effects need.
-
-    Args:
-        copy: of the session, if there is one here.
-        is_waited_for: a client, or another proxy, waits for the session.
-        attempt: the number of the question that is under way.
-    """
-
-    machine: Acquisition
-    request: AcquireRequest
-    copy: Session | None = None
-    is_waited_for: bool = False
-    attempt: int = 0
 
 
 class Acquisitions:
@@ -61,11 +41,11 @@ class Acquisitions:
         self._persister = persister
         self._served = served
         self._memory = memory
-        self._running: dict[SessionId, _Running] = {}
+        self._running: dict[SessionId, RunningAcquisition] = {}
         self._attempts = 0
         """Questions that were asked so far."""
         self._line = ActivationQueue(context.settings.bounds.activations_at_once)
-        self.creation_rate = CreationRate(context)
+        self.inputs = AcquisitionInputs(context, memory)
 
     # ------------------------------------------------------------ somebody wants a session
 
@@ -84,7 +64,7 @@ class Acquisitions:
         owner = self._context.cluster.owners.get(session)
         running = self._begin(session, request, None)
         running.is_waited_for = True
-        if owner is not None and session not in self._context.sessions and self._lives_elsewhere(owner):
+        if owner is not None and session not in self._context.sessions and self.inputs.lives_elsewhere(owner):
             self._feed(running, acquisition.OwnerWatched(owner))
         else:
             self._feed(running, acquisition.OwnerUnknown())
@@ -121,7 +101,7 @@ class Acquisitions:
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
         """Act on what the registry's watch says of a copy that is not served."""
-        self._tell(copy, self._copy_input(copy, row, read=False))
+        self._tell(copy, self.inputs.of_copy(copy, row, read=False))
 
     def _tell(self, copy: Session, input: object, *, is_waited_for: bool = False) -> None:
         """Tell the acquisition of a copy what its row means, unless it is past that; begin one if none runs.
@@ -154,15 +134,15 @@ class Acquisitions:
 
     # ------------------------------------------------------------ the machine
 
-    def _begin(self, session: SessionId, request: AcquireRequest, copy: Session | None) -> _Running:
+    def _begin(self, session: SessionId, request: AcquireRequest, copy: Session | None) -> RunningAcquisition:
         context = self._context
         machine = Acquisition(
             session, context.proxy, context.lease.incarnation, copy.epoch if copy is not None else NO_EPOCH
         )
-        running = self._running[session] = _Running(machine, request, copy)
+        running = self._running[session] = RunningAcquisition(machine, request, copy)
         return running
 
-    def _current(self, session: SessionId) -> _Running | None:
+    def _current(self, session: SessionId) -> RunningAcquisition | None:
         """Return the acquisition that runs; one whose copy has gone meanwhile, or whose lease has, runs no more."""
         running = self._running.get(session)
         if running is not None and self._why_void(running) is not None:
@@ -170,7 +150,7 @@ class Acquisitions:
             return None
         return running
 
-    def _why_void(self, running: _Running) -> StaleReply | None:
+    def _why_void(self, running: RunningAcquisition) -> StaleReply | None:
         """Return why nothing can come of an acquisition any more."""
         context, machine = self._context, running.machine
         if machine.incarnation != context.lease.incarnation:
@@ -181,7 +161,7 @@ class Acquisitions:
                 return StaleReply.ANOTHER_COPY
         return None
 
-    def _feed(self, running: _Running, input: object) -> None:
+    def _feed(self, running: RunningAcquisition, input: object) -> None:
         """Give the machine an input, and perform what follows."""
         lost = self._memory.lost_row(running.machine.session)
         running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
@@ -191,7 +171,7 @@ class Acquisitions:
         for effect in effects:
             self._perform(running, effect)
 
-    def _perform(self, running: _Running, effect: object) -> None:
+    def _perform(self, running: RunningAcquisition, effect: object) -> None:
         context, session = self._context, running.machine.session
         match effect:
             case acquisition.Fetch(owner=owner):
@@ -223,7 +203,7 @@ class Acquisitions:
             case _:
                 self._conclude(running, effect)
 
-    def _look_for_lost(self, running: _Running) -> None:
+    def _look_for_lost(self, running: RunningAcquisition) -> None:
         """Look whether some site's changelog has the session (handover rule 28). One that is away is not waited for.
 
         Our own says so itself when a first checkpoint is written; but not where the session is made in the place of a
@@ -237,7 +217,9 @@ class Acquisitions:
         else:
             context.outbox.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
 
-    def _once_dropped(self, running: _Running, begin: Callable[[], None], reply: Callable[[object], None]) -> None:
+    def _once_dropped(
+        self, running: RunningAcquisition, begin: Callable[[], None], reply: Callable[[object], None]
+    ) -> None:
         """Begin to make the session here, or to rebuild it, once the disk has no earlier copy of it any more."""
         session, key = running.machine.session, running.machine.key(running.attempt)
 
@@ -249,7 +231,7 @@ class Acquisitions:
 
         self._persister.once_dropped(session, on_done)
 
-    def _claim_in_place(self, running: _Running, before: Ownership | None, wanted: Ownership) -> None:
+    def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, wanted: Ownership) -> None:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
         if session in self._context.sessions or self._persister.is_dropping(session):
@@ -257,7 +239,7 @@ class Acquisitions:
         else:
             self._context.outbox.emit(claim_row(session, before, wanted, reply))
 
-    def _conclude(self, running: _Running, effect: object) -> None:
+    def _conclude(self, running: RunningAcquisition, effect: object) -> None:
         """Perform an effect with which an acquisition ends."""
         context, session, copy = self._context, running.machine.session, running.copy
         match effect:
@@ -310,7 +292,7 @@ class Acquisitions:
 
     # ------------------------------------------------------------ copies in line
 
-    def _join_line(self, running: _Running) -> None:
+    def _join_line(self, running: RunningAcquisition) -> None:
         copy = running.copy
         if copy is not None and copy.role is Role.ORPHAN:
             copy.become(Role.DORMANT)
@@ -323,7 +305,7 @@ class Acquisitions:
             if running is not None and running.machine.state is State.QUEUED:
                 self._feed(running, acquisition.Turn())
 
-    def _claim_next(self, running: _Running, row: Ownership | None) -> None:
+    def _claim_next(self, running: RunningAcquisition, row: Ownership | None) -> None:
         machine, copy = running.machine, running.copy
         assert copy is not None
         self._line.claim_begins()
@@ -341,7 +323,7 @@ class Acquisitions:
 
     # ------------------------------------------------------------ answers
 
-    def _reply(self, running: _Running) -> Callable[[object], None]:
+    def _reply(self, running: RunningAcquisition) -> Callable[[object], None]:
         """Return what takes the answer to the next question of the acquisition."""
         running.attempt = self._next_attempt()
         return partial(self._take_reply, running.machine.key(running.attempt))
@@ -355,7 +337,7 @@ class Acquisitions:
         running = self._running.get(key.session)
         stale = self._why_stale(running, key)
         if stale is None and running is not None:
-            self._feed(running, self._input(running, answer))
+            self._feed(running, self.inputs.of_answer(running, answer))
             return
         self._context.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
         if running is not None and running.attempt == key.attempt:
@@ -363,7 +345,7 @@ class Acquisitions:
             reason = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE
             self._context.events.report(SessionUnavailable(key.session, reason))
 
-    def _why_stale(self, running: _Running | None, key: ReplyKey) -> StaleReply | None:
+    def _why_stale(self, running: RunningAcquisition | None, key: ReplyKey) -> StaleReply | None:
         """Return what has changed since the question of that key was asked; None: nothing that matters."""
         if key.incarnation != self._context.lease.incarnation:
             return StaleReply.ANOTHER_INCARNATION
@@ -372,248 +354,3 @@ class Acquisitions:
         if not self._context.lease.may_serve():
             return StaleReply.NO_LEASE
         return self._why_void(running)
-
-    def _input(self, running: _Running, answer: object) -> object:
-        """Return what an answer means to the machine in its present state."""
-        machine = running.machine
-        if isinstance(answer, Unavailable):
-            return answer
-        if isinstance(answer, StoreFailed) and machine.state is not State.STORING:
-            return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
-        won = isinstance(answer, Claimed) and answer.won
-        row = answer.current if isinstance(answer, Claimed) else None
-        match machine.state:
-            case State.READING:
-                return self._read_input(running, answer)
-            case State.COMPARING:
-                return self._compared_input(running, answer)
-            case State.LOOKING:
-                return self._looked_input(running, answer)
-            case State.CHECKING:
-                return _checked_input(machine, answer)
-            case State.RECORDING:
-                return _recorded_input(answer)
-            case State.FINDING:
-                return self._found_input(running, answer)
-            case State.STORING:
-                return acquisition.Stored() if answer is None else acquisition.StoreFailed()
-            case _ if won:
-                return acquisition.Won()
-            case _ if not isinstance(answer, Claimed):
-                return Unavailable(NO_REGISTRY)
-            case State.CREATING:
-                return Unavailable(NO_REGISTRY) if row is None else self._row_input(running, row)
-            case State.TAKING_OVER:
-                # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
-                return Unavailable("another proxy took the session over")
-            case State.ACTIVATING:
-                claimed_from = Epoch(machine.epoch - 1)
-                return acquisition.activation_input(claimed_from, machine.proxy, row)
-            case State.COMMITTING:
-                source = running.copy.source if running.copy is not None else None
-                return acquisition.staged_input(
-                    machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
-                )
-        raise UnexpectedInput(f"nobody asks anything in {machine.state}")
-
-    def _read_input(self, running: _Running, answer: object) -> object:
-        if isinstance(answer, WaypostError):
-            return Unavailable(NO_REGISTRY)
-        assert answer is None or isinstance(answer, Ownership)
-        if answer is not None and answer == running.machine.tried and self._lives_elsewhere(answer):
-            return acquisition.NotHandedOver(answer, running.machine.why_lost)
-        return self._row_input(running, answer)
-
-    def _looked_input(self, running: _Running, answer: object) -> object:
-        """Return what the changelogs say of a session that has no row."""
-        machine, lost = running.machine, self._memory.lost_row(running.machine.session)
-        if not isinstance(answer, FoundCheckpoint):
-            return Unavailable("the changelogs cannot be read yet")
-        found = answer.checkpoint
-        counts = found is not None and machine.is_outdated_by(found.epoch, found.serial)
-        if counts and found is not None and not _is_outlived(found, machine.row, lost):
-            return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
-        if not answer.complete:
-            # The changelog that has it may be the one that is away.
-            if not running.request.create:
-                return Unavailable("the changelog of a site does not answer, and may have the session")
-            is_lost = lost is not None and not lost.deleted
-            if is_lost and not self._memory.is_past(machine.session, machine.row, and_woken=True):
-                return acquisition.GONE_BACK
-        return self._unless_only_wanted(running, acquisition.NothingFound())
-
-    def _compared_input(self, running: _Running, answer: object) -> object:
-        """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
-        machine, memory = running.machine, self._memory
-        if isinstance(answer, WaypostError) or answer != machine.row:
-            return self._read_input(running, answer)
-        if not machine.is_owned:
-            return self._unless_only_wanted(running, acquisition.RowUnchanged())
-        if not self._context.cluster.is_watching:
-            return Unavailable(NO_LEASE)
-        if not memory.is_past(machine.session, machine.row, and_woken=True):
-            return acquisition.GONE_BACK
-        return acquisition.RowLost()
-
-    def _found_input(self, running: _Running, answer: object) -> object:
-        """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
-        machine = running.machine
-        lost = self._memory.lost_row(machine.session) if machine.has_no_row else None
-        owner = lost if machine.has_no_row else machine.row
-        unread = Unavailable(
-            "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
-        )
-        if not isinstance(answer, FoundCheckpoint):
-            return unread
-        found = answer.checkpoint
-        if owner is None or not _is_owners(answer, owner):
-            if answer.damaged and answer.complete:
-                return self._nobody_has_it(running, answer.damaged)
-            if not answer.complete:
-                return unread
-        if found is None or _is_outlived(found, machine.row, lost):
-            return self._nobody_has_it(running, "no changelog has a checkpoint of it")
-        if answer.is_older:
-            why = "the changelog has lost its last checkpoint, and with it what clients were answered"
-            return self._nobody_has_it(running, why)
-        if machine.has_no_row:
-            return acquisition.Found(found) if found.serial > 0 else unread
-        if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
-            return acquisition.GONE_BACK
-        return acquisition.Found(found)
-
-    def _nobody_has_it(self, running: _Running, why: str) -> object:
-        """A session whose row the registry has lost too is made anew."""
-        if running.machine.has_no_row:
-            return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
-        return acquisition.NobodyHasIt(why)
-
-    def _unless_only_wanted(self, running: _Running, input: object) -> object:
-        """Return the input by which the session is made, unless whoever wants it means one that there is."""
-        return input if running.request.create else Unavailable(None)
-
-    # ------------------------------------------------------------ what a row means
-
-    def _row_input(self, running: _Running, row: Ownership | None) -> object:
-        """Return what the registry's row means for a session that is wanted here and not served here."""
-        session, context = running.machine.session, self._context
-        copy = context.sessions.get(session)
-        if copy is not None:
-            running.copy, running.machine.copy_epoch = copy, copy.epoch
-            return self._copy_input(copy, row, read=True)
-        if row is None or row.deleted:
-            return self._absent_input(running, row)
-        if self._is_known_older(session, row, row.epoch):
-            return acquisition.GONE_BACK
-        if self._lives_elsewhere(row):
-            return acquisition.OwnedElsewhere(row)
-        if not self._is_gone(session, row):
-            return Unavailable("the registry's watch is behind: the owner may be alive")
-        if not context.lease.may_serve() or not context.cluster.is_watching:
-            return Unavailable(NO_LEASE)
-        return acquisition.OwnerEnded(row)
-
-    def _copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> object:
-        """Return what a row means for a copy of the session that is here.
-
-        Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
-        the changelog that there was a later one: what is here counts as one that never was.
-        """
-        proxy, epoch = self._context.proxy, copy.epoch
-        if copy.role is Role.SERVING:
-            is_served = self._context.sessions.serving(copy.id) is copy
-            return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
-        if copy.role not in (Role.DORMANT, Role.ORPHAN):
-            return acquisition.CopyInTransfer()
-        lost = self._memory.lost_row(copy.id)
-        if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
-            # Somebody has served since the cut.
-            return acquisition.CopySuperseded()
-        if lost is not None and lost.outlives(epoch):
-            # It is of a session that was deleted before the lost one was made (handover rule 22).
-            return acquisition.CopyOutlived(lost)
-        if self._is_known_older(copy.id, row, epoch):
-            return acquisition.GONE_BACK
-        if copy.role is Role.DORMANT:
-            went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
-            is_past = went_back and self._memory.is_past(copy.id, row)
-            if is_past and not copy.was_served and row is not None and self._lives_elsewhere(row):
-                return acquisition.CopyOutlived(row)
-            input = acquisition.sleeping_input(
-                epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
-            )
-        else:
-            is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
-            is_past = is_past and (row is None or not self._lives_elsewhere(row))
-            input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
-        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
-        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
-
-    def _absent_input(self, running: _Running, row: Ownership | None) -> object:
-        """Return whether the session is made here, in the place of one that was deleted, if there was one."""
-        context, request, session = self._context, running.request, running.machine.session
-        known = context.cluster.owners.get(session)
-        if known is not None and not known.deleted and (row is None or row.epoch < known.epoch):
-            # The watch has not told of it yet that the registry was restored, or is another.
-            self._memory.row_lost(session, known)
-        if self._memory.rows_come_back:
-            return Unavailable("the registry has lost rows: the session may be one that there is")
-        if not context.lease.may_serve():
-            return Unavailable(NO_LEASE)
-        if not request.create:
-            # There is none, unless some changelog says otherwise.
-            return acquisition.RowAbsent(row)
-        if len(context.sessions) >= context.settings.max_sessions:
-            return Unavailable("this proxy has as many sessions as it may; attach at another one")
-        if not self.creation_rate.take():
-            return Unavailable("many sessions are being made here at the moment")
-        return acquisition.RowAbsent(row)
-
-    def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
-        """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
-        lost = self._memory.lost_row(session)
-        is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
-        return is_older and not self._memory.is_past(session, row)
-
-    def _lives_elsewhere(self, owner: Ownership) -> bool:
-        return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
-
-    def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
-        """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
-
-        It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
-        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
-        """
-        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
-
-
-def _recorded_input(answer: object) -> object:
-    if isinstance(answer, CheckpointOutdated):
-        return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
-    return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
-
-
-def _checked_input(machine: Acquisition, answer: object) -> object:
-    """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
-    if not isinstance(answer, FoundCheckpoint):
-        return Unavailable("the changelogs cannot be read yet")
-    found = answer.checkpoint
-    if found is not None and machine.is_outdated_by(found.epoch, found.serial):
-        return acquisition.RecordOutdated(found.epoch, by_owner=True)
-    return acquisition.NothingFound()
-
-
-def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
-    """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
-    return any(row is not None and row.outlives(found.epoch) for row in rows)
-
-
-def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:
-    """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch.
-
-    Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
-    there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
-    written one of that epoch, and the one that did has perhaps written others since.
-    """
-    last = found.checkpoint
-    return not row.deleted and last is not None and last.epoch == row.epoch and last.serial > 0

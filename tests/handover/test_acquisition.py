@@ -41,7 +41,7 @@ def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
     machine = acquiring()
     assert steps(machine, q.OwnerUnknown()) == [q.ReadRow()]
     assert steps(machine, q.RowAbsent(None)) == [q.LookForLost()]
-    assert steps(machine, q.NothingFound()) == [q.RecordFirst(Epoch(1))]
+    assert steps(machine, q.NothingFound(is_certain=True)) == [q.RecordFirst(Epoch(1))]
     assert steps(machine, q.Recorded()) == [q.Create(None, Epoch(1))]
     assert steps(machine, q.Won()) == [q.ServeNew()]
     assert machine.over
@@ -50,8 +50,19 @@ def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
 def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> None:
     gone = yours(3).gone()
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.RowAbsent(gone), q.NothingFound()) == [q.RecordFirst(Epoch(gone.epoch + 1))]
+    assert steps(machine, q.RowAbsent(gone), q.NothingFound(is_certain=True)) == [q.RecordFirst(Epoch(gone.epoch + 1))]
     assert steps(machine, q.Recorded()) == [q.Create(gone, Epoch(gone.epoch + 1))]
+
+
+@pytest.mark.parametrize("row", [None, Ownership(ME, Epoch(3)).gone()])
+def test_session_that_is_made_while_a_changelog_is_away_outlives_what_that_may_have(row: Ownership | None) -> None:
+    """The registry may have been restored meanwhile: what is there of that name is not to replace this one."""
+    machine = acquiring(AcquisitionState.READING)
+    (record,) = steps(machine, q.RowAbsent(row), q.NothingFound(is_certain=False))
+    assert isinstance(record, q.RecordFirst)
+    there = row.epoch + 5 if row is not None else 5
+    assert Ownership(ME, record.epoch).outlives(there)
+    assert steps(machine, q.Recorded()) == [q.Create(row, record.epoch)]
 
 
 def test_session_whose_row_is_lost_goes_on_from_its_last_checkpoint() -> None:

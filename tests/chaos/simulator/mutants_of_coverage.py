@@ -44,6 +44,7 @@ from waypost.records import Effective, Forwarded, Progress, Record
 
 _arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
 _effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.receive
+_wants = Subscription.wants
 _join, _withdraw = Session.join, ServedSessions.withdraw
 _decode = msgspec.msgpack.Decoder(Delivery).decode
 
@@ -206,6 +207,11 @@ def _publish_and_acknowledge(self: PublishHandler, incarnation: Any, producer: A
     self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
 
 
+def _wants_beyond(self: Subscription, origin: Origin, offset: int) -> bool:
+    is_beyond = self.has_unknown_end and offset > self.start.get(origin, NOTHING)
+    return is_beyond or _wants(self, origin, offset)
+
+
 def _gone_as_any_other(self: Ownership) -> Ownership:
     return Ownership(NO_PROXY, Epoch(self.epoch + 1))
 
@@ -225,6 +231,14 @@ MUTANTS = (
         replaced(Session, "matching", Session.active),
         ("LOST",),
         (31, 124, 143),
+        rule=7,
+    ),
+    Mutant(
+        "matches beyond a known end",
+        "what has ended matches beyond its end where that is known, as long as it is not in another origin",
+        replaced(Subscription, "wants", _wants_beyond),
+        ("BEYOND",),
+        (64, 92, 168),
         rule=7,
     ),
     Mutant(

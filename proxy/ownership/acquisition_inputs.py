@@ -1,0 +1,297 @@
+"""What an answer, or the registry's row, means for an acquisition in its present state.
+
+Nothing is asked, written or changed here but what this proxy remembers of rows that went back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federation.ports import Claimed
+from handover import acquisition
+from handover.acquisition import NO_EPOCH, Acquisition, Unavailable
+from handover.acquisition import AcquisitionState as State
+from proxy.core.context import Context
+from proxy.core.effects import FoundCheckpoint
+from proxy.core.events import AcquireRequest
+from proxy.ownership.creation_rate import CreationRate
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.session.session import Role, Session
+from waypost.checkpoint import Checkpoint
+from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
+from waypost.identity import Epoch, Ownership, SessionId
+
+NO_LEASE = "this proxy has no lease at the moment"
+NO_REGISTRY = "the registry does not answer"
+
+
+@dataclass(slots=True)
+class RunningAcquisition:
+    """An acquisition, and what its effects need.
+
+    Args:
+        copy: of the session, if there is one here.
+        is_waited_for: a client, or another proxy, waits for the session.
+        attempt: the number of the question that is under way.
+    """
+
+    machine: Acquisition
+    request: AcquireRequest
+    copy: Session | None = None
+    is_waited_for: bool = False
+    attempt: int = 0
+
+
+class AcquisitionInputs:
+    """Reads what registry and changelogs say, as the machine of `handover/acquisition.py` takes it."""
+
+    def __init__(self, context: Context, memory: RegistryMemory) -> None:
+        self._context = context
+        self._memory = memory
+        self.creation_rate = CreationRate(context)
+
+    def of_answer(self, running: RunningAcquisition, answer: object) -> object:
+        """Return what an answer means to the machine in its present state."""
+        machine = running.machine
+        if isinstance(answer, Unavailable):
+            return answer
+        if isinstance(answer, StoreFailed) and machine.state is not State.STORING:
+            return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
+        won = isinstance(answer, Claimed) and answer.won
+        row = answer.current if isinstance(answer, Claimed) else None
+        match machine.state:
+            case State.READING:
+                return self._read_input(running, answer)
+            case State.COMPARING:
+                return self._compared_input(running, answer)
+            case State.LOOKING:
+                return self._looked_input(running, answer)
+            case State.CHECKING:
+                return _checked_input(machine, answer)
+            case State.RECORDING:
+                return _recorded_input(answer)
+            case State.FINDING:
+                return self._found_input(running, answer)
+            case State.STORING:
+                return acquisition.Stored() if answer is None else acquisition.StoreFailed()
+            case _ if won:
+                return acquisition.Won()
+            case _ if not isinstance(answer, Claimed):
+                return Unavailable(NO_REGISTRY)
+            case State.CREATING:
+                return Unavailable(NO_REGISTRY) if row is None else self._of_row(running, row)
+            case State.TAKING_OVER:
+                # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
+                return Unavailable("another proxy took the session over")
+            case State.ACTIVATING:
+                claimed_from = Epoch(machine.epoch - 1)
+                return acquisition.activation_input(claimed_from, machine.proxy, row)
+            case State.COMMITTING:
+                source = running.copy.source if running.copy is not None else None
+                return acquisition.staged_input(
+                    machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
+                )
+        raise UnexpectedInput(f"nobody asks anything in {machine.state}")
+
+    def _read_input(self, running: RunningAcquisition, answer: object) -> object:
+        if isinstance(answer, WaypostError):
+            return Unavailable(NO_REGISTRY)
+        assert answer is None or isinstance(answer, Ownership)
+        refusal = running.machine.refusal
+        if refusal is not None and answer == refusal.owner and self.lives_elsewhere(answer):
+            return refusal
+        return self._of_row(running, answer)
+
+    def _looked_input(self, running: RunningAcquisition, answer: object) -> object:
+        """Return what the changelogs say of a session that has no row."""
+        machine, lost = running.machine, self._memory.lost_row(running.machine.session)
+        if not isinstance(answer, FoundCheckpoint):
+            return Unavailable("the changelogs cannot be read yet")
+        found = answer.checkpoint
+        counts = found is not None and machine.is_outdated_by(found.epoch, found.serial)
+        if counts and found is not None and not _is_outlived(found, machine.row, lost):
+            return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
+        if not answer.complete:
+            # The changelog that has it may be the one that is away.
+            if not running.request.create:
+                return Unavailable("the changelog of a site does not answer, and may have the session")
+            is_lost = lost is not None and not lost.deleted
+            if is_lost and not self._memory.is_past(machine.session, machine.row, and_woken=True):
+                return acquisition.GONE_BACK
+        return self._unless_only_wanted(running, acquisition.NothingFound(is_certain=answer.complete))
+
+    def _compared_input(self, running: RunningAcquisition, answer: object) -> object:
+        """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
+        machine, memory = running.machine, self._memory
+        if isinstance(answer, WaypostError) or answer != machine.row:
+            return self._read_input(running, answer)
+        if machine.outdated is None or not machine.outdated.by_owner:
+            return self._unless_only_wanted(running, acquisition.RowUnchanged())
+        if not self._context.cluster.is_watching:
+            return Unavailable(NO_LEASE)
+        if not memory.is_past(machine.session, machine.row, and_woken=True):
+            return acquisition.GONE_BACK
+        return acquisition.RowLost()
+
+    def _found_input(self, running: RunningAcquisition, answer: object) -> object:
+        """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
+        machine = running.machine
+        lost = self._memory.lost_row(machine.session) if machine.has_no_row else None
+        owner = lost if machine.has_no_row else machine.row
+        unread = Unavailable(
+            "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
+        )
+        if not isinstance(answer, FoundCheckpoint):
+            return unread
+        found = answer.checkpoint
+        if owner is None or not _is_owners(answer, owner):
+            if answer.damaged and answer.complete:
+                return self._nobody_has_it(running, answer.damaged)
+            if not answer.complete:
+                return unread
+        if found is None or _is_outlived(found, machine.row, lost):
+            return self._nobody_has_it(running, "no changelog has a checkpoint of it")
+        if answer.is_older:
+            why = "the changelog has lost its last checkpoint, and with it what clients were answered"
+            return self._nobody_has_it(running, why)
+        if machine.has_no_row:
+            return acquisition.Found(found) if found.serial > 0 else unread
+        if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
+            return acquisition.GONE_BACK
+        return acquisition.Found(found)
+
+    def _nobody_has_it(self, running: RunningAcquisition, why: str) -> object:
+        """A session whose row the registry has lost too is made anew."""
+        if running.machine.has_no_row:
+            return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
+        return acquisition.NobodyHasIt(why)
+
+    def _unless_only_wanted(self, running: RunningAcquisition, input: object) -> object:
+        """Return the input by which the session is made, unless whoever wants it means one that there is."""
+        return input if running.request.create else Unavailable(None)
+
+    # ------------------------------------------------------------ what a row means
+
+    def _of_row(self, running: RunningAcquisition, row: Ownership | None) -> object:
+        """Return what the registry's row means for a session that is wanted here and not served here."""
+        session, context = running.machine.session, self._context
+        copy = context.sessions.get(session)
+        if copy is not None:
+            running.copy, running.machine.copy_epoch = copy, copy.epoch
+            return self.of_copy(copy, row, read=True)
+        if row is None or row.deleted:
+            return self._absent_input(running, row)
+        if self._is_known_older(session, row, row.epoch):
+            return acquisition.GONE_BACK
+        if self.lives_elsewhere(row):
+            return acquisition.OwnedElsewhere(row)
+        if not self._is_gone(session, row):
+            return Unavailable("the registry's watch is behind: the owner may be alive")
+        if not context.lease.may_serve() or not context.cluster.is_watching:
+            return Unavailable(NO_LEASE)
+        return acquisition.OwnerEnded(row)
+
+    def of_copy(self, copy: Session, row: Ownership | None, *, read: bool) -> object:
+        """Return what a row means for a copy of the session that is here.
+
+        Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
+        the changelog that there was a later one: what is here counts as one that never was.
+        """
+        proxy, epoch = self._context.proxy, copy.epoch
+        if copy.role is Role.SERVING:
+            is_served = self._context.sessions.serving(copy.id) is copy
+            return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
+        if copy.role not in (Role.DORMANT, Role.ORPHAN):
+            return acquisition.CopyInTransfer()
+        lost = self._memory.lost_row(copy.id)
+        if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
+            # Somebody has served since the cut.
+            return acquisition.CopySuperseded()
+        if lost is not None and lost.outlives(epoch):
+            # It is of a session that was deleted before the lost one was made (handover rule 22).
+            return acquisition.CopyOutlived(lost)
+        if self._is_known_older(copy.id, row, epoch):
+            return acquisition.GONE_BACK
+        if copy.role is Role.DORMANT:
+            went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
+            is_past = went_back and self._memory.is_past(copy.id, row)
+            if is_past and not copy.was_served and row is not None and self.lives_elsewhere(row):
+                return acquisition.CopyOutlived(row)
+            input = acquisition.sleeping_input(
+                epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
+            )
+        else:
+            is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
+            is_past = is_past and (row is None or not self.lives_elsewhere(row))
+            input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
+        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
+        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
+
+    def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> object:
+        """Return whether the session is made here, in the place of one that was deleted, if there was one."""
+        context, request, session = self._context, running.request, running.machine.session
+        known = context.cluster.owners.get(session)
+        if known is not None and not known.deleted and (row is None or row.epoch < known.epoch):
+            # The watch has not told of it yet that the registry was restored, or is another.
+            self._memory.row_lost(session, known)
+        if self._memory.rows_come_back:
+            return Unavailable("the registry has lost rows: the session may be one that there is")
+        if not context.lease.may_serve():
+            return Unavailable(NO_LEASE)
+        if not request.create:
+            # There is none, unless some changelog says otherwise.
+            return acquisition.RowAbsent(row)
+        if len(context.sessions) >= context.settings.max_sessions:
+            return Unavailable("this proxy has as many sessions as it may; attach at another one")
+        if not self.creation_rate.take():
+            return Unavailable("many sessions are being made here at the moment")
+        return acquisition.RowAbsent(row)
+
+    def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
+        """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
+        lost = self._memory.lost_row(session)
+        is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
+        return is_older and not self._memory.is_past(session, row)
+
+    def lives_elsewhere(self, owner: Ownership) -> bool:
+        return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
+
+    def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
+        """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
+
+        It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
+        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
+        """
+        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
+
+
+def _recorded_input(answer: object) -> object:
+    if isinstance(answer, CheckpointOutdated):
+        return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
+    return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
+
+
+def _checked_input(machine: Acquisition, answer: object) -> object:
+    """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
+    if not isinstance(answer, FoundCheckpoint):
+        return Unavailable("the changelogs cannot be read yet")
+    found = answer.checkpoint
+    if found is not None and machine.is_outdated_by(found.epoch, found.serial):
+        return acquisition.RecordOutdated(found.epoch, by_owner=True)
+    return acquisition.NothingFound(is_certain=answer.complete)
+
+
+def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
+    """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
+    return any(row is not None and row.outlives(found.epoch) for row in rows)
+
+
+def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:
+    """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch.
+
+    Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
+    there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
+    written one of that epoch, and the one that did has perhaps written others since.
+    """
+    last = found.checkpoint
+    return not row.deleted and last is not None and last.epoch == row.epoch and last.serial > 0
