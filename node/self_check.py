@@ -37,12 +37,19 @@ def unknown_neighbours(
     for neighbour in neighbours:
         rows = [row for row in proxies if row.site == neighbour]
         one_sided = [row.proxy for row in rows if row.neighbours is not None and site not in row.neighbours]
+        alike = _alike(neighbour, known)
         if neighbour not in known and not rows:
-            wrong[neighbour] = f"no proxy of site {neighbour} was ever announced; is it spelt as its proxies spell it?"
+            hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
+            wrong[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
         elif one_sided:
             names = ", ".join(sorted(one_sided))
             wrong[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
     return wrong
+
+
+def _alike(site: SiteId, known: Iterable[SiteId]) -> SiteId | None:
+    """Return a site that is written with other capitals."""
+    return next((other for other in known if other != site and other.casefold() == site.casefold()), None)
 
 
 class SelfCheck:
@@ -63,10 +70,12 @@ class SelfCheck:
         self._tried_ms: int | None = None
 
     def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
-        if now_ms < self._began_ms + GRACE_MS:
-            return
+        """Say which neighbours are none: after a while, as they may not have started; misspelt capitals at once."""
         wrong = unknown_neighbours(self._site, self._neighbours, proxies, known)
+        is_early = now_ms < self._began_ms + GRACE_MS
         for neighbour in self._neighbours:
+            if is_early and not _alike(neighbour, known):
+                continue
             if neighbour in wrong:
                 self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))
             else:

@@ -207,4 +207,10 @@ def _examples(found: DataFrame) -> list[Finding]:
     order = Window.partitionBy("code").orderBy("session", "receiver", "origin", "offset", "writer", "number", "site")
     first = found.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= MAX_EXAMPLES)
     rows = first.orderBy("code", "rank").drop("rank").collect()
-    return [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]
+    return worst_first({name: value for name, value in row.asDict().items() if value is not None} for row in rows)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings as they are listed: what makes the run violated is before what does not."""
+    severity = (VIOLATED, UNKNOWN, OK)
+    return sorted(findings, key=lambda finding: severity.index(CLASSES[finding["code"]][0]))

@@ -17,7 +17,8 @@ class Verdict:
 
     Attributes:
         counts: how many findings there are of each code; codes without any are left out.
-        examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out.
+        examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out, the
+            worst classes first.
     """
 
     verdict: str

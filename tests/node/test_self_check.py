@@ -29,6 +29,7 @@ def row(proxy: str, site: SiteId, neighbours: tuple[SiteId, ...] | None) -> Prox
     ("proxies", "known", "wrong"),
     [
         ([], [A], {B: "no proxy of site B was ever announced; is it spelt as its proxies spell it?"}),
+        ([], [A, SiteId("b")], {B: "no proxy of site B was ever announced; site b was; is that meant?"}),
         ([], [A, B], {}),
         ([row("b1", B, (A,))], [A, B], {}),
         ([row("b1", B, None)], [A, B], {}),
@@ -57,6 +58,13 @@ def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     assert list(troubles.now) == ["neighbour B"]
     check.check_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
     assert troubles.now == {}
+
+
+def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
+    clock = ManualClock()
+    troubles = DependencyHealth(random.Random(1), clock)
+    SelfCheck(A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
+    assert list(troubles.now) == ["neighbour B"]
 
 
 async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serves(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from spark.audit import worst_first
 from spark.command import audit
 from spark.report import document, page, write_report
 from spark.verdict import Verdict
@@ -22,6 +23,11 @@ from waypost.errors import WaypostError
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(audit)
+
+
+def test_what_violates_the_run_is_listed_before_what_does_not() -> None:
+    findings = [{"code": code} for code in ("A1", "D4", "L4", "P4")]
+    assert [finding["code"] for finding in worst_first(findings)] == ["P4", "A1", "D4", "L4"]
 
 
 def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, tmp_path: Path) -> None:

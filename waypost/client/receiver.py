@@ -300,9 +300,10 @@ class Receiver(Client):
         """End a subscription.
 
         All that matches it and was acknowledged to its producer before is still delivered, after this returns too. So
-        may be what is published in the moment after, until the logs have said how far they went; where the session's
-        owner dies in that moment, until another one serves it. Of a site that its session's owner cannot reach for 5 s,
-        only what has come from there is delivered.
+        may be what is published after this, until the session's owner has learnt how far the logs went: some
+        milliseconds as a rule. Where the owner is paused or dies just then, that is until it or another one serves the
+        session again: a lease and some seconds. Of a site that the owner cannot reach for 5 s, only what has come from
+        there is delivered.
 
         Args:
             subscription: its id.
