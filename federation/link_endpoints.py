@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import assert_never
 
 from federation.acceptance import Acceptance, LogMark
 from federation.link import Position, PositionIndex
@@ -129,6 +130,8 @@ class LinkEndpoints:
             case LinkWants():
                 if not self._is_outlived(peer, message):
                     self._append_filters(_asked(message))
+            case _:
+                assert_never(message)
 
     def tick(self, now_ms: int) -> None:
         for link in self._all():

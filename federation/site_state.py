@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -272,6 +273,8 @@ class SiteState:
                 return []
             case Closed() | Unreadable():
                 return []
+            case _:
+                assert_never(record)
 
     def _broken(self, offset: int, record: Damaged) -> list[Event]:
         before = self.frontier[self.origin]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from handover.machine import Table, TableMachine
 from waypost.checkpoint import Checkpoint
@@ -436,6 +436,58 @@ class ReleaseCopy:
     row: Ownership
 
 
+AcquisitionInput = (
+    OwnerWatched
+    | OwnerUnknown
+    | Unavailable
+    | RowAbsent
+    | OwnedElsewhere
+    | OwnerEnded
+    | CopyServed
+    | CopyInTransfer
+    | CopyToActivate
+    | CopyToCheck
+    | CopyToCommit
+    | CopyInDoubt
+    | CopySuperseded
+    | CopyOutlived
+    | RowBehind
+    | RowUnchanged
+    | RowLost
+    | NothingToTakeOver
+    | NotHandedOver
+    | OwnerGone
+    | NothingFound
+    | Recorded
+    | RecordOutdated
+    | Found
+    | NobodyHasIt
+    | Won
+    | Turn
+    | Stored
+    | StoreFailed
+)
+"""What an acquisition takes."""
+Question = (
+    Fetch
+    | ReadRow
+    | LookForLost
+    | RecordFirst
+    | Create
+    | FindCheckpoint
+    | TakeOver
+    | JoinLine
+    | ClaimNext
+    | StoreCopy
+    | CommitCopy
+)
+"""Effects that are answered."""
+Conclusion = GiveUp | DeclareLost | ServeNew | ServeRebuilt | ReportServed
+"""Effects with which an acquisition ends."""
+CopyConclusion = ServeActivated | ServeCommitted | DropCopy | ReleaseCopy
+"""Effects with which one ends that has a copy of the session."""
+AcquisitionEffect = Question | Conclusion | CopyConclusion
+
 # ---------------------------------------------------------------- the table
 
 _S = AcquisitionState
@@ -503,7 +555,7 @@ TABLE: Table = {
 }
 
 
-class Acquisition(TableMachine):
+class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
     """One session on its way to be served here.
 
     Args:
@@ -581,7 +633,7 @@ class Acquisition(TableMachine):
             lost = NO_EPOCH
         return Epoch(max(known, lost) + 1)
 
-    def remember(self, input: object) -> None:
+    def remember(self, input: AcquisitionInput) -> None:
         """Remember what later effects need of an input that was taken."""
         match input:
             case (
@@ -604,7 +656,7 @@ class Acquisition(TableMachine):
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
 
-    def effect(self, kind: type, input: object) -> object:
+    def effect(self, kind: type[Any], input: AcquisitionInput) -> AcquisitionEffect:
         """Return the effect of that kind, filled in by what is known."""
         if kind is GiveUp:
             return GiveUp(self._why_not(input))
@@ -631,7 +683,7 @@ class Acquisition(TableMachine):
                 return ServeRebuilt(self.checkpoint)
         return super().effect(kind, input)
 
-    def _why_not(self, input: object) -> str | Refused | None:
+    def _why_not(self, input: AcquisitionInput) -> str | Refused | None:
         match input:
             case Unavailable(reason=reason):
                 return reason
@@ -680,7 +732,7 @@ def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
 
 def sleeping_input(
     epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_past: bool
-) -> object:
+) -> AcquisitionInput:
     """Return what a row means for a copy that sleeps here.
 
     Args:
@@ -704,7 +756,7 @@ def sleeping_input(
     return CopyOutlived(row)
 
 
-def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> object:
+def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> AcquisitionInput:
     """Return what a row means that was there instead of the one from which a copy was to take the next epoch.
 
     Args:
@@ -722,7 +774,7 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> obj
 
 def staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
-) -> object:
+) -> AcquisitionInput:
     """Return what a row means for a staged copy without its transfer: it is ours if the row has its very epoch.
 
     As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput
@@ -70,6 +71,11 @@ class ReadOwner:
     """Read the session's row; the answer is OwnerUnchanged, OwnedByUs or OwnedByOther."""
 
 
+InputT = TypeVar("InputT")
+"""What a machine takes: a union of kinds of inputs."""
+EffectT = TypeVar("EffectT")
+"""What it has performed: a union of kinds of effects."""
+
 Cell = tuple[tuple[type, ...], Enum]
 Table = Mapping[tuple[Enum, type], Cell]
 
@@ -89,7 +95,7 @@ class Timing:
     """Until a frozen source takes the session back."""
 
 
-class TableMachine:
+class TableMachine(Generic[InputT, EffectT]):
     """A machine whose transitions are data: a state, and one place that changes it.
 
     Every machine has the same three calls: :meth:`step` takes one input, :meth:`tick` does what is due, and
@@ -110,7 +116,7 @@ class TableMachine:
         """Whether the machine has ended, and takes no input any more."""
         return self.state is self.ended
 
-    def step(self, input: object, now_ms: int) -> list[object]:
+    def step(self, input: InputT, now_ms: int) -> list[EffectT]:
         """Take one input; return the effects in order.
 
         Raises:
@@ -120,7 +126,7 @@ class TableMachine:
         self.remember(input)
         return [self.effect(kind, input) for kind in kinds]
 
-    def tick(self, now_ms: int) -> list[object]:
+    def tick(self, now_ms: int) -> list[EffectT]:
         """Do what is due. Call at :meth:`next_deadline`."""
         return []
 
@@ -128,15 +134,15 @@ class TableMachine:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return NEVER
 
-    def remember(self, input: object) -> None:
+    def remember(self, input: InputT) -> None:
         """Remember what later effects need of an input that was taken."""
 
-    def effect(self, kind: type, input: object) -> object:
+    def effect(self, kind: type[Any], input: InputT) -> EffectT:
         """Return the effect of this kind that answers the input."""
-        made: object = kind()
+        made: EffectT = kind()
         return made
 
-    def transition(self, input: object) -> tuple[type, ...]:
+    def transition(self, input: InputT) -> tuple[type, ...]:
         """Change the state as the table says, and return the kinds of effects.
 
         Raises:
@@ -151,7 +157,7 @@ class TableMachine:
         return effects
 
 
-class Machine(TableMachine):
+class Machine(TableMachine[InputT | Deadline | Retry, EffectT], Generic[InputT, EffectT]):
     """Base of source and target: a table, and two timers that every progress sets again."""
 
     progress: type
@@ -173,7 +179,7 @@ class Machine(TableMachine):
         self._retry_at = now_ms + self.timing.retry_ms
         self._deadline_at = now_ms + self.timeout_ms()
 
-    def step(self, input: object, now_ms: int) -> list[object]:
+    def step(self, input: InputT | Deadline | Retry, now_ms: int) -> list[EffectT]:
         """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
         before = self.state
         effects = super().step(input, now_ms)
@@ -182,7 +188,7 @@ class Machine(TableMachine):
             self.rearm(now_ms)
         return effects
 
-    def tick(self, now_ms: int) -> list[object]:
+    def tick(self, now_ms: int) -> list[EffectT]:
         """Do what is due. Call at :meth:`next_deadline`."""
         if self.over:
             return []
@@ -199,7 +205,9 @@ class Machine(TableMachine):
         return NEVER if self.over else min(self._retry_at, self._deadline_at)
 
 
-def owner_input(current: Ownership | None, expected: Ownership, wanted: Ownership) -> object:
+def owner_input(
+    current: Ownership | None, expected: Ownership, wanted: Ownership
+) -> OwnedByUs | OwnerUnchanged | OwnedByOther:
     """Return what a registry row means for a transfer from `expected` to `wanted`."""
     if current == wanted:
         return OwnedByUs()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from handover.machine import (
     Claim,
@@ -95,6 +96,24 @@ class Forget:
     """The transfer came to nothing; the session was served all the time."""
 
 
+SourceInput = (
+    Prepare
+    | ChunkStored
+    | Ready
+    | Passed
+    | Aborted
+    | PeerGone
+    | Retry
+    | Deadline
+    | ClaimUnknown
+    | OwnerUnchanged
+    | OwnedByUs
+    | OwnedByOther
+)
+SourceAction = SendPrepared | CountStored | SendChunks | Freeze | SendFrozen | Thaw | Release | Forget
+"""Effects that only the source has."""
+SourceEffect = SourceAction | Claim | ReadOwner
+
 _S = SourceState
 
 TABLE: Table = {
@@ -143,7 +162,7 @@ TABLE: Table = {
 }
 
 
-class SourceTransfer(Machine):
+class SourceTransfer(Machine[SourceInput, SourceEffect]):
     """One transfer, as the source sees it. Created by a Prepare that the source accepts, then fed with it.
 
     Args:
@@ -173,7 +192,7 @@ class SourceTransfer(Machine):
         self.transfer = transfer
         self.coverage: dict[Origin, int | None] = {}
 
-    def remember(self, input: object) -> None:
+    def remember(self, input: SourceInput) -> None:
         """Keep what an accepted input brings: where the target's coverage begins."""
         if isinstance(input, Ready) and self.state is SourceState.WAITING and not self.coverage:
             self.coverage = input.coverage
@@ -184,7 +203,7 @@ class SourceTransfer(Machine):
             return self.timing.prepare_ms
         return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms
 
-    def effect(self, kind: type, input: object) -> object:
+    def effect(self, kind: type[Any], input: SourceInput) -> SourceEffect:
         """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from handover.machine import (
     Claim,
@@ -124,6 +125,40 @@ class FailOver:
     """The owner is dead: take the next epoch and rebuild from the changelog."""
 
 
+TargetInput = (
+    Prepared
+    | Chunk
+    | Frozen
+    | Refused
+    | TransferDeclined
+    | Complete
+    | Incomplete
+    | Staged
+    | StoreFailed
+    | PeerGone
+    | Retry
+    | Deadline
+    | ClaimUnknown
+    | OwnerUnchanged
+    | OwnedByUs
+    | OwnedByOther
+)
+TargetAction = (
+    SendPrepare
+    | Install
+    | TakeChunk
+    | AcknowledgeChunks
+    | SendReady
+    | Merge
+    | Adopt
+    | Discard
+    | Relay
+    | SendAborted
+    | FailOver
+)
+"""Effects that only the target has."""
+TargetEffect = TargetAction | Claim | ReadOwner
+
 _T = TargetState
 
 
@@ -185,7 +220,7 @@ TABLE: Table = _before_staging() | {
 }
 
 
-class TargetTransfer(Machine):
+class TargetTransfer(Machine[TargetInput, TargetEffect]):
     """One transfer, as the target sees it. Starts with :meth:`begin`.
 
     Args:
@@ -213,11 +248,11 @@ class TargetTransfer(Machine):
         self.wanted = source.next(proxy)
         self.transfer = transfer
 
-    def begin(self) -> list[object]:
+    def begin(self) -> list[TargetEffect]:
         """Return the first effects: ask the owner to prepare."""
         return [SendPrepare()]
 
-    def effect(self, kind: type, input: object) -> object:
+    def effect(self, kind: type[Any], input: TargetInput) -> TargetEffect:
         """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)

@@ -20,7 +20,7 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, assert_never
 
 from matching.needs import Key, Prefix, Present, Text, Within
 from waypost.notification import Int64, Value
@@ -145,6 +145,8 @@ class Attribute:
                 bounds.put(bound, row)
             case Present():
                 insort(self._present, row)
+            case _:
+                assert_never(key)
         if isinstance(key, Within) and key.or_nan:
             insort(self._nan, row)
         self._note()
@@ -166,6 +168,8 @@ class Attribute:
                 bounds.drop(bound, row)
             case Present():
                 del self._present[bisect_left(self._present, row)]
+            case _:
+                assert_never(key)
         if isinstance(key, Within) and key.or_nan:
             del self._nan[bisect_left(self._nan, row)]
         self._note()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from handover.machine import Table, TableMachine
 from waypost.clock import NEVER
@@ -209,6 +210,35 @@ class End:
     """Close all, and be gone."""
 
 
+LifecycleInput = (
+    Start
+    | LogEndFound
+    | LogRead
+    | LogConfirmed
+    | SecretLearnt
+    | Announced
+    | Renewed
+    | LeaseEnded
+    | Leave
+    | HandedBack
+    | Spoken
+    | Revoked
+    | Overdue
+)
+LeavingEffect = HandBack | SpeakLast | RevokeLease | End
+LifecycleEffect = (
+    FindLogEnd
+    | AwaitLog
+    | ConfirmLog
+    | LearnSecret
+    | Announce
+    | GrantLease
+    | KeepLease
+    | ProlongLease
+    | LoseLease
+    | LeavingEffect
+)
+
 _S = LifecycleState
 _LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.SERVING)
 
@@ -237,7 +267,7 @@ _TIMEOUTS_MS: Mapping[Enum, int] = {
 }
 
 
-class Lifecycle(TableMachine):
+class Lifecycle(TableMachine[LifecycleInput, LifecycleEffect]):
     """One process of a proxy.
 
     Args:
@@ -260,7 +290,7 @@ class Lifecycle(TableMachine):
         """Whether the process is on its way to its end, or there."""
         return self.state in (*_TIMEOUTS_MS, LifecycleState.ENDED)
 
-    def step(self, input: object, now_ms: int) -> list[object]:
+    def step(self, input: LifecycleInput, now_ms: int) -> list[LifecycleEffect]:
         """Take one input; return the effects in order. What comes too late, of a life that is ending, means nothing.
 
         Raises:
@@ -275,7 +305,7 @@ class Lifecycle(TableMachine):
             self._overdue_at = NEVER if timeout_ms is None else now_ms + timeout_ms
         return effects
 
-    def tick(self, now_ms: int) -> list[object]:
+    def tick(self, now_ms: int) -> list[LifecycleEffect]:
         """Do what is due. Call at :meth:`next_deadline`."""
         return self.step(Overdue(), now_ms) if now_ms >= self._overdue_at else []
 
@@ -283,7 +313,7 @@ class Lifecycle(TableMachine):
         """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
         return self._overdue_at
 
-    def remember(self, input: object) -> None:
+    def remember(self, input: LifecycleInput) -> None:
         """Remember what later effects need of an input that was taken."""
         match input:
             case LogEndFound(end=end):
@@ -295,12 +325,13 @@ class Lifecycle(TableMachine):
             case Leave(marked=marked):
                 self._marked = marked
 
-    def effect(self, kind: type, input: object) -> object:
+    def effect(self, kind: type[Any], input: LifecycleInput) -> LifecycleEffect:
         """Return the effect of that kind, filled in by what is known."""
         if kind is AwaitLog:
             return AwaitLog(self._log_end)
         if kind is Announce or kind is KeepLease:
-            return kind(self.incarnation)
+            made: Announce | KeepLease = kind(self.incarnation)
+            return made
         if kind is GrantLease:
             return GrantLease(self.incarnation, self._until_ms)
         if kind is ProlongLease:

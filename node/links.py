@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 
@@ -140,6 +140,8 @@ class Links:
                     site=effect.site,
                     reason=effect.reason,
                 )
+            case _:
+                assert_never(effect)
 
     async def _append(self, records: Sequence[Record]) -> list[int]:
         async with self._authorizer.appending():

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 import structlog
@@ -48,7 +48,7 @@ from node.garbage_collection import growing
 from node.instance import Instance
 from node.journal_writer import JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
-from node.lifecycle import Lifecycle
+from node.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.links import Links
 from node.log_fold import LogFolding
 from node.log_guard import LogGuard
@@ -381,16 +381,16 @@ class Node:
 
     # ------------------------------------------------------------ the life cycle's effects
 
-    async def _live_by(self, input: object) -> None:
+    async def _live_by(self, input: LifecycleInput) -> None:
         """Perform what follows from an input of the life cycle, one effect after the other, until nothing does."""
-        following: object | None = input
+        following: LifecycleInput | None = input
         while following is not None:
             effects = self._lifecycle.step(following, self._clock.now_ms())
             following = None
             for effect in effects:
                 following = await self._perform_in_time(effect)
 
-    async def _perform_in_time(self, effect: object) -> object | None:
+    async def _perform_in_time(self, effect: LifecycleEffect) -> LifecycleInput | None:
         """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer."""
         due = self._lifecycle.next_deadline()
         if due == NEVER:
@@ -403,7 +403,7 @@ class Node:
             pass
         return lifecycle.Overdue()
 
-    async def _perform_life(self, effect: object) -> object | None:
+    async def _perform_life(self, effect: LifecycleEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.FindLogEnd():
                 self.log_end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
@@ -430,16 +430,20 @@ class Node:
                 assert self.lease is not None
                 await self._renew(self.lease)
                 return lifecycle.LeaseEnded(new_incarnation())
+            case lifecycle.ProlongLease(until_ms=until_ms):
+                self._engine.lease_renewed(until_ms)
             case lifecycle.LoseLease():
                 self.links.lease_ended()
                 self._engine.lease_lost()
                 self.drain()
                 self._yield_to_who_took_the_name()
-            case _:
+            case lifecycle.HandBack() | lifecycle.SpeakLast() | lifecycle.RevokeLease() | lifecycle.End():
                 return await self._perform_leaving(effect)
+            case _:
+                assert_never(effect)
         return None
 
-    async def _perform_leaving(self, effect: object) -> object | None:
+    async def _perform_leaving(self, effect: LeavingEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.HandBack():
                 self._engine.stop_handovers()
@@ -457,7 +461,8 @@ class Node:
                 return lifecycle.Revoked()
             case lifecycle.End():
                 return None
-        raise Internal(f"no way to perform {type(effect).__name__}")
+            case _:
+                assert_never(effect)
 
     async def _speak_last(self, engine: Engine, *, marked: bool) -> None:
         loop = asyncio.get_running_loop()

@@ -585,6 +585,8 @@ class Engine:
                 self.moving.drain_changed(event.proxy, event.row)
             case LeaderChanged():
                 pass
+            case _:
+                assert_never(event)
         self._after()
 
     def _reloaded(self, event: Reloaded) -> None:

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handover import acquisition
-from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionState, ReplyKey, Unavailable
+from handover.acquisition import (
+    NO_EPOCH,
+    Acquisition,
+    AcquisitionEffect,
+    AcquisitionInput,
+    AcquisitionState,
+    ReplyKey,
+    Unavailable,
+)
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
 
@@ -230,7 +238,7 @@ class Acquisitions:
 
     # ------------------------------------------------------------ the machine
 
-    def _feed(self, world: World, which: int, running: Running, input: object) -> World:
+    def _feed(self, world: World, which: int, running: Running, input: AcquisitionInput) -> World:
         machine = _machine(which, running, world)
         effects = machine.step(input, 0)
         proxy = world.proxies[which]
@@ -240,7 +248,7 @@ class Acquisitions:
             world = self._perform(world, which, machine, effect)
         return world
 
-    def _perform(self, world: World, which: int, machine: Acquisition, effect: object) -> World:
+    def _perform(self, world: World, which: int, machine: Acquisition, effect: AcquisitionEffect) -> World:
         me = NAMES[which]
         proxy, wanted = world.proxies[which], Ownership(me, machine.epoch)
         match effect:
@@ -340,7 +348,7 @@ class Acquisitions:
         input = AWAY if lost else self._meaning(world, which, running, question)
         return self._feed(world, which, running, input)
 
-    def _meaning(self, world: World, which: int, running: Running, question: Question) -> object:
+    def _meaning(self, world: World, which: int, running: Running, question: Question) -> AcquisitionInput:
         me, state, row = NAMES[which], running.state, question.row
         if question.kind == "record":
             return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
@@ -368,7 +376,7 @@ class Acquisitions:
             )
         return self._row_meaning(world, which, row)
 
-    def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
+    def _row_meaning(self, world: World, which: int, row: Ownership | None) -> AcquisitionInput:
         proxy = world.proxies[which]
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
@@ -381,7 +389,7 @@ class Acquisitions:
             return acquisition.OwnedElsewhere(row)
         return acquisition.OwnerEnded(row)
 
-    def _sleeping(self, world: World, which: int, row: Ownership | None, *, read: bool) -> object:
+    def _sleeping(self, world: World, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
@@ -389,12 +397,12 @@ class Acquisitions:
         return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, was_served=was_served, is_past=is_past)
 
 
-def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> object:
+def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
     """Return what a row means for a copy that was staged from a; its registry never goes back."""
     return acquisition.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
 
 
-def _outdated(written: Written) -> object:
+def _outdated(written: Written) -> AcquisitionInput:
     return acquisition.RecordOutdated(Epoch(written.epoch), written.serial > 0)
 
 

@@ -7,7 +7,7 @@ written. Where something may have changed again since, the evidence is weaker: t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Statement:
                 return self._is_journalled()
             case Durable.SITE_LOG:
                 return is_logged(self._node, self._message)
+            case _:
+                assert_never(where)
 
     def _stored(self) -> Descriptor | None:
         kept = self._node.store.descriptors.get(self._session.id)

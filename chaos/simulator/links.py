@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -117,6 +117,8 @@ class LinkShell:
                 self._seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
                 world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}", by=self._node.proxy)
+            case _:
+                assert_never(effect)
 
     def _seen_beyond(self, origin: Origin, offset: int) -> None:
         """Look into what a neighbour has seen further than we have, as node/log_guard.py does."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
 import msgspec
 
@@ -36,7 +36,7 @@ from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node import lifecycle
-from node.lifecycle import Lifecycle, LifecycleState
+from node.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
 from node.peers import name_of
 from proxy.core import effects
 from proxy.core.order import LAW
@@ -445,7 +445,7 @@ class Node:
 
     # ------------------------------------------------------------ leases
 
-    def _live_by(self, input: object) -> None:
+    def _live_by(self, input: LifecycleInput) -> None:
         """Perform what follows from an input of the life cycle, and set its timer."""
         life = self._lifecycle
         for effect in life.step(input, self.world.clock.time_ms):
@@ -459,7 +459,7 @@ class Node:
         if self._lifecycle.next_deadline() == due:
             self._live_by(lifecycle.Overdue())
 
-    def _perform_life(self, effect: object) -> None:
+    def _perform_life(self, effect: LifecycleEffect) -> None:
         """Perform an effect of the life cycle, as node/node.py does."""
         match effect:
             case lifecycle.FindLogEnd():
@@ -494,6 +494,8 @@ class Node:
                 self._revoke()
             case lifecycle.End():
                 self._end()
+            case _:
+                assert_never(effect)
 
     def _await_log(self, end: int) -> None:
         assert self.engine is not None

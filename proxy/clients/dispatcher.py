@@ -7,6 +7,7 @@ store and in the changelog, with epoch and lease looked at again after the write
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from proxy.clients.access_control import AccessControl
 from proxy.clients.admin import Administration
@@ -199,6 +200,8 @@ class ClientDispatcher:
                 self._delete(connection, message)
             case SetAccess():
                 self.access.set(connection, message)
+            case _:
+                assert_never(message)
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from typing import assert_never
 
 from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.clients.relay_channel import EndedRelays
@@ -55,6 +56,8 @@ class Relays:
                 self.near.close(sender, message)
             case RelayEnd():
                 self.far.close(sender, message)
+            case _:
+                assert_never(message)
 
     def proxy_gone(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """That life of the proxy has ended."""

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import assert_never
 
 from federation.ports import Claimed
 from handover import acquisition
-from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, Unavailable, session_lost
+from handover.acquisition import (
+    NO_EPOCH,
+    Acquisition,
+    AcquisitionEffect,
+    AcquisitionInput,
+    Conclusion,
+    CopyConclusion,
+    ReplyKey,
+    StaleReply,
+    Unavailable,
+    session_lost,
+)
 from handover.acquisition import AcquisitionState as State
 from proxy.core.context import Context
 from proxy.core.effects import FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
-from proxy.ownership.acquisition_inputs import NO_LEASE, AcquisitionInputs, RunningAcquisition
+from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
 from proxy.ownership.activation_queue import ActivationQueue
 from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
@@ -24,7 +36,7 @@ from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
-from waypost.errors import UnexpectedInput, WaypostError
+from waypost.errors import WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
 LOOK_FOR_LOST_MS = 1_000
@@ -45,7 +57,7 @@ class Acquisitions:
         self._attempts = 0
         """Questions that were asked so far."""
         self._line = ActivationQueue(context.settings.bounds.activations_at_once)
-        self.inputs = AcquisitionInputs(context, memory)
+        self.answers = AcquisitionAnswers(context, memory)
 
     # ------------------------------------------------------------ somebody wants a session
 
@@ -64,7 +76,7 @@ class Acquisitions:
         owner = self._context.cluster.owners.get(session)
         running = self._begin(session, request, None)
         running.is_waited_for = True
-        if owner is not None and session not in self._context.sessions and self.inputs.lives_elsewhere(owner):
+        if owner is not None and session not in self._context.sessions and self.answers.lives_elsewhere(owner):
             self._feed(running, acquisition.OwnerWatched(owner))
         else:
             self._feed(running, acquisition.OwnerUnknown())
@@ -101,9 +113,9 @@ class Acquisitions:
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
         """Act on what the registry's watch says of a copy that is not served."""
-        self._tell(copy, self.inputs.of_copy(copy, row, read=False))
+        self._tell(copy, self.answers.copy_input(copy, row, read=False))
 
-    def _tell(self, copy: Session, input: object, *, is_waited_for: bool = False) -> None:
+    def _tell(self, copy: Session, input: AcquisitionInput, *, is_waited_for: bool = False) -> None:
         """Tell the acquisition of a copy what its row means, unless it is past that; begin one if none runs.
 
         One that is still reading the row goes on by what it is told: what is read comes too late then.
@@ -161,7 +173,7 @@ class Acquisitions:
                 return StaleReply.ANOTHER_COPY
         return None
 
-    def _feed(self, running: RunningAcquisition, input: object) -> None:
+    def _feed(self, running: RunningAcquisition, input: AcquisitionInput) -> None:
         """Give the machine an input, and perform what follows."""
         lost = self._memory.lost_row(running.machine.session)
         running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
@@ -171,7 +183,7 @@ class Acquisitions:
         for effect in effects:
             self._perform(running, effect)
 
-    def _perform(self, running: RunningAcquisition, effect: object) -> None:
+    def _perform(self, running: RunningAcquisition, effect: AcquisitionEffect) -> None:
         context, session = self._context, running.machine.session
         match effect:
             case acquisition.Fetch(owner=owner):
@@ -239,9 +251,9 @@ class Acquisitions:
         else:
             self._context.outbox.emit(claim_row(session, before, wanted, reply))
 
-    def _conclude(self, running: RunningAcquisition, effect: object) -> None:
+    def _conclude(self, running: RunningAcquisition, effect: Conclusion | CopyConclusion) -> None:
         """Perform an effect with which an acquisition ends."""
-        context, session, copy = self._context, running.machine.session, running.copy
+        context, session = self._context, running.machine.session
         match effect:
             case acquisition.GiveUp(reason=reason):
                 context.events.report(SessionUnavailable(session, reason))
@@ -256,20 +268,28 @@ class Acquisitions:
                 self._rebuild(running.machine, checkpoint)
             case acquisition.ReportServed():
                 context.events.report(SessionServed(context.sessions[session]))
-            case acquisition.ServeActivated() if copy is not None:
-                context.counters.rows_lost += int(running.machine.row is None)
-                self._served.serve(copy, running.machine.epoch, facts.Acquisition.RESTART)
-            case acquisition.ServeCommitted() if copy is not None:
+            case _:
+                assert running.copy is not None
+                self._conclude_copy(running.machine, running.copy, effect)
+
+    def _conclude_copy(self, machine: Acquisition, copy: Session, effect: CopyConclusion) -> None:
+        """Perform an effect with which the acquisition ends of a session that has a copy here."""
+        context = self._context
+        match effect:
+            case acquisition.ServeActivated():
+                context.counters.rows_lost += int(machine.row is None)
+                self._served.serve(copy, machine.epoch, facts.Acquisition.RESTART)
+            case acquisition.ServeCommitted():
                 copy.become(Role.DORMANT)
                 self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
-            case acquisition.DropCopy() if copy is not None:
+            case acquisition.DropCopy():
                 self._served.drop(copy)
-                context.events.report(SessionUnavailable(session, "what is here of the session is not its latest"))
-            case acquisition.ReleaseCopy(row=row) if copy is not None:
+                context.events.report(SessionUnavailable(copy.id, "what is here of the session is not its latest"))
+            case acquisition.ReleaseCopy(row=row):
                 # What the store has is none of it (handover rule 22).
                 self._served.release(copy, row)
             case _:
-                raise UnexpectedInput(f"no part of a proxy performs {effect!r}")
+                assert_never(effect)
 
     def _new_session(self, session: SessionId, epoch: Epoch) -> Session:
         new = Session(session, epoch, Role.DORMANT)
@@ -337,7 +357,7 @@ class Acquisitions:
         running = self._running.get(key.session)
         stale = self._why_stale(running, key)
         if stale is None and running is not None:
-            self._feed(running, self.inputs.of_answer(running, answer))
+            self._feed(running, self.answers.input_of(running, answer))
             return
         self._context.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
         if running is not None and running.attempt == key.attempt:

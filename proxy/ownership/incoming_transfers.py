@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
+from typing import assert_never
 
 from handover import machine, target
 from handover.messages import (
@@ -241,14 +243,14 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """Return the source of the transfer."""
         return one.machine.owned.proxy
 
-    def outcome(self, one: Incoming, effects: list[object]) -> str:
+    def outcome(self, one: Incoming, effects: Sequence[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
         kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
             return COMMITTED
         return RELAYED if target.Relay in kinds else ABORTED
 
-    def act(self, one: Incoming, effect: object) -> None:
+    def act(self, one: Incoming, effect: target.TargetAction) -> None:
         """Perform an effect of the machine."""
         transfer = one.machine
         match effect:
@@ -287,6 +289,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._context.events.report(RelayWanted(transfer.session, transfer.owned.proxy))
             case target.FailOver():
                 self._context.events.report(SessionWanted(transfer.session, one.request))
+            case _:
+                assert_never(effect)
 
     def _copied(self, into: Incoming) -> bool:
         """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""

@@ -6,8 +6,9 @@ transfer here are answered, because a refusal is an answer and silence is not (h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from handover import machine, source
 from handover.messages import (
@@ -289,7 +290,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """Return the target of the transfer."""
         return one.machine.target
 
-    def act(self, one: Outgoing, effect: object) -> None:
+    def act(self, one: Outgoing, effect: source.SourceAction) -> None:
         """Perform an effect of the machine."""
         match effect:
             case source.SendPrepared():
@@ -311,8 +312,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._served.release(session, self._context.cluster.owners.get(session.id), one.receiver)
             case source.Forget():
                 self._context.events.report(SessionServed(self._end(one)))
+            case _:
+                assert_never(effect)
 
-    def outcome(self, one: Outgoing, effects: list[object]) -> str:
+    def outcome(self, one: Outgoing, effects: Sequence[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
         kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
@@ -40,8 +41,8 @@ class _Transfer(Protocol):
 
     @property
     def over(self) -> bool: ...
-    def step(self, input: object, now_ms: int) -> list[object]: ...
-    def tick(self, now_ms: int) -> list[object]: ...
+    def step(self, input: Any, now_ms: int) -> Sequence[object]: ...
+    def tick(self, now_ms: int) -> Sequence[object]: ...
     def next_deadline(self) -> int: ...
 
 
@@ -73,11 +74,11 @@ class TransferDriver(ABC, Generic[Running]):
         """Return who is on the other side."""
 
     @abstractmethod
-    def act(self, one: Running, effect: object) -> None:
+    def act(self, one: Running, effect: Any) -> None:
         """Perform an effect that only this role has."""
 
     @abstractmethod
-    def outcome(self, one: Running, effects: list[object]) -> str:
+    def outcome(self, one: Running, effects: Sequence[object]) -> str:
         """Return what has become of a transfer that ends with these effects."""
 
     def record(self, trigger: str) -> TransferRecord:
@@ -146,7 +147,7 @@ class TransferDriver(ABC, Generic[Running]):
             return NEVER
         return min([running.machine.next_deadline() for running in self.running.values()])
 
-    def perform(self, one: Running, before: Any, effects: list[object], ending: Ending = NO_ENDING) -> None:
+    def perform(self, one: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
         """Perform the effects of a step, and note the phase that it began."""
         if one.machine.state is not before:
             self._turned(one, before, effects, ending)
@@ -158,7 +159,7 @@ class TransferDriver(ABC, Generic[Running]):
             else:
                 self.act(one, effect)
 
-    def _turned(self, one: Running, before: Any, effects: list[object], ending: Ending) -> None:
+    def _turned(self, one: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
         """A phase is over, or the transfer is."""
         now = self._context.clock.now_ms()
         one.record.enter_phase(before.name.lower(), now)

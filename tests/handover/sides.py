@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
+from typing import Any
 
 from handover import source, target
 from handover.machine import (
@@ -88,7 +89,7 @@ class Side:
     name: str
     states: type[Enum]
     table: Table
-    make: Callable[..., Machine]
+    make: Callable[..., Machine[Any, Any]]
     inputs: dict[type, object]
 
     @property

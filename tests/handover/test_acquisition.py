@@ -29,9 +29,9 @@ def acquiring(state: AcquisitionState = AcquisitionState.WANTED, copy_epoch: int
     return machine
 
 
-def steps(machine: Acquisition, *inputs: object) -> list[object]:
+def steps(machine: Acquisition, *inputs: q.AcquisitionInput) -> list[q.AcquisitionEffect]:
     """Step the machine; return the effects of the last input."""
-    effects: list[object] = []
+    effects: list[q.AcquisitionEffect] = []
     for given in inputs:
         effects = machine.step(given, 0)
     return effects

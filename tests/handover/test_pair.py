@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -82,14 +83,14 @@ class Pair:
         if self.target.state is TargetState.SHADOWING:
             self.feed(self.target, target.Complete())
 
-    def feed(self, which: SourceTransfer | TargetTransfer, input: object) -> None:
+    def feed(self, which: SourceTransfer | TargetTransfer, input: Any) -> None:
         try:
             effects = which.step(input, self.now)
         except UnexpectedInput:
             return
         self._to_do(which, effects)
 
-    def _to_do(self, which: SourceTransfer | TargetTransfer, effects: list[object]) -> None:
+    def _to_do(self, which: SourceTransfer | TargetTransfer, effects: Sequence[object]) -> None:
         for effect in effects:
             match effect:
                 case machine.Claim() | machine.ReadOwner():

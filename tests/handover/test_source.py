@@ -25,6 +25,7 @@ from handover.source import (
     SendChunks,
     SendFrozen,
     SendPrepared,
+    SourceInput,
     SourceState,
     Thaw,
 )
@@ -55,7 +56,7 @@ def test_the_source_runs_on_no_longer_than_its_bound() -> None:
 
 
 @pytest.mark.parametrize("given", [Deadline(), PeerGone(), ABORTED])
-def test_a_frozen_source_never_just_thaws_but_claims(given: object) -> None:
+def test_a_frozen_source_never_just_thaws_but_claims(given: SourceInput) -> None:
     machine = source_in(SourceState.FROZEN)
     assert machine.step(given, 0) == [CLAIM]
     assert machine.step(OwnedByUs(), 1) == [Thaw(Epoch(8))]
@@ -72,7 +73,7 @@ def test_a_frozen_source_never_just_thaws_but_claims(given: object) -> None:
         (SourceState.WAITING, ABORTED),
     ],
 )
-def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, given: object) -> None:
+def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, given: SourceInput) -> None:
     machine = source_in(state)
     assert machine.step(given, 0) == [Forget()]
     assert machine.over

@@ -19,6 +19,7 @@ from handover.target import (
     Staged,
     StoreFailed,
     TakeChunk,
+    TargetInput,
     TargetState,
 )
 from tests.handover.sides import CHUNK, FROZEN, OWNED, PREPARED, REFUSED, TIMING, T, target_in
@@ -58,7 +59,7 @@ def test_until_it_has_staged_the_end_of_patience_is_told_to_the_source(state: Ta
 
 @pytest.mark.parametrize("given", [REFUSED, PeerGone(), Deadline()])
 @pytest.mark.parametrize("state", STAGED)
-def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, given: object) -> None:
+def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, given: TargetInput) -> None:
     machine = target_in(state)
     assert machine.step(given, 0) == []
     assert machine.state is state

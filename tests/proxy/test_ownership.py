@@ -1169,10 +1169,10 @@ def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> Non
 
 def test_sessions_are_made_at_a_bounded_rate_and_who_has_to_wait_is_told() -> None:
     harness = EngineHarness(creations_a_s=100)
-    made = [harness.engine.acquisitions.inputs.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
+    made = [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
     harness.clock.advance(200)
-    assert [harness.engine.acquisitions.inputs.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
+    assert [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
     harness.reload({})
     harness.attach()
     harness.complete(effects.ReadRow, None)

@@ -12,6 +12,7 @@ An answer that nothing is served at the moment answers nothing: it is asked agai
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -297,6 +298,8 @@ class ClientMachine:
                 self._events.append(Retry(message.reason, message.retry_after_ms))
             case Problem():
                 self._problem(message)
+            case _:
+                assert_never(message)
 
     def _attached(self, message: Attached) -> None:
         self.attached, self._has_been_in = True, True

@@ -11,6 +11,7 @@ import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from typing import assert_never
 from urllib.parse import urlsplit
 
 import websockets
@@ -174,6 +175,8 @@ class Transport:
                     self._output_ready.set()
                 case Report(event=event):
                     self._on_event(event)
+                case _:
+                    assert_never(effect)
         self._arm()
 
     def _spawn(self, work: Awaitable[None]) -> None:

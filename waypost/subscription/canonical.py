@@ -7,6 +7,8 @@ there is at most one pair a level of the tree, and so a tree within the bound on
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from waypost.notification import Int64
 from waypost.subscription.lexis import write_name, write_string
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
@@ -48,6 +50,8 @@ def write(node: Node) -> str:
         case Binary(operator=operator, left=left, right=right):
             level = _PRECEDENCE[operator]
             return f"{_at(left, level)} {operator} {_at(right, level + 1)}"
+        case _:
+            assert_never(node)
 
 
 def _at(node: Node, precedence: int) -> str:

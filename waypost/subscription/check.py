@@ -10,7 +10,7 @@ The walk recurses, one call a level of the tree; the parser has bounded the leve
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, assert_never
 
 from waypost.subscription.canonical import write
 from waypost.subscription.errors import SubscriptionError, quoted
@@ -79,6 +79,8 @@ def _types(node: Node) -> Types:
             return _binary_types(node)
         case Call():
             return _call_types(node)
+        case _:
+            assert_never(node)
 
 
 def _value_types(node: Node) -> Types:
@@ -174,6 +176,8 @@ def _fits(argument: Node, wanted: Argument) -> bool:
             return is_string
         case Argument.VALUE:
             return not isinstance(argument, Compare | Not | Logic)
+        case _:
+            assert_never(wanted)
 
 
 # ---------------------------------------------------------------- patterns

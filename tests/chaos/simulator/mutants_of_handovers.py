@@ -15,7 +15,7 @@ from proxy.core.lease import Lease
 from proxy.core.session_table import SessionTable
 from proxy.engine import Engine
 from proxy.ownership import incoming_transfers, outgoing_transfers
-from proxy.ownership.acquisition_inputs import AcquisitionInputs
+from proxy.ownership.acquisition_answers import AcquisitionAnswers
 from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.incoming_transfers import Incoming, IncomingTransfers
 from proxy.ownership.outgoing_transfers import Outgoing, OutgoingTransfers
@@ -28,7 +28,7 @@ from waypost.facts import Acquisition
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
-_arrive, _of_row, _named = Session.arrive, AcquisitionInputs._of_row, TargetTransfer.__init__
+_arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
 _staged_input, _sweep = acquisition.staged_input, RowChecks._sweep
 
@@ -80,10 +80,10 @@ def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> No
     _sweep(self, mine, (), holds)
 
 
-def _of_row_for_others(self: AcquisitionInputs, running: Any, row: Ownership | None) -> object:
+def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:
     if running.machine.session not in self._context.sessions and row is not None and row.proxy == self._context.proxy:
         return acquisition.Unavailable("the session is not here")
-    return _of_row(self, running, row)
+    return _row_input(self, running, row)
 
 
 def _any_staged_input(
@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "buries the living",
         "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
-        replaced(AcquisitionInputs, "_is_gone", lambda self, session, owner: True),
+        replaced(AcquisitionAnswers, "_is_gone", lambda self, session, owner: True),
         ("PHANTOM", "STUCK"),
         kept=("5010098", "5042786"),
         rule=26,
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "own row not believed",
         "a proxy that the row names, and that has nothing, does nothing",
-        replaced(AcquisitionInputs, "_of_row", _of_row_for_others),
+        replaced(AcquisitionAnswers, "_row_input", _row_input_for_others),
         ("SIDES", "STUCK"),
         (2, 5, 10),
         rule=2,

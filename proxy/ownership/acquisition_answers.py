@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from federation.ports import Claimed
 from handover import acquisition
-from handover.acquisition import NO_EPOCH, Acquisition, Unavailable
+from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionInput, Unavailable
 from handover.acquisition import AcquisitionState as State
 from proxy.core.context import Context
 from proxy.core.effects import FoundCheckpoint
@@ -42,7 +42,7 @@ class RunningAcquisition:
     attempt: int = 0
 
 
-class AcquisitionInputs:
+class AcquisitionAnswers:
     """Reads what registry and changelogs say, as the machine of `handover/acquisition.py` takes it."""
 
     def __init__(self, context: Context, memory: RegistryMemory) -> None:
@@ -50,7 +50,7 @@ class AcquisitionInputs:
         self._memory = memory
         self.creation_rate = CreationRate(context)
 
-    def of_answer(self, running: RunningAcquisition, answer: object) -> object:
+    def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what an answer means to the machine in its present state."""
         machine = running.machine
         if isinstance(answer, Unavailable):
@@ -79,7 +79,7 @@ class AcquisitionInputs:
             case _ if not isinstance(answer, Claimed):
                 return Unavailable(NO_REGISTRY)
             case State.CREATING:
-                return Unavailable(NO_REGISTRY) if row is None else self._of_row(running, row)
+                return Unavailable(NO_REGISTRY) if row is None else self._row_input(running, row)
             case State.TAKING_OVER:
                 # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
                 return Unavailable("another proxy took the session over")
@@ -93,16 +93,16 @@ class AcquisitionInputs:
                 )
         raise UnexpectedInput(f"nobody asks anything in {machine.state}")
 
-    def _read_input(self, running: RunningAcquisition, answer: object) -> object:
+    def _read_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         if isinstance(answer, WaypostError):
             return Unavailable(NO_REGISTRY)
         assert answer is None or isinstance(answer, Ownership)
         refusal = running.machine.refusal
         if refusal is not None and answer == refusal.owner and self.lives_elsewhere(answer):
             return refusal
-        return self._of_row(running, answer)
+        return self._row_input(running, answer)
 
-    def _looked_input(self, running: RunningAcquisition, answer: object) -> object:
+    def _looked_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session that has no row."""
         machine, lost = running.machine, self._memory.lost_row(running.machine.session)
         if not isinstance(answer, FoundCheckpoint):
@@ -120,7 +120,7 @@ class AcquisitionInputs:
                 return acquisition.GONE_BACK
         return self._unless_only_wanted(running, acquisition.NothingFound(is_certain=answer.complete))
 
-    def _compared_input(self, running: RunningAcquisition, answer: object) -> object:
+    def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
         machine, memory = running.machine, self._memory
         if isinstance(answer, WaypostError) or answer != machine.row:
@@ -133,7 +133,7 @@ class AcquisitionInputs:
             return acquisition.GONE_BACK
         return acquisition.RowLost()
 
-    def _found_input(self, running: RunningAcquisition, answer: object) -> object:
+    def _found_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
         machine = running.machine
         lost = self._memory.lost_row(machine.session) if machine.has_no_row else None
@@ -160,25 +160,25 @@ class AcquisitionInputs:
             return acquisition.GONE_BACK
         return acquisition.Found(found)
 
-    def _nobody_has_it(self, running: RunningAcquisition, why: str) -> object:
+    def _nobody_has_it(self, running: RunningAcquisition, why: str) -> AcquisitionInput:
         """A session whose row the registry has lost too is made anew."""
         if running.machine.has_no_row:
             return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
         return acquisition.NobodyHasIt(why)
 
-    def _unless_only_wanted(self, running: RunningAcquisition, input: object) -> object:
+    def _unless_only_wanted(self, running: RunningAcquisition, input: AcquisitionInput) -> AcquisitionInput:
         """Return the input by which the session is made, unless whoever wants it means one that there is."""
         return input if running.request.create else Unavailable(None)
 
     # ------------------------------------------------------------ what a row means
 
-    def _of_row(self, running: RunningAcquisition, row: Ownership | None) -> object:
+    def _row_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return what the registry's row means for a session that is wanted here and not served here."""
         session, context = running.machine.session, self._context
         copy = context.sessions.get(session)
         if copy is not None:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
-            return self.of_copy(copy, row, read=True)
+            return self.copy_input(copy, row, read=True)
         if row is None or row.deleted:
             return self._absent_input(running, row)
         if self._is_known_older(session, row, row.epoch):
@@ -191,7 +191,7 @@ class AcquisitionInputs:
             return Unavailable(NO_LEASE)
         return acquisition.OwnerEnded(row)
 
-    def of_copy(self, copy: Session, row: Ownership | None, *, read: bool) -> object:
+    def copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> AcquisitionInput:
         """Return what a row means for a copy of the session that is here.
 
         Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
@@ -227,7 +227,7 @@ class AcquisitionInputs:
         takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
         return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
 
-    def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> object:
+    def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
         context, request, session = self._context, running.request, running.machine.session
         known = context.cluster.owners.get(session)
@@ -265,13 +265,13 @@ class AcquisitionInputs:
         return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
 
 
-def _recorded_input(answer: object) -> object:
+def _recorded_input(answer: object) -> AcquisitionInput:
     if isinstance(answer, CheckpointOutdated):
         return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
     return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
 
 
-def _checked_input(machine: Acquisition, answer: object) -> object:
+def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
     """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
     if not isinstance(answer, FoundCheckpoint):
         return Unavailable("the changelogs cannot be read yet")
