@@ -506,6 +506,8 @@ class _View:
                     kind, site = self._split(row)
                     if kind == SITE:
                         state.changelogs[SiteId(site)] = row.value.decode()
+                case _:
+                    pass
         return state
 
     def event(self, change: Any) -> RegistryEvent | None:

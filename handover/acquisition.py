@@ -655,6 +655,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 self.outdated, self.chosen = input, NO_EPOCH
             case Found(checkpoint=checkpoint):
                 self.checkpoint = checkpoint
+            case _:
+                pass
 
     def effect(self, kind: type[Any], input: AcquisitionInput) -> AcquisitionEffect:
         """Return the effect of that kind, filled in by what is known."""
@@ -689,6 +691,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 return reason
             case NotHandedOver(lost=lost):
                 return not_to_be_had(self.session, lost)
+            case _:
+                pass
         return not_to_be_had(self.session)
 
     def _known(self) -> Ownership:

@@ -166,6 +166,8 @@ class _Reader:
                 return _of_beginnings(name, beginnings)
             case Call(function="require", arguments=(Name(name=name),)):
                 return Reading((Present(name),) if truth else (), exact=True)
+            case _:
+                pass
         return _presence(node)
 
 
@@ -210,6 +212,8 @@ def _weakness(key: Key) -> int:
             return 1
         case Within():
             return 0 if key.is_point else 2 if key.is_range else 3
+        case _:
+            pass
     return 4
 
 
@@ -242,6 +246,8 @@ def _of_value(name: str, operator: str, value: Value, *, or_nan: bool) -> Key | 
             return Within(name, math.nextafter(number, math.inf), math.inf, or_nan)
         case ">=":
             return Within(name, number, math.inf, or_nan)
+        case _:
+            pass
     return None
 
 

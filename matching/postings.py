@@ -124,6 +124,8 @@ class Attribute:
                 return len(self._cells.get(scale, {}).get(math.floor(low * scale), ()))
             case Within(low=low, high=high):
                 return len(self._side(low, high)[0].bounds)
+            case _:
+                pass
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:

@@ -306,6 +306,8 @@ def _wording(error: ErrorDetails) -> str:
             return f"{given!r} is no such name: letters, digits, '.', '_' and '-' may be in it"
         case "bool_parsing" | "bool_type":
             return f"{given!r} is neither true nor false"
+        case _:
+            pass
     return error["msg"].removeprefix("Value error, ")
 
 

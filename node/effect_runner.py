@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 
@@ -78,7 +78,7 @@ class EffectRunner:
         """The number and the kind of the effect that has waited longest for its answer; None: nothing is under way."""
         return next(iter(self._waiting.items()), None)
 
-    async def answer(self, effect: effects.Effect) -> Any:
+    async def answer(self, effect: effects.PortCall) -> Any:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
         asked = self._request(effect)
         self._under_way += 1
@@ -116,7 +116,7 @@ class EffectRunner:
             self._troubles.available(asked)
         return answer
 
-    def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
+    def _failed(self, effect: effects.PortCall, why: str) -> WaypostError:
         """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
         match effect:
             case (
@@ -138,9 +138,12 @@ class EffectRunner:
                 return RegistryUnavailable(why)
             case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
                 return StoreFailed(why)
-        return Internal(why)
+            case effects.FetchHistory() | effects.Verify() | effects.Hash():
+                return Internal(why)
+            case _:
+                assert_never(effect)
 
-    def _request(self, effect: effects.Effect) -> str:
+    def _request(self, effect: effects.PortCall) -> str:
         """Return what is asked, where an error does not say it."""
         match effect:
             case effects.Append():
@@ -151,9 +154,10 @@ class EffectRunner:
                 return Dependency.CHANGELOG
             case effects.Save():
                 return Dependency.STORE
-        return ""
+            case _:
+                return ""
 
-    async def _call(self, effect: effects.Effect) -> Any:
+    async def _call(self, effect: effects.PortCall) -> Any:
         parts = self._backends
         match effect:
             case effects.Append():
@@ -190,7 +194,8 @@ class EffectRunner:
                 return await self._passwords.verify(effect.password, effect.hash)
             case effects.Hash():
                 return await self._passwords.hash(effect.passwords)
-        raise Internal(f"no way to perform {type(effect).__name__}")
+            case _:
+                assert_never(effect)
 
     async def _store(self, effect: effects.Save) -> None:
         began = self._clock.now_ms()

@@ -324,6 +324,8 @@ class Lifecycle(TableMachine[LifecycleInput, LifecycleEffect]):
                 self.incarnation = following
             case Leave(marked=marked):
                 self._marked = marked
+            case _:
+                pass
 
     def effect(self, kind: type[Any], input: LifecycleInput) -> LifecycleEffect:
         """Return the effect of that kind, filled in by what is known."""

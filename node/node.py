@@ -26,14 +26,11 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
-    LogEndRequest,
-    LogEndResponse,
     SeenRequest,
     SeenResponse,
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
-from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node import lifecycle
 from node.append_admission import AppendAdmission
 from node.backends import Backends, changelog_locator, own_folder
@@ -54,7 +51,7 @@ from node.log_fold import LogFolding
 from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.operator_log import OperatorLog, RateLimitedLog
-from node.peers import Peers
+from node.peers import PeerMessage, Peers
 from node.rate_limit import AddressRates
 from node.self_check import SelfCheck
 from node.supervision import endless
@@ -778,21 +775,9 @@ class Node:
             return True
         return self._append_admission.is_large
 
-    async def peer_message(self, peer: ProxyId, message: object) -> None:
+    async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven."""
         match message:
-            case (
-                TransferMessage()
-                | HandoverOffer()
-                | MoveRequest()
-                | RelayUp()
-                | RelayDown()
-                | RelayEnd()
-                | LogEndRequest()
-                | LogEndResponse()
-            ):
-                self._engine.peer_message(peer, message)  # type: ignore[arg-type]
-                self.drain()
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():
                 self.links.peer_message(peer, message)
             case CatchUp():
@@ -803,6 +788,9 @@ class Node:
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
                 self.effect_runner.requests.answer(message)
+            case _:
+                self._engine.peer_message(peer, message)
+                self.drain()
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:

@@ -82,6 +82,8 @@ class Compiler:
             case Call(function=function, arguments=(first, *others)):
                 text, holds = self._operand(first).text, _ON_STRINGS[function]
                 return _balanced(_LOGIC["||"], [holds(text, _string(other)) for other in others])
+            case _:
+                pass
         raise Internal(f"{type(node).__name__} is no test")
 
     # ---- values
@@ -94,6 +96,8 @@ class Compiler:
                 return values.literal(value)
             case Call(function="size", arguments=(argument,)):
                 return values.size(self._operand(argument))
+            case _:
+                pass
         return self._in_stages(node)[1]
 
     def _in_stages(self, node: Node) -> tuple[int, Operand]:
@@ -140,6 +144,8 @@ def _operands(node: Node) -> tuple[Node, ...]:
             return (left, right)
         case Call(arguments=arguments):
             return arguments
+        case _:
+            pass
     return ()
 
 

@@ -106,6 +106,8 @@ class _Reader:
                 return self._escape()
             case "[":
                 return self._set()
+            case _:
+                pass
         self.offset += 1
         return self._single(character)
 
@@ -122,6 +124,8 @@ class _Reader:
                 return r"(?:\A|(?<=\x{A}))" if self.flags.many_lines else r"\A"
             case "$":
                 return r"(?:\z|(?=\x{A}))" if self.flags.many_lines else r"\z"
+            case _:
+                pass
         return _quoted(ord(character))
 
     def _group(self) -> str:
@@ -243,6 +247,8 @@ def _wildcard_piece(pattern: str, offset: int) -> tuple[str, int]:
             return _NO_NEWLINE, offset + 1
         case "[":
             return _wildcard_set(pattern, offset + 1)
+        case _:
+            pass
     point, offset = _wildcard_character(pattern, offset)
     return _quoted(point), offset
 

@@ -298,6 +298,8 @@ class Acquisitions:
             case acquisition.Fetch():
                 # A transfer is another model's: from here its owner does not hand the session over.
                 return _put(world, which, proxy._replace(running=None))
+            case _:
+                pass
         return world
 
     def _serve(self, world: World, which: int, copy: Copy, epoch: int) -> World:

@@ -257,6 +257,8 @@ class Client:
                     self._speak()
                 case Report(event=event):
                     self._react(event)
+                case _:
+                    pass
         now, due = self.world.clock.now_ms(), self.connector.next_deadline()
         if due != NEVER and due != self._tick_at:
             self._tick_at = due
@@ -364,6 +366,8 @@ class Client:
                 pass
             case Refusal():
                 self.problems.append(str(event.error))
+            case _:
+                pass
 
     def _is_of_the_past(self, event: Attached) -> bool:
         """Tell whether the session that it was let into has been deleted since."""

@@ -177,6 +177,8 @@ class Invariants:
                     self._world.add_violation(f"CUT {proxy} says another cut of {message.session} in one transfer")
                 rows = message.descriptor.subscriptions
                 self._decided[message.session, message.epoch] = {row.generation: _dropped_below(row) for row in rows}
+            case _:
+                pass
 
     def _numbers(self, proxy: ProxyId, chunk: Chunk) -> None:
         """In one copy a number means one entry for ever (handover rule 23)."""

@@ -341,6 +341,8 @@ class World:
                     by_target = isinstance(message, Prepare | Ready)
                     (self.retried_by_target if by_target else self.retried_by_source).add(message.transfer)
                 self._refusals.add(refusal)
+            case _:
+                pass
 
     def registry_answers(self) -> bool:
         return self.clock.time_ms >= self.registry_away_until

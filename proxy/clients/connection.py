@@ -100,4 +100,6 @@ def problem(error: WaypostError, message: ClientMessage) -> Problem:
             about = AboutAccess(message.number)
         case SetKeys():
             about = AboutKeys(message.number)
+        case _:
+            pass
     return Problem(error.code, error.message, error.field, about)

@@ -230,11 +230,8 @@ class Attest(msgspec.Struct, frozen=True):
     on_done: Callable[[WaypostError | None], None]
 
 
-Effect = (
-    Send
-    | Hangup
-    | SendPeer
-    | Append
+PortCall = (
+    Append
     | CreateRow
     | ClaimRow
     | ReadRow
@@ -251,5 +248,6 @@ Effect = (
     | FindLogEnd
     | Verify
     | Hash
-    | Attest
 )
+"""Effects that a port carries out, each answered with what comes of it."""
+Effect = PortCall | Send | Hangup | SendPeer | Attest

@@ -91,6 +91,8 @@ class AcquisitionAnswers:
                 return acquisition.staged_input(
                     machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
                 )
+            case _:
+                pass
         raise UnexpectedInput(f"nobody asks anything in {machine.state}")
 
     def _read_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:

@@ -181,6 +181,8 @@ class Connector:
                 self.state = ConnectorState.STOPPED
                 self._open_at = self._attach_at = self._publish_at = NEVER
                 return [Close()] if state in (ConnectorState.OPENING, ConnectorState.CONNECTED) else []
+            case _:
+                pass
         return []
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -212,6 +214,8 @@ class Connector:
                 return [Close()]
             case ConnectorState.PAUSING:
                 return self._open_next()
+            case _:
+                pass
         return []
 
     def _open_next(self) -> list[Effect]:

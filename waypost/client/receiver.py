@@ -382,6 +382,8 @@ class Receiver(Client):
                 self._transport.stop()
                 self._resolve(RequestKind.DELETION, None)
                 self._news.set()
+            case _:
+                pass
 
     def _resolve(self, what: RequestKind, error: WaypostError | None) -> None:
         future = self._pending_requests.get(what)

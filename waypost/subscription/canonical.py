@@ -71,6 +71,8 @@ def _precedence(node: Node) -> int:
             return _UNARY
         case Logic(operator=operator) | Compare(operator=operator) | Binary(operator=operator):
             return _PRECEDENCE[operator]
+        case _:
+            pass
     return _PRIMARY
 
 

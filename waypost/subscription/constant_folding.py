@@ -47,6 +47,8 @@ def fold(node: Node) -> Node | bool:
             return _decided(replace(node, left=_fold_value(node.left), right=_fold_value(node.right)))
         case Call():
             return _decided(_fold_arguments(node))
+        case _:
+            pass
     return node
 
 
@@ -93,6 +95,8 @@ def _fold_value(node: Node) -> Node:
             return _computed(replace(node, left=_fold_value(left), right=_fold_value(right)))
         case Call():
             return _computed(_fold_arguments(node))
+        case _:
+            pass
     return node
 
 

@@ -131,6 +131,8 @@ def _piece(pattern: str, offset: int) -> tuple[str, int]:
             return "[^\\n]", offset + 1
         case "[":
             return _set(pattern, offset + 1)
+        case _:
+            pass
     character, offset = _character(pattern, offset)
     return _quoted(character), offset
 

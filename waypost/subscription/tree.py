@@ -131,6 +131,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return (left, right)
         case Logic(legs=below) | Call(arguments=below):
             return below
+        case _:
+            pass
     return ()
 
 

@@ -79,6 +79,8 @@ def _typed(kind: str, value: str) -> Value:
             return value
         case "opaque":
             return bytes.fromhex(value)
+        case _:
+            pass
     raise BadNotification(f"{kind!r} is none of int32, int64, real64, string, opaque")
 
 

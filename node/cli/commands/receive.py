@@ -211,3 +211,5 @@ class _News:
                 print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
             case Gap():
                 print(f"gap: {event.origin} {event.first}-{event.last}, {event.cause}", file=sys.stderr)
+            case _:
+                pass
