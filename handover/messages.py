@@ -15,7 +15,7 @@ from enum import Enum
 import msgspec
 
 from waypost.checkpoint import Descriptor
-from waypost.identity import Epoch, Origin, ProxyId, SessionId
+from waypost.identity import Epoch, Origin, ProxyId, SessionId, SubscriptionId
 from waypost.keys import Key
 
 ATTACH = "attach"
@@ -63,7 +63,7 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One stored notification: its number in the session, what it matched, itself as it is delivered, and its keys."""
 
     number: int
-    matched: tuple[str, ...]
+    matched: tuple[SubscriptionId, ...]
     origin: Origin
     offset: int
     delivery: bytes

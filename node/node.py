@@ -43,7 +43,7 @@ from node.fair_share import BufferedBytes, FairQueue
 from node.free_memory import trim_memory
 from node.garbage_collection import growing
 from node.instance import Instance
-from node.journal_writer import JournalWriter
+from node.journal_writer import AGAIN_S, JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
 from node.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.links import Links
@@ -469,10 +469,19 @@ class Node:
         engine.persister.saved(saved.set_result)
         self.drain()
         await saved
+        # Either may have its answer from the other: what is told is on record first.
+        await asyncio.gather(self._write_last_facts(), checkpointed)
+
+    async def _write_last_facts(self) -> None:
+        """Write what is left, again and again: how long the last words may take bounds it."""
         while self._facts:
-            await self._facts.write(self.backends.journal)
-            self.drain()
-        await checkpointed
+            try:
+                await self._facts.write(self.backends.journal)
+            except Unreachable as error:
+                self._wrote(error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._wrote(None)
 
     # ------------------------------------------------------------ the engine's inputs
 
@@ -834,7 +843,7 @@ class Node:
         yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._facts), FACTS_WAITING
         # Entries and other changes since the last write.
-        yield "store", self._engine.persister.pending, STORE_BATCH
+        yield "store", self._engine.persister.unstored_count, STORE_BATCH
         for connection in self._connections.values():
             yield "client bytes", connection.unsent(), CONNECTION_QUEUE_BYTES
         for messages in self.peers.waiting():

@@ -83,7 +83,7 @@ from waypost.errors import WaypostError
 from waypost.facts import FactKind, GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
-from waypost.limits import MATCH_BYTES, MATCHES_AT_ONCE
+from waypost.limits import MATCHES_AT_ONCE
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import (
@@ -342,7 +342,7 @@ class Engine:
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.sessions.mark_changed(session.id)
-                self.persister.count_unstored(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
+                self.persister.count_unstored(stored, matched)
         return matches
 
     def _registrations_expired(self, event: RegistrationsExpired) -> None:

@@ -337,18 +337,16 @@ class IncomingTransfers(TransferDriver[Incoming]):
             # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
             into.progress_ms = self._context.clock.now_ms()
         into.chunks, into.upto = chunk.number, chunk.upto
-        shadow.take_entries(
-            (
-                stored_entry.number,
-                StoredNotification(stored_entry.origin, stored_entry.offset, stored_entry.delivery, stored_entry.keys),
-                stored_entry.matched,
-            )  # type: ignore[misc]
-            for stored_entry in chunk.entries
-        )
+        copied = [
+            (entry.number, StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys), entry.matched)
+            for entry in chunk.entries
+        ]
+        shadow.take_entries(copied)
+        for _, stored, matched in copied:
+            self._persister.count_unstored(stored, matched)
         now = self._context.clock.now_ms()
         shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._context.sessions.mark_changed(shadow.id)
-        self._persister.pending += len(chunk.entries)
         part = FINAL_COPY if into.machine.state is TargetState.READY else PRE_COPY
         self.carried(into, part, chunk.entries)
 

@@ -15,15 +15,16 @@ from federation.ports import SiteSnapshot
 from proxy.core.context import Context
 from proxy.core.effects import NoteCheckpoints, PutCheckpoint, PutSite, Save, ignore_result
 from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
-from proxy.session.retention import Mark
+from proxy.session.retention import Mark, Matched
 from proxy.session.session import Role, Session
-from proxy.session.stored_notification import Entry
+from proxy.session.stored_notification import Entry, StoredNotification
 from proxy.stream.incremental_scan import IncrementalScan
 from waypost.checkpoint import Checkpoint, Rank
 from waypost.errors import CheckpointOutdated, WaypostError
 from waypost.identity import Origin, SessionId, log_epoch_of
 from waypost.limits import (
     CHECKPOINTS_AT_ONCE,
+    MATCH_BYTES,
     NOTED_AT_ONCE,
     QUEUE_BYTES,
     QUEUE_BYTES_LEAST,
@@ -75,9 +76,9 @@ class Persister:
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
         self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
-        self.pending = 0
+        self._unstored = 0
         """Entries taken since the last flush."""
-        self.pending_bytes = 0
+        self._unstored_bytes = 0
         self._saving_bytes = 0
         """Of entries that were taken before it, and are being written."""
 
@@ -132,8 +133,8 @@ class Persister:
         batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched.update(marked)
         self._dropping = frozenset(self._deleted)
-        self._deleted, self._replaced, self.pending = set(), set(), 0
-        self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
+        self._deleted, self._replaced, self._unstored = set(), set(), 0
+        self._saving_bytes, self._unstored_bytes = self._unstored_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
 
@@ -439,20 +440,25 @@ class Persister:
                 self._keep_site(now)
 
     def _is_much(self) -> bool:
-        return self.pending >= STORE_BATCH or self.pending_bytes >= STORE_BYTES
+        return self._unstored >= STORE_BATCH or self._unstored_bytes >= STORE_BYTES
+
+    @property
+    def unstored_count(self) -> int:
+        """How many entries came since the last write."""
+        return self._unstored
 
     @property
     def unstored_bytes(self) -> int:
         """Bytes of entries that came since the last write, or are being written."""
-        return self.pending_bytes + self._saving_bytes
+        return self._unstored_bytes + self._saving_bytes
 
-    def count_unstored(self, size: int) -> None:
-        """An entry of so many bytes has come."""
-        self.pending += 1
-        self.pending_bytes += size
+    def count_unstored(self, stored: StoredNotification, matched: Matched) -> None:
+        """Count an entry that has come, and its bytes: the store has it with the next write."""
+        self._unstored += 1
+        self._unstored_bytes += stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched))
 
     def _anything(self) -> bool:
-        return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self.pending)
+        return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self._unstored)
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock."""

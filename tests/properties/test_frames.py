@@ -204,7 +204,7 @@ FROM_PEER = [
         number=1,
         after=None,
         upto=1,
-        entries=[StoredEntry(number=1, matched=("x",), origin=ORIGIN, offset=1, delivery=BODY)],
+        entries=[StoredEntry(number=1, matched=(SubscriptionId("x"),), origin=ORIGIN, offset=1, delivery=BODY)],
         checksum=0,
     ),
     Frozen(*NAMED, descriptor=DESCRIPTOR, cut={ORIGIN: 1}, chunks=1, oldest=1, next_number=2),
