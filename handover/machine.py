@@ -106,7 +106,8 @@ class TableMachine(Generic[InputT, EffectT]):
     """
 
     table: Table
-    ended: Enum
+    ended: Enum | None = None
+    """The state in which it takes no input any more; None: it has none."""
 
     def __init__(self, state: Enum) -> None:
         self.state = state
@@ -157,34 +158,70 @@ class TableMachine(Generic[InputT, EffectT]):
         return effects
 
 
-class Machine(TableMachine[InputT | Deadline | Retry, EffectT], Generic[InputT, EffectT]):
-    """Base of source and target: a table, and two timers that every progress sets again."""
+class TimedMachine(TableMachine[InputT | Deadline, EffectT], Generic[InputT, EffectT]):
+    """A machine whose states may last only so long each: then it takes a Deadline.
+
+    Args:
+        state: the state to begin in.
+        now_ms: the caller's clock.
+    """
+
+    def __init__(self, state: Enum, now_ms: int) -> None:
+        super().__init__(state)
+        self._deadline_at = NEVER
+        self.rearm(now_ms)
+
+    def timeout_ms(self) -> int | None:
+        """Return how long the present state may last; None: for ever."""
+        return None
+
+    def rearm(self, now_ms: int) -> None:
+        """Begin the time of the present state anew."""
+        timeout_ms = self.timeout_ms()
+        self._deadline_at = NEVER if timeout_ms is None else now_ms + timeout_ms
+
+    def step(self, input: InputT | Deadline, now_ms: int) -> list[EffectT]:
+        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        before = self.state
+        effects = super().step(input, now_ms)
+        if self.state is not before:
+            self.rearm(now_ms)
+        return effects
+
+    def tick(self, now_ms: int) -> list[EffectT]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        if self.over or now_ms < self._deadline_at:
+            return []
+        self.rearm(now_ms)
+        return self.step(Deadline(), now_ms)
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return NEVER if self.over else self._deadline_at
+
+
+class Machine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
+    """Base of source and target: a state's deadline, and a timer for what was sent; every progress sets both again."""
 
     progress: type
     """An input that sets the timers again though the state stays, where a row does something for it."""
 
     def __init__(self, state: Enum, timing: Timing, now_ms: int) -> None:
-        super().__init__(state)
         self.timing = timing
         self._retry_at = 0
-        self._deadline_at = 0
-        self.rearm(now_ms)
-
-    def timeout_ms(self) -> int:
-        """Return how long the present state may last."""
-        return self.timing.prepare_ms
+        super().__init__(state, now_ms)
 
     def rearm(self, now_ms: int) -> None:
-        """Begin the patience of the present state anew."""
+        """Begin the time of the present state anew."""
+        super().rearm(now_ms)
         self._retry_at = now_ms + self.timing.retry_ms
-        self._deadline_at = now_ms + self.timeout_ms()
 
-    def step(self, input: InputT | Deadline | Retry, now_ms: int) -> list[EffectT]:
+    def step(self, input: InputT | Retry | Deadline, now_ms: int) -> list[EffectT]:
         """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
         before = self.state
         effects = super().step(input, now_ms)
         # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
-        if self.state is not before or (effects and isinstance(input, self.progress)):
+        if self.state is before and effects and isinstance(input, self.progress):
             self.rearm(now_ms)
         return effects
 
@@ -200,9 +237,13 @@ class Machine(TableMachine[InputT | Deadline | Retry, EffectT], Generic[InputT, 
             return self.step(Retry(), now_ms)
         return []
 
+    def timeout_ms(self) -> int:
+        """Return how long the present state may last, in milliseconds."""
+        return self.timing.prepare_ms
+
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return NEVER if self.over else min(self._retry_at, self._deadline_at)
+        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return min(super().next_deadline(), NEVER if self.over else self._retry_at)
 
 
 def owner_input(

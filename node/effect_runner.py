@@ -214,7 +214,7 @@ class EffectRunner:
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
 
     async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
-        """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one.
+        """Look into the changelogs of all sites that are known.
 
         What the registry has noted is read first: whatever it names was durable before.
         """
@@ -235,6 +235,6 @@ class EffectRunner:
                 self._troubles.unavailable(CHANGELOG_OF + site, missing)
             else:
                 self._troubles.available(CHANGELOG_OF + site)
-        best = max((each for each in [own, *found.checkpoints] if each), key=lambda each: each.rank, default=None)
+        checkpoints = tuple(filter(None, (own, *found.checkpoints)))
         complete = all(isinstance(each, BadRecord) for each in found.missing.values())
-        return effects.FoundCheckpoint(best, complete, damaged, noted)
+        return effects.FoundCheckpoint(checkpoints, complete, damaged, noted)

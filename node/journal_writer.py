@@ -1,87 +1,74 @@
-"""Facts on their way to the journal: in order, what comes meanwhile together, tried again until they are there.
-
-A fact that somebody waits for goes at once, with all before it. One that nobody waits for may wait a moment for others:
-a handover has a dozen of them, and every request to the journal costs the proxy time while it moves a session.
-"""
+"""Writes to the journal what its queue says, when that says it (node/journal_queue.py)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from federation.ports import Journal
-from proxy.core.effects import Attest, ignore_result
+from node.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
+from proxy.core.effects import Attest
+from waypost.clock import NEVER, Clock
 from waypost.errors import Unreachable
-from waypost.limits import FACTS_BYTES
-
-AGAIN_S = 0.2
-LINGER_S = 0.02
-FACT_BYTES, COORDINATE_BYTES = 300, 20
 
 
 class JournalWriter:
-    """The queue. Its length is bounded by who fills it: a node that has too much reads no more from its clients."""
+    """The shell of the queue.
 
-    def __init__(self) -> None:
-        self._waiting: deque[Attest] = deque()
-        self._due = asyncio.Event()
-        self._lingering = False
-        self.bytes = 0
-        """Of those that wait, about."""
-        self.written = 0
-        """Effects whose facts the journal has."""
+    Args:
+        on_tried: told after each try whether the journal took the facts: None, or why not.
+    """
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def __init__(self, clock: Clock, on_tried: Callable[[Unreachable | None], None]) -> None:
+        self.queue = JournalQueue()
+        self._clock = clock
+        self._on_tried = on_tried
+        self._changed = asyncio.Event()
 
-    def put(self, effect: Attest) -> None:
-        self._waiting.append(effect)
-        self.bytes += _size(effect)
-        if effect.on_done is not ignore_result:
-            self._due.set()
-        elif not self._lingering:
-            self._lingering = True
-            asyncio.get_running_loop().call_later(LINGER_S, self._has_lingered)
+    def put(self, attest: Attest) -> None:
+        """Have these facts written, after all before them."""
+        self.queue.step(Put(attest), self._clock.now_ms())
+        self._changed.set()
 
-    def _has_lingered(self) -> None:
-        self._lingering = False
-        self._due.set()
-
-    async def run(self, journal: Journal, wrote: Callable[[Unreachable | None], None]) -> None:
-        """Write for ever; `wrote` is told of every try."""
+    async def run(self, journal: Journal) -> None:
+        """Write for ever."""
         while True:
-            await self._due.wait()
-            self._due.clear()
+            await self._until_due()
+            await self._write_next(journal)
+
+    async def write_all(self, journal: Journal) -> None:
+        """Write until nothing is left."""
+        while self.queue:
+            await self._until_due()
+            await self._write_next(journal)
+
+    async def _until_due(self) -> None:
+        while (due := self.queue.next_deadline()) > (now_ms := self._clock.now_ms()):
+            self._changed.clear()
             try:
-                await self.write(journal)
-            except Unreachable as error:
-                wrote(error)
-                await asyncio.sleep(AGAIN_S)
-                self._due.set()
-            else:
-                wrote(None)
+                async with asyncio.timeout(None if due == NEVER else (due - now_ms) / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
 
-    async def write(self, journal: Journal) -> None:
-        """Write what waits now, so many bytes at a time, and answer it. Raises Unreachable."""
-        for _ in range(len(self._waiting)):
-            taken, size = [], 0
-            for effect in self._waiting:
-                taken.append(effect)
-                size += _size(effect)
-                if size > FACTS_BYTES // 8:
-                    break
-            if not taken:
+    async def _write_next(self, journal: Journal) -> None:
+        for effect in self.queue.tick(self._clock.now_ms()):
+            assert isinstance(effect, Write)
+            try:
+                if effect.facts:
+                    await journal.attest(effect.facts)
+            except BaseException as error:
+                # Also one that was cut short: nobody knows whether the journal has them, and they are written again.
+                self.queue.step(Failed(), self._clock.now_ms())
+                if not isinstance(error, Unreachable):
+                    raise
+                self._on_tried(error)
                 return
-            if facts := [fact for effect in taken for fact in effect.facts]:
-                await journal.attest(facts)
-            self.written += len(taken)
-            self.bytes -= size
-            for effect in taken:
-                self._waiting.popleft()
-                effect.on_done(None)
+            self._answer()
 
-
-def _size(effect: Attest) -> int:
-    """Return about how many bytes these facts are."""
-    return sum(FACT_BYTES + COORDINATE_BYTES * (len(fact.offsets) + len(fact.digests)) for fact in effect.facts)
+    def _answer(self) -> None:
+        for effect in self.queue.step(Written(), self._clock.now_ms()):
+            assert isinstance(effect, Answer)
+            for attest in effect.written:
+                attest.on_done(None)
+        self._on_tried(None)

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from handover.machine import Table, TableMachine
-from waypost.clock import NEVER
+from handover.machine import Deadline, Table, TimedMachine
 from waypost.identity import Incarnation
 
 TAKE_BACK_MS = 2_000
@@ -124,11 +123,6 @@ class Revoked:
     """The registry has the lease back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """What is waited for has had its time."""
-
-
 # ---------------------------------------------------------------- effects
 
 
@@ -223,7 +217,6 @@ LifecycleInput = (
     | HandedBack
     | Spoken
     | Revoked
-    | Overdue
 )
 LeavingEffect = HandBack | SpeakLast | RevokeLease | End
 LifecycleEffect = (
@@ -252,13 +245,12 @@ TABLE: Table = {
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},
-    (_S.HANDING_BACK, Renewed): ((ProlongLease,), _S.HANDING_BACK),
     (_S.HANDING_BACK, HandedBack): ((SpeakLast,), _S.SPEAKING_LAST),
-    (_S.HANDING_BACK, Overdue): ((SpeakLast,), _S.SPEAKING_LAST),
+    (_S.HANDING_BACK, Deadline): ((SpeakLast,), _S.SPEAKING_LAST),
     (_S.SPEAKING_LAST, Spoken): ((RevokeLease,), _S.REVOKING),
-    (_S.SPEAKING_LAST, Overdue): ((RevokeLease,), _S.REVOKING),
+    (_S.SPEAKING_LAST, Deadline): ((RevokeLease,), _S.REVOKING),
     (_S.REVOKING, Revoked): ((End,), _S.ENDED),
-    (_S.REVOKING, Overdue): ((End,), _S.ENDED),
+    (_S.REVOKING, Deadline): ((End,), _S.ENDED),
 }
 _TIMEOUTS_MS: Mapping[Enum, int] = {
     _S.HANDING_BACK: TAKE_BACK_MS,
@@ -267,7 +259,7 @@ _TIMEOUTS_MS: Mapping[Enum, int] = {
 }
 
 
-class Lifecycle(TableMachine[LifecycleInput, LifecycleEffect]):
+class Lifecycle(TimedMachine[LifecycleInput, LifecycleEffect]):
     """One process of a proxy.
 
     Args:
@@ -278,42 +270,32 @@ class Lifecycle(TableMachine[LifecycleInput, LifecycleEffect]):
     ended = LifecycleState.ENDED
 
     def __init__(self, incarnation: Incarnation) -> None:
-        super().__init__(LifecycleState.STARTING)
+        super().__init__(LifecycleState.STARTING, 0)
         self.incarnation = incarnation
         self._log_end = 0
         self._until_ms = 0
         self._marked = True
-        self._overdue_at = NEVER
 
     @property
     def is_leaving(self) -> bool:
         """Whether the process is on its way to its end, or there."""
         return self.state in (*_TIMEOUTS_MS, LifecycleState.ENDED)
 
-    def step(self, input: LifecycleInput, now_ms: int) -> list[LifecycleEffect]:
-        """Take one input; return the effects in order. What comes too late, of a life that is ending, means nothing.
+    def timeout_ms(self) -> int | None:
+        """Return how long the present state may last, in milliseconds; None: for ever."""
+        return _TIMEOUTS_MS.get(self.state)
+
+    def step(self, input: LifecycleInput | Deadline, now_ms: int) -> list[LifecycleEffect]:
+        """Take one input; return the effects in order. What comes to a process that is ending means nothing.
 
         Raises:
             UnexpectedInput: the table has no row for it; nothing was changed.
         """
         if self.is_leaving and (self.state, type(input)) not in self.table:
             return []
-        before = self.state
-        effects = super().step(input, now_ms)
-        if self.state is not before:
-            timeout_ms = _TIMEOUTS_MS.get(self.state)
-            self._overdue_at = NEVER if timeout_ms is None else now_ms + timeout_ms
-        return effects
+        return super().step(input, now_ms)
 
-    def tick(self, now_ms: int) -> list[LifecycleEffect]:
-        """Do what is due. Call at :meth:`next_deadline`."""
-        return self.step(Overdue(), now_ms) if now_ms >= self._overdue_at else []
-
-    def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
-        return self._overdue_at
-
-    def remember(self, input: LifecycleInput) -> None:
+    def remember(self, input: LifecycleInput | Deadline) -> None:
         """Remember what later effects need of an input that was taken."""
         match input:
             case LogEndFound(end=end):
@@ -327,7 +309,7 @@ class Lifecycle(TableMachine[LifecycleInput, LifecycleEffect]):
             case _:
                 pass
 
-    def effect(self, kind: type[Any], input: LifecycleInput) -> LifecycleEffect:
+    def effect(self, kind: type[Any], input: LifecycleInput | Deadline) -> LifecycleEffect:
         """Return the effect of that kind, filled in by what is known."""
         if kind is AwaitLog:
             return AwaitLog(self._log_end)

@@ -17,7 +17,7 @@ from federation.link_endpoints import LinkEndpoints
 from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.messages import LinkMessage
-from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
+from federation.ports import Lease, Registry, SiteLog
 from node.log_guard import LogGuard
 from node.operator_log import RateLimitedLog
 from node.peers import Peers
@@ -44,7 +44,7 @@ class Links:
         clock: Clock,
         guard: LogGuard,
     ) -> None:
-        self._authorizer = guard
+        self._log_guard = guard
         self._proxy = proxy
         self._endpoints = endpoints
         self._log = log
@@ -52,7 +52,8 @@ class Links:
         self._peers = peers
         self._clock = clock
         self._few = RateLimitedLog(clock)
-        self._lease: Lease | None = None
+        self.lease: Lease | None = None
+        """Under which this proxy takes part in elections."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
@@ -71,31 +72,10 @@ class Links:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_granted(self, lease: Lease) -> None:
-        """Take part in elections under this lease."""
-        self._lease = lease
-        self._endpoints.lease_granted(self._clock.now_ms())
-        self._drain()
-
-    def lease_ended(self) -> None:
-        self._endpoints.lease_ended()
-        self._drain()
-
-    def folded(self, batch: Batch) -> None:
-        """The log was folded further, by these records."""
-        self._endpoints.folded(batch, self._clock.now_ms())
-        self._drain()
-
-    def receive(self, event: RegistryEvent) -> None:
-        """The registry's watch said this, and the rows of proxies are as it says."""
-        if not isinstance(event, OwnerChanged):
-            self._endpoints.proxies_changed(self._clock.now_ms())
-            self._drain()
-
     def peer_message(self, peer: ProxyId, message: LinkMessage) -> None:
         """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
         self._endpoints.peer_message(peer, message, self._clock.now_ms())
-        self._drain()
+        self.drain()
 
     async def close(self) -> None:
         self._closed = True
@@ -107,7 +87,7 @@ class Links:
 
     # ------------------------------------------------------------ effects
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Perform what the machine wants done, and set the timer again."""
         if self._closed:
             return
@@ -129,9 +109,9 @@ class Links:
             case effects.FindEnd():
                 self._spawn(self._log.end_offset, effect.on_done)
             case effects.Elect():
-                self._spawn(partial(self._elect, effect.link, self._lease), effect.on_done)
+                self._spawn(partial(self._elect, effect.link, self.lease), effect.on_done)
             case effects.SeenBeyond():
-                self._authorizer.seen_beyond(effect.origin, effect.offset)
+                self._log_guard.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
                 self._few.write(
                     log.warning,
@@ -144,7 +124,7 @@ class Links:
                 assert_never(effect)
 
     async def _append(self, records: Sequence[Record]) -> list[int]:
-        async with self._authorizer.appending():
+        async with self._log_guard.appending():
             return await self._log.append(records)
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
@@ -169,7 +149,7 @@ class Links:
             self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         on_done(answer, self._clock.now_ms())
-        self._drain()
+        self.drain()
 
     # ------------------------------------------------------------ time
 
@@ -190,4 +170,4 @@ class Links:
             self._endpoints.tick(self._clock.now_ms())
         finally:
             # Whatever went wrong: without a timer the links would stand still for ever.
-            self._drain()
+            self.drain()

@@ -25,6 +25,12 @@ from waypost.records import Damaged, LogBegun, checksum_of
 SECRET_BACK_S = 5.0
 """So long a registry that has lost everything may take to be told its secret by a proxy that lives."""
 SECRET_POLL_S = 0.2
+NAMED_S = 15.0
+"""So long a proxy waits, at an empty log, for the identity that another one is about to write there. If that one has
+another log by mistake, it says within this time how far it has read that, and this proxy is refused; if that one has
+ended, this one writes the identity.
+"""
+NAME_POLL_S = 0.1
 log = structlog.get_logger("waypost")
 
 
@@ -67,12 +73,18 @@ async def where_to_begin(
     mark = read.mark if read else LogMark()
     known = row_as_read(site, mark, read.ended) if read else None
     federation = await _federation(site, backends, mark, troubles)
+    clock = asyncio.get_running_loop().time
+    named_until_s = clock() + NAMED_S
     while True:
         # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
         seen = await troubles.retry(Dependency.LOG, lambda: _inspect_log(backends, mark, known))
         row = await troubles.retry(Dependency.REGISTRY, lambda: backends.registry.site_log(site))
         judgement = judge(site, federation, row, seen, new_incarnation())
         new = judgement.row
+        if row is not None and _is_to_be_named(row, seen) and clock() < named_until_s:
+            # Another proxy of the site has just claimed its row, and names the log: is it this very log?
+            await asyncio.sleep(NAME_POLL_S)
+            continue
         if new == row or await troubles.retry(
             Dependency.REGISTRY,
             lambda: backends.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
@@ -110,6 +122,11 @@ async def where_to_begin(
         row=new,
         log_epoch=first_epoch(new, seen),
     )
+
+
+def _is_to_be_named(row: SiteLogRow, seen: LogSeen) -> bool:
+    """Tell whether nobody has read anything of the site's log yet, and this one says nothing of itself."""
+    return seen.begun is None and seen.end == 0 and row.seen < 0 and row.log_epoch == 1
 
 
 async def _federation(site: SiteId, backends: Backends, mark: LogMark, troubles: DependencyHealth) -> str:

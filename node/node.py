@@ -30,7 +30,8 @@ from federation.messages import (
     SeenResponse,
 )
 from federation.names import NameInUse
-from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
+from federation.ports import Batch, Claimed, Lease, ProxyRow, Reloaded, WatchAlive
+from handover.machine import Deadline
 from node import lifecycle
 from node.append_admission import AppendAdmission
 from node.backends import Backends, changelog_locator, own_folder
@@ -43,7 +44,7 @@ from node.fair_share import BufferedBytes, FairQueue
 from node.free_memory import trim_memory
 from node.garbage_collection import growing
 from node.instance import Instance
-from node.journal_writer import AGAIN_S, JournalWriter
+from node.journal_writer import JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
 from node.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.links import Links
@@ -53,6 +54,7 @@ from node.log_start import where_to_begin
 from node.operator_log import OperatorLog, RateLimitedLog
 from node.peers import PeerMessage, Peers
 from node.rate_limit import AddressRates
+from node.runtime import Begin, Broke, Runtime, Stream
 from node.self_check import SelfCheck
 from node.supervision import endless
 from node.tls import TlsFiles, tls_of
@@ -209,7 +211,7 @@ class Node:
         )
         self._heart = Heart()
         self._room = asyncio.Event()
-        self._facts = JournalWriter()
+        self._journal = JournalWriter(self._clock, self._on_journal_tried)
         self._has_opened = False
         self.lease: Lease | None = None
         self.secret: bytes | None = None
@@ -268,12 +270,12 @@ class Node:
             await self._start()
             async with asyncio.TaskGroup() as group:
                 loops = {
-                    "tail": self._tail(),
-                    "watch": self._watch(),
+                    "tail": self._follow(self.runtime.log, self._read_log, Dependency.LOG),
+                    "watch": self._follow(self.runtime.watch, self._read_watch, Dependency.REGISTRY),
                     "lease": self._live(),
-                    "journal": self._facts.run(self.backends.journal, self._wrote),
+                    "journal": self._journal.run(self.backends.journal),
                     "log end": self._follow_log_end(),
-                    "watchdog": self._authorizer(),
+                    "watchdog": self._watch_progress(),
                     "self check": self._check_self(),
                     "memory": trim_memory(),
                     "heart": self._heart.beat(),
@@ -330,6 +332,7 @@ class Node:
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
         self.effect_runner.begin(parts, engine.context)
         ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
+        self.runtime = Runtime(engine, ends)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
@@ -380,14 +383,14 @@ class Node:
 
     async def _live_by(self, input: LifecycleInput) -> None:
         """Perform what follows from an input of the life cycle, one effect after the other, until nothing does."""
-        following: LifecycleInput | None = input
+        following: LifecycleInput | Deadline | None = input
         while following is not None:
             effects = self._lifecycle.step(following, self._clock.now_ms())
             following = None
             for effect in effects:
                 following = await self._perform_in_time(effect)
 
-    async def _perform_in_time(self, effect: LifecycleEffect) -> LifecycleInput | None:
+    async def _perform_in_time(self, effect: LifecycleEffect) -> LifecycleInput | Deadline | None:
         """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer."""
         due = self._lifecycle.next_deadline()
         if due == NEVER:
@@ -398,7 +401,7 @@ class Node:
                     return await self._perform_life(effect)
         except TimeoutError:
             pass
-        return lifecycle.Overdue()
+        return Deadline()
 
     async def _perform_life(self, effect: LifecycleEffect) -> LifecycleInput | None:
         match effect:
@@ -420,9 +423,9 @@ class Node:
                 return lifecycle.Announced(began + self.config.lease_ttl_ms)
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 assert self.lease is not None
-                self._engine.lease_granted(incarnation, until_ms)
-                self.links.lease_granted(self.lease)
-                self.drain()
+                self.links.lease = self.lease
+                self.runtime.lease_granted(incarnation, until_ms, self._clock.now_ms())
+                self._drain_all()
             case lifecycle.KeepLease():
                 assert self.lease is not None
                 await self._renew(self.lease)
@@ -430,9 +433,8 @@ class Node:
             case lifecycle.ProlongLease(until_ms=until_ms):
                 self._engine.lease_renewed(until_ms)
             case lifecycle.LoseLease():
-                self.links.lease_ended()
-                self._engine.lease_lost()
-                self.drain()
+                self.runtime.lease_ended()
+                self._drain_all()
                 self._yield_to_who_took_the_name()
             case lifecycle.HandBack() | lifecycle.SpeakLast() | lifecycle.RevokeLease() | lifecycle.End():
                 return await self._perform_leaving(effect)
@@ -470,42 +472,38 @@ class Node:
         self.drain()
         await saved
         # Either may have its answer from the other: what is told is on record first.
-        await asyncio.gather(self._write_last_facts(), checkpointed)
-
-    async def _write_last_facts(self) -> None:
-        """Write what is left, again and again: how long the last words may take bounds it."""
-        while self._facts:
-            try:
-                await self._facts.write(self.backends.journal)
-            except Unreachable as error:
-                self._wrote(error)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                self._wrote(None)
+        await asyncio.gather(self._journal.write_all(self.backends.journal), checkpointed)
 
     # ------------------------------------------------------------ the engine's inputs
 
-    async def _tail(self) -> None:
-        """Fold the site log for ever."""
-        engine, folding = self._engine, LogFolding(self._engine, self._fold)
+    async def _follow(self, stream: Stream, read: Callable[[], Awaitable[None]], dependency: Dependency) -> None:
+        """Read a stream for ever."""
+        effects = stream.step(Begin(), self._clock.now_ms())
         while True:
-            try:
-                async for batch in self.backends.log.tail(engine.state.position):
-                    self.troubles.available(Dependency.LOG)
-                    await folding.fold(batch)
-            except LogReplaced:
-                raise
-            except Unreachable as error:
-                self.troubles.unavailable(Dependency.LOG, error)
-            await asyncio.sleep(0.2)
+            for _ in effects:
+                try:
+                    await read()
+                except LogReplaced:
+                    raise
+                except Unreachable as error:
+                    self.troubles.unavailable(dependency, error)
+                stream.step(Broke(), self._clock.now_ms())
+            await asyncio.sleep(max(0, stream.next_deadline() - self._clock.now_ms()) / 1000)
+            effects = stream.tick(self._clock.now_ms())
+
+    async def _read_log(self) -> None:
+        """Fold the site log, until its stream breaks."""
+        folding = LogFolding(self._engine, self._fold)
+        async for batch in self.backends.log.tail(self._engine.state.position):
+            self.troubles.available(Dependency.LOG)
+            await folding.fold(batch)
 
     def _fold(self, records: Batch) -> int:
-        records = records[: self._engine.log_batch(records)]
+        taken = self.runtime.folded(records, self._clock.now_ms())
         self._append_admission.read(self._engine.state.position)
         self._room.set()
-        self.links.folded(records)
-        self.drain()
-        return len(records)
+        self._drain_all()
+        return taken
 
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
@@ -539,7 +537,7 @@ class Node:
             self._engine.changelog_lost()
             self.drain()
 
-    async def _authorizer(self) -> None:
+    async def _watch_progress(self) -> None:
         """See what stands still although nothing has failed (node/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
@@ -578,7 +576,7 @@ class Node:
         position = engine.state.position
         yield Progress("log", position, position < self.log_end, TAIL_STALL_MS)
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
-        yield Progress("journal", self._facts.written, len(self._facts) > 0, JOURNAL_STALL_MS)
+        yield Progress("journal", self._journal.queue.written, len(self._journal.queue) > 0, JOURNAL_STALL_MS)
         yield Progress("timers", self._ticks, engine.next_deadline() < self._clock.now_ms(), TIMER_STALL_MS)
         oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
@@ -589,24 +587,16 @@ class Node:
             name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
             yield Progress(name, place, link.leads or link.phase == "electing", LINK_STALL_MS, vital=False)
 
-    async def _watch(self) -> None:
-        while True:
-            try:
-                async for event in self.backends.registry.watch():
-                    self._watch_signs += 1
-                    # Not at once: a registry on a full disk can be read, and not watched.
-                    if not isinstance(event, Reloaded):
-                        self.troubles.available(Dependency.REGISTRY)
-                    if not isinstance(event, WatchAlive):
-                        self._on_registry_event(event)
-            except Unreachable as error:
-                self.troubles.unavailable(Dependency.REGISTRY, error)
-            await asyncio.sleep(0.2)
-
-    def _on_registry_event(self, event: RegistryEvent) -> None:
-        self._engine.registry_event(event)
-        self.links.receive(event)
-        self.drain()
+    async def _read_watch(self) -> None:
+        """Take what the registry's watch reports, until it breaks."""
+        async for event in self.backends.registry.watch():
+            self._watch_signs += 1
+            # Not at once: a registry on a full disk can be read, and not watched.
+            if not isinstance(event, Reloaded):
+                self.troubles.available(Dependency.REGISTRY)
+            if not isinstance(event, WatchAlive):
+                self.runtime.registry_event(event, self._clock.now_ms())
+                self._drain_all()
 
     async def _live(self) -> None:
         """Live under leases, until cancelled."""
@@ -756,7 +746,7 @@ class Node:
         if self.engine is not None:
             self.engine.context.counters.refused[error.kind] += 1
 
-    def _wrote(self, error: Unreachable | None) -> None:
+    def _on_journal_tried(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
             self.troubles.unavailable(Dependency.JOURNAL, error)
@@ -779,8 +769,8 @@ class Node:
         return True
 
     def _is_full(self) -> bool:
-        appends = self._appends - self._append_admission.waiting
-        if appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
+        appends, facts = self._appends - self._append_admission.waiting, self._journal.queue
+        if appends >= APPENDS_UNDER_WAY or len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES:
             return True
         return self._append_admission.is_large
 
@@ -825,7 +815,7 @@ class Node:
     @property
     def unsettled(self) -> int:
         """How much is not on record yet: sessions that do not have all below the last marker, facts to be written."""
-        return (self.engine.undrained if self.engine else 0) + len(self._facts)
+        return (self.engine.undrained if self.engine else 0) + len(self._journal.queue)
 
     # ------------------------------------------------------------ who is there
 
@@ -841,7 +831,7 @@ class Node:
         """Yield what waits outside of the engine."""
         # Appends on their way, and lots of facts.
         yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
-        yield "journal", len(self._facts), FACTS_WAITING
+        yield "journal", len(self._journal.queue), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.unstored_count, STORE_BATCH
         for connection in self._connections.values():
@@ -868,6 +858,11 @@ class Node:
             log.warning("refused", what=refusal.name, peer=refusal.peer or "not proven", detail=refusal.detail)
 
     # ------------------------------------------------------------ the engine's effects
+
+    def _drain_all(self) -> None:
+        """Perform what links and engine want done, in this order."""
+        self.links.drain()
+        self.drain()
 
     def drain(self) -> None:
         """Perform what the engine wants done, and set the timer again, soon."""
@@ -914,7 +909,7 @@ class Node:
                 self._spawn(self._append(effect))
             case effects.Attest():
                 self._operator_log.attested(effect.facts)
-                self._facts.put(effect)
+                self._journal.put(effect)
             case effects.Hangup():
                 connection = self._connections.get(effect.connection)
                 if connection is not None:

@@ -82,6 +82,8 @@ QUENCH_EXAMINED_BYTES = 8 * 1024
 """Of the texts of the same."""
 QUENCH_EXAMINED = 200
 """Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
+QUENCH_COMPARED = 2_000
+"""Terms that a proxy compares with what producers ask in one go, for all of them together."""
 QUENCH_TERMS = 500
 """Terms in one message to such a producer."""
 

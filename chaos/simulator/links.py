@@ -18,7 +18,7 @@ from federation.link_bounds import Bounds
 from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
-from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
+from federation.ports import ProxyRow
 from federation.site_state import SiteState
 from proxy.core import effects
 from waypost.clock import NEVER
@@ -44,8 +44,9 @@ class LinkShell:
         self._node = node
         self._world = node.world
         self._engine = node.engine
-        self._incarnation = node.engine.context.lease.incarnation
-        rng = random.Random(f"links of {self._incarnation} in {node.world.seed}")
+        self.incarnation = node.engine.context.lease.incarnation
+        """Under which this proxy takes part in elections."""
+        rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
         self.machine = LinkEndpoints(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
@@ -55,20 +56,6 @@ class LinkShell:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_granted(self, incarnation: Any) -> None:
-        self._incarnation = incarnation
-        self.step(lambda now: self.machine.lease_granted(now))
-
-    def lease_ended(self) -> None:
-        self.step(lambda now: self.machine.lease_ended())
-
-    def folded(self, batch: Any) -> None:
-        self.step(lambda now: self.machine.folded(batch, now))
-
-    def registry_event(self, event: RegistryEvent) -> None:
-        if not isinstance(event, OwnerChanged):
-            self.step(self.machine.proxies_changed)
-
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
         node = self._node
@@ -77,6 +64,10 @@ class LinkShell:
         if node.still and node.stalls(lambda: self.step(action)):
             return
         action(self._world.clock.time_ms)
+        self.drain()
+
+    def drain(self) -> None:
+        """Perform what comes out, and set the timer."""
         for effect in self.machine.take_effects():
             self._perform(effect)
         self._arm()
@@ -172,7 +163,7 @@ class LinkShell:
             self._world.appended(self._node.site, list(effect.records))
 
     def _elect(self, effect: link_effects.Elect) -> None:
-        world, incarnation = self._world, self._incarnation
+        world, incarnation = self._world, self.incarnation
 
         def on_done(answer: Any, now: int) -> None:
             led = self.machine.leading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, assert_never
@@ -34,10 +34,13 @@ from federation.log_epochs import (
 from federation.messages import LogEndMessage
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
+from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node import lifecycle
+from node.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from node.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
 from node.peers import name_of
+from node.runtime import Begin, Broke, Runtime, Stream, StreamState
 from proxy.core import effects
 from proxy.core.order import LAW
 from proxy.core.settings import Bounds, Settings
@@ -56,6 +59,7 @@ from waypost.errors import (
     Unreachable,
     WaypostError,
 )
+from waypost.facts import Fact
 from waypost.identity import Incarnation, ProxyId, SiteId, log_epoch_of
 from waypost.messages import VERSION, DeliverEncoded
 from waypost.records import LogBegun
@@ -130,9 +134,7 @@ class Node:
         self.still = False
         """Perhaps it is stalled: :meth:`stalls` knows."""
         self._stalled: deque[Callable[[], None]] = deque()
-        self._activation_queue = False
-        self.behind = False
-        """The watch must begin anew."""
+        self._replays_stalled = False
         self.clock = SkewedClock(world.clock, world.skew())
         self.deaf_until = 0
         """Until then nothing passes between this proxy and the registry."""
@@ -150,7 +152,6 @@ class Node:
         """How often the registry had been put back to a copy when the watch told of all rows."""
         self.appends_until = 0
         """Until then appends are under way."""
-        self._attest_at = 0
         self._named = False
         """The log says of itself what the registry says, and was read up to there."""
         self._waiting: list[Callable[[], None]] = []
@@ -198,12 +199,14 @@ class Node:
         self._read_below, self._looked = 0, log.losses
         self._named, self._waiting = False, []
         self.link_shell = LinkShell(self)
-        self._received_at = self.appends_until = self._attest_at = world.clock.time_ms
+        self._received_at = self.appends_until = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
         self._watched, self._loaded = world.revision, world.registry.restored
-        self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
-        self.read()
+        self._runtime = Runtime(self.engine, self.link_shell.machine)
+        self._journal, self._journal_due = JournalQueue(), NEVER
+        self._follow(self._runtime.watch, self._open_watch, Begin())
+        self._follow(self._runtime.log, self.read, Begin())
         if self.leaving:
             # The log is confirmed already, while its tail finds that it is another one.
             self._name_log()
@@ -277,7 +280,8 @@ class Node:
     @property
     def is_watch_current(self) -> bool:
         """Tell whether the registry's watch has told the process of all that happened, if it runs."""
-        return self.engine is None or self._received_at < self.world.clock.time_ms
+        is_open = self._runtime.watch.state is StreamState.OPEN
+        return self.engine is None or (is_open and self._received_at < self.world.clock.time_ms)
 
     @property
     def appends_wait(self) -> bool:
@@ -357,22 +361,22 @@ class Node:
         """Tell whether the process does nothing now; `action` waits then, in its place."""
         wait = self.stalled_until - self.world.clock.time_ms
         self.still = wait > 0 or bool(self._stalled)
-        if self._activation_queue or not self.still:
+        if self._replays_stalled or not self.still:
             return False
         if not self._stalled:
-            self.world.later(wait, self._start_due)
+            self.world.later(wait, self._replay_stalled)
         self._stalled.append(action)
         return True
 
-    def _start_due(self) -> None:
+    def _replay_stalled(self) -> None:
         wait = self.stalled_until - self.world.clock.time_ms
         if wait > 0:
-            self.world.later(wait, self._start_due)
+            self.world.later(wait, self._replay_stalled)
             return
-        self._activation_queue = True
+        self._replays_stalled = True
         while self._stalled:
             self._stalled.popleft()()
-        self._activation_queue = False
+        self._replays_stalled = False
 
     def _arm(self, engine: Engine) -> None:
         if self.leaving:
@@ -422,7 +426,12 @@ class Node:
         self._will_read = False
         if self.engine is None or self.leaving or (self.still and self.stalls(self.read)):
             return
-        log = self.world.logs[self.site]
+        log, stream = self.world.logs[self.site], self._runtime.log
+        if stream.state is not StreamState.OPEN:
+            return
+        if self.world.chances(self.world.faults.writes):
+            self._follow(stream, self.read, Broke())
+            return
         if why := self.why_replaced():
             self.restart_on_new_log(why)
             return
@@ -437,15 +446,33 @@ class Node:
             self.crash()
             return
         if batch:
-            self._in(lambda engine: _take(engine, batch))
+            self._step(lambda runtime, now: _take(runtime, batch, now))
             self._saw(batch[-1][0] + 1)
-            self.link_shell.folded(batch)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
+    def _step(self, action: Callable[[Runtime, int], None]) -> None:
+        """Step engine and links, and perform what comes out of the links, then of the engine, as node/node.py does."""
+        runtime = self._runtime
+
+        def act(engine: Engine) -> None:
+            action(runtime, self.world.clock.time_ms)
+            self.link_shell.drain()
+
+        self._in(act)
+
+    def _follow(self, stream: Stream, read: Callable[[], None], input: Begin | Broke | None = None) -> None:
+        """Step a stream, or do what is due of it; read it if it is to be opened, and set its timer."""
+        now = self.world.clock.time_ms
+        for _ in stream.tick(now) if input is None else stream.step(input, now):
+            read()
+        due = stream.next_deadline()
+        if due != NEVER:
+            self._go_on(max(0, due - now), lambda: self._follow(stream, read))
+
     # ------------------------------------------------------------ leases
 
-    def _live_by(self, input: LifecycleInput) -> None:
+    def _live_by(self, input: LifecycleInput | Deadline) -> None:
         """Perform what follows from an input of the life cycle, and set its timer."""
         life = self._lifecycle
         for effect in life.step(input, self.world.clock.time_ms):
@@ -457,7 +484,7 @@ class Node:
 
     def _overdue(self, due: int) -> None:
         if self._lifecycle.next_deadline() == due:
-            self._live_by(lifecycle.Overdue())
+            self._live_by(Deadline())
 
     def _perform_life(self, effect: LifecycleEffect) -> None:
         """Perform an effect of the life cycle, as node/node.py does."""
@@ -475,16 +502,15 @@ class Node:
                 self._announce(incarnation)
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 self.ready = True
-                self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until_ms))
-                self.link_shell.lease_granted(incarnation)
+                self.link_shell.incarnation = incarnation
+                self._step(lambda runtime, now: runtime.lease_granted(incarnation, until_ms, now))
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
             case lifecycle.ProlongLease(until_ms=until_ms):
-                self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(until_ms))
+                self._in(lambda engine: engine.lease_renewed(until_ms))
             case lifecycle.LoseLease():
                 self.ready = False
-                self.link_shell.lease_ended()
-                self._in(lambda engine: engine.lease_lost())
+                self._step(lambda runtime, now: runtime.lease_ended())
             case lifecycle.HandBack():
                 self._in(lambda engine: engine.stop_handovers())
                 self._await_handed_back()
@@ -547,7 +573,7 @@ class Node:
             engine.persister.saved(one)
 
         self._in(leave)
-        self._go_on(max(0, self._attest_at - self.world.clock.time_ms) + 1, one)
+        self._step_journal(Put(effects.Attest((), one)))
 
     def _revoke(self) -> None:
         if self.world.clock.time_ms >= self.deaf_until and self.world.registry_answers():
@@ -612,29 +638,45 @@ class Node:
                 self._starts += 1
                 self._live_by(lifecycle.LeaseEnded(Incarnation(f"{self.proxy}#{self._starts}")))
                 return
-            self._live_by(lifecycle.Renewed(now + LEASE_MS))
+            self._go_on(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
         self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
-        """The watch: in order, after a while."""
+        """The watch: in order, after a while. While it is broken it tells nothing."""
+        revision = self.world.revision
+
+        def deliver() -> None:
+            if revision > self._watched and self._runtime.watch.state is StreamState.OPEN and not self.leaving:
+                self._watched = revision
+                self._step(lambda runtime, now: runtime.registry_event(event, now))
+
+        self._go_on(self._next_word(), deliver)
+
+    def watch_breaks(self) -> None:
+        """The registry's watch breaks: it begins anew with all that there is."""
+        if self.engine is not None and self._runtime.watch.state is StreamState.OPEN:
+            self._follow(self._runtime.watch, self._open_watch, Broke())
+
+    def _open_watch(self) -> None:
+        """Be told of all rows; at the start of the process at once."""
+
+        def deliver() -> None:
+            if not self.leaving:
+                self._watched, self._loaded = self.world.revision, self.world.registry.restored
+                reloaded = self.world.registry.reloaded()
+                self._step(lambda runtime, now: runtime.registry_event(reloaded, now))
+
+        if self._started_at == self.world.clock.time_ms:
+            deliver()
+        else:
+            self._go_on(self._next_word(), deliver)
+
+    def _next_word(self) -> int:
+        """Return in how many milliseconds the registry's next word comes: not before any earlier one."""
         now = self.world.clock.time_ms
         away = max(self.deaf_until, self.world.registry_away_until)
         self._received_at = max(self._received_at, now + self.world.delay(30), away)
-        behind, self.behind = self.behind, False
-        revision = self.world.revision
-
-        def deliver(engine: Engine) -> None:
-            if revision <= self._watched or self.leaving:
-                # A watch that began anew has told of it; and one that is leaving watches no more.
-                return
-            delivered = self.world.registry.reloaded() if behind else event
-            self._watched = self.world.revision if behind else revision
-            if behind:
-                self._loaded = self.world.registry.restored
-            engine.registry_event(delivered)
-            self.link_shell.registry_event(delivered)
-
-        self._afterwards(self._received_at - now, deliver)
+        return self._received_at - now
 
     # ------------------------------------------------------------ effects
 
@@ -688,22 +730,51 @@ class Node:
             self._trace(f"refuses {what}: {error}")
 
     def _attest(self, effect: effects.Attest) -> None:
-        """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
-        world, now = self.world, self.world.clock.time_ms
+        """Have the facts written to the journal; what they say is looked at now."""
+        world = self.world
         for fact in effect.facts:
             world.facts.append(fact)
             world.invariants.attests(self.proxy, fact)
             if fact.kind in NARRATED_FACTS:
                 world.note(line_of(fact), narrate=True, by=self.proxy)
-        self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
-        engine = self.engine
+        self._step_journal(Put(effect))
+
+    def _step_journal(self, input: Put | Written | Failed | Deadline) -> None:
+        """Step the journal's queue, perform what comes out, and set its timer."""
+        journal, now = self._journal, self.world.clock.time_ms
+        for effect in journal.step(input, now):
+            match effect:
+                case Write(facts=facts):
+                    self._write(facts)
+                case Answer(written=written):
+                    for attest in written:
+                        self._answer(0, attest.on_done, None)
+                case _:
+                    assert_never(effect)
+        due = journal.next_deadline()
+        if due not in (NEVER, self._journal_due):
+            self._journal_due = due
+            self._go_on(max(0, due - now), lambda: self._journal_is_due(due))
+
+    def _journal_is_due(self, due: int) -> None:
+        if self._journal_due == due:
+            self._journal_due = NEVER
+            if self._journal.next_deadline() <= self.world.clock.time_ms:
+                self._step_journal(Deadline())
+
+    def _write(self, facts: Sequence[Fact]) -> None:
+        """Facts reach the journal later, and are lost with the process; a write that fails may be done."""
+        world, engine = self.world, self.engine
 
         def act() -> None:
-            if self.engine is engine:
-                world.journal.extend(effect.facts)
-                self._answer(0, effect.on_done, None)
+            failed = bool(facts) and world.chances(world.faults.writes)
+            if self.engine is not engine:
+                return
+            if not failed or world.chances(0.5):
+                world.journal.extend(facts)
+            self._go_on(0, lambda: self._step_journal(Failed() if failed else Written()))
 
-        world.later(self._attest_at - now, act)
+        world.later(world.delay() + self.journal_ms, act)
 
     def _ask_registry(
         self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows
@@ -893,9 +964,8 @@ class Node:
                 others = sorted({*engine.context.cluster.changelogs.values()} - {self.site})
                 read = [site for site in others if not world.chances(world.faults.answers)]
                 found = [world.changelogs[site].latest(effect.session) for site in (self.site, *read)]
-                best = max((each for each in found if each), key=lambda each: each.rank, default=None)
-                complete = len(read) == len(others)
-                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(best, complete, noted=noted))
+                checkpoints, complete = tuple(filter(None, found)), len(read) == len(others)
+                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(checkpoints, complete, noted=noted))
 
         self._afterwards(world.delay(), act)
 
@@ -945,7 +1015,7 @@ class Node:
     """Who performs what."""
 
 
-def _take(engine: Engine, batch: Batch) -> None:
+def _take(runtime: Runtime, batch: Batch, now: int) -> None:
     """Fold all of it: schedules are too small for a part of it to be much."""
-    taken = engine.log_batch(batch)
+    taken = runtime.folded(batch, now)
     assert taken == len(batch)

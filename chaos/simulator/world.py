@@ -358,7 +358,7 @@ class World:
         """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
         self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
-            node.behind = True
+            node.watch_breaks()
 
     def copy_registry(self) -> None:
         self.note("the registry is copied", narrate=True, by=REGISTRY)
@@ -377,8 +377,7 @@ class World:
         self.invariants.registry_put_back()
         self.revision += 1
         for node in self.nodes.values():
-            node.behind = True
-            node.receive_event(self.registry.reloaded())
+            node.watch_breaks()
 
     def part(self, one: str, other: str, for_ms: int) -> None:
         self.note(f"{one} does not reach {other}", narrate=True, by=one)

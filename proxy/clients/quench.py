@@ -7,8 +7,9 @@ have to do with attributes that it names. A term is one alternative of an expres
 if it is true of every notification, as ``equals(0, x, 0)`` is. So who names all the attributes that it sends, and is
 told of the latter whatever it names, is told of all that could want it.
 
-Expressions are taken apart only where somebody asks, so many at a time; until all are, the producer is not told that it
-knows everything, and sends.
+Expressions are taken apart only where somebody asks, and compared with what is asked, so many at a time for all
+producers together: one that asks again and again costs nobody else anything. Until all are, the producer is not told
+that it knows everything, and sends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from proxy.core.context import Context
 from proxy.core.effects import Send
 from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
+from waypost.limits import QUENCH_COMPARED, QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
 from waypost.messages import Interest, Quench
 from waypost.subscription import parse
 from waypost.subscription.canonical import write
@@ -51,6 +52,8 @@ class _Requester:
     own: tuple[Key, ...]
     """Keys that were said with the question; those of the connection come to them."""
     protection: Protection
+    waiting: dict[str, None]
+    """Expressions that are to be compared with the question."""
     terms: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Of each expression, the terms of which it is to know."""
     wanted: Counter[str] = field(default_factory=Counter)
@@ -85,19 +88,20 @@ class QuenchHandler:
             self._waiting = dict.fromkeys(sorted(self._context.state.all_interests()))
         own = primed(PRODUCER, message.keys)
         protection = Protection.of(keys, own, insecure=message.insecure)
-        requester = self._requesters[connection] = _Requester(
-            number=message.number, names=frozenset(message.names), own=own, protection=protection
+        self._requesters[connection] = _Requester(
+            number=message.number,
+            names=frozenset(message.names),
+            own=own,
+            protection=protection,
+            waiting=dict.fromkeys(self._terms),
         )
-        for expression, terms in self._terms.items():
-            self._match_terms(requester, expression, terms)
 
     def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
         """Other keys go with all that the connection publishes."""
         requester = self._requesters.get(connection)
         if requester is not None:
             requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)
-            for expression, terms in self._terms.items():
-                self._match_terms(requester, expression, terms)
+            requester.waiting = dict.fromkeys(self._terms)
 
     def leave(self, connection: int) -> None:
         """The connection asks no more."""
@@ -122,13 +126,29 @@ class QuenchHandler:
             size += len(expression)
             if size > QUENCH_EXAMINED_BYTES:
                 break
+        self._compare_next()
         for connection, requester in self._requesters.items():
             self._send_interest(connection, requester)
+
+    def _compare_next(self) -> None:
+        """Compare the next expressions with what producers ask; whoever had its turn is the last one next time."""
+        terms_left = QUENCH_COMPARED
+        for connection in list(self._requesters):
+            requester = self._requesters.pop(connection)
+            self._requesters[connection] = requester
+            while requester.waiting:
+                expression = next(iter(requester.waiting))
+                del requester.waiting[expression]
+                terms = self._terms.get(expression, ())
+                self._match_terms(requester, expression, terms)
+                terms_left -= 1 + len(terms)
+                if terms_left <= 0:
+                    return
 
     def next_deadline(self) -> int:
         """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
-            requester.changed or not (requester.caught_up or self._context.rereading)
+            requester.waiting or requester.changed or not (requester.caught_up or self._context.rereading)
             for requester in self._requesters.values()
         )
         due = self._waiting or any(unannounced)
@@ -140,7 +160,7 @@ class QuenchHandler:
         elif expression not in self._terms:
             self._terms[expression] = alternatives_of(expression)
         for requester in self._requesters.values():
-            self._match_terms(requester, expression, self._terms.get(expression, ()))
+            requester.waiting[expression] = None
 
     def _match_terms(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
         """Find out which terms of the expression the producer is to know of now."""
@@ -156,7 +176,7 @@ class QuenchHandler:
         requester.changed.update(dict.fromkeys((*before, *after)))
 
     def _send_interest(self, connection: int, requester: _Requester) -> None:
-        level = not self._waiting and not self._context.rereading
+        level = not self._waiting and not requester.waiting and not self._context.rereading
         if not requester.changed and requester.caught_up >= level:
             return
         added = [term for term in requester.changed if requester.wanted[term] > 0 and term not in requester.announced]

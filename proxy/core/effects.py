@@ -6,7 +6,7 @@ in any order and at any later time, or never, if the process dies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -149,20 +149,42 @@ class PutSite(msgspec.Struct, frozen=True):
 
 
 class FoundCheckpoint(msgspec.Struct, frozen=True):
-    """`complete`: the changelogs of all sites that are known have answered. `damaged`: what one of them has of the
-    session cannot be read, in words. `noted`: up to which one of its checkpoints clients were answered, by the
-    registry; None: it does not say.
+    """What changelogs have of a session.
+
+    A first checkpoint, of serial 0, was written before its session's row: whoever made the session has written it, or
+    one who tried to. Where it is of a later epoch than the row, nobody has made that session.
+
+    Args:
+        checkpoints: the last one of each changelog that has one.
+        complete: the changelogs of all sites that are known have answered.
+        damaged: what one of them has of the session cannot be read, in words.
+        noted: up to which one of its checkpoints clients were answered, by the registry; None: it does not say.
     """
 
-    checkpoint: Checkpoint | None
+    checkpoints: tuple[Checkpoint, ...]
     complete: bool
     damaged: str = ""
     noted: Rank | None = None
 
     @property
-    def is_older(self) -> bool:
-        """Whether a later checkpoint was there: changelogs have lost what was answered."""
-        return self.checkpoint is not None and self.noted is not None and self.checkpoint.rank < self.noted
+    def last(self) -> Checkpoint | None:
+        """The last one of all."""
+        return _last(self.checkpoints)
+
+    @property
+    def last_of_owner(self) -> Checkpoint | None:
+        """The last one that an owner has written."""
+        return _last(checkpoint for checkpoint in self.checkpoints if checkpoint.serial)
+
+    def last_under(self, row: Ownership) -> Checkpoint | None:
+        """The last one of the session that the row is of."""
+        return _last(
+            checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch
+        )
+
+
+def _last(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    return max(checkpoints, key=lambda checkpoint: checkpoint.rank, default=None)
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):

@@ -109,10 +109,9 @@ class AcquisitionAnswers:
         machine, lost = running.machine, self._memory.lost_row(running.machine.session)
         if not isinstance(answer, FoundCheckpoint):
             return Unavailable("the changelogs cannot be read yet")
-        found = answer.checkpoint
-        counts = found is not None and machine.is_outdated_by(found.epoch, found.serial)
-        if counts and found is not None and not _is_outlived(found, machine.row, lost):
-            return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
+        for found in filter(None, (answer.last_of_owner, answer.last)):
+            if machine.is_outdated_by(found.epoch, found.serial) and not _is_outlived(found, machine.row, lost):
+                return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
         if not answer.complete:
             # The changelog that has it may be the one that is away.
             if not running.request.create:
@@ -145,19 +144,19 @@ class AcquisitionAnswers:
         )
         if not isinstance(answer, FoundCheckpoint):
             return unread
-        found = answer.checkpoint
-        if owner is None or not _is_owners(answer, owner):
+        found = answer.last_of_owner if machine.row is None or machine.row.deleted else answer.last_under(machine.row)
+        if owner is None or not _is_owners(found, owner):
             if answer.damaged and answer.complete:
                 return self._nobody_has_it(running, answer.damaged)
             if not answer.complete:
                 return unread
         if found is None or _is_outlived(found, machine.row, lost):
             return self._nobody_has_it(running, "no changelog has a checkpoint of it")
-        if answer.is_older:
+        if answer.noted is not None and found.rank < answer.noted:
             why = "the changelog has lost its last checkpoint, and with it what clients were answered"
             return self._nobody_has_it(running, why)
         if machine.has_no_row:
-            return acquisition.Found(found) if found.serial > 0 else unread
+            return acquisition.Found(found)
         if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
             return acquisition.GONE_BACK
         return acquisition.Found(found)
@@ -277,7 +276,7 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
     """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
     if not isinstance(answer, FoundCheckpoint):
         return Unavailable("the changelogs cannot be read yet")
-    found = answer.checkpoint
+    found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
         return acquisition.RecordOutdated(found.epoch, by_owner=True)
     return acquisition.NothingFound(is_certain=answer.complete)
@@ -288,12 +287,11 @@ def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
     return any(row is not None and row.outlives(found.epoch) for row in rows)
 
 
-def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:
+def _is_owners(last: Checkpoint | None, row: Ownership) -> bool:
     """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch.
 
     Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
     there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
     written one of that epoch, and the one that did has perhaps written others since.
     """
-    last = found.checkpoint
     return not row.deleted and last is not None and last.epoch == row.epoch and last.serial > 0

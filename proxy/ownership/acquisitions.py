@@ -225,7 +225,7 @@ class Acquisitions:
         is_only_site = context.cluster.changelogs.keys() <= {context.settings.site}
         is_made = running.request.create and running.copy is None
         if is_made and is_only_site and self._memory.lost_row(session) is None:
-            reply(FoundCheckpoint(None, complete=True))
+            reply(FoundCheckpoint((), complete=True))
         else:
             context.outbox.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
 

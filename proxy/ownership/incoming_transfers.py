@@ -37,6 +37,7 @@ from proxy.core.transfer_record import (
     UNSETTLED,
     TransferRecord,
 )
+from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.retention import Mark
@@ -103,6 +104,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         persister: Persister,
         coverage: Coverage,
         served: ServedSessions,
+        memory: RegistryMemory,
     ) -> None:
         super().__init__(context)
         self._partial_copies: dict[SessionId, PartialCopy] = {}
@@ -110,6 +112,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._persister = persister
         self._coverage = coverage
         self._served = served
+        self._memory = memory
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
         """Begin to take a session from its live owner."""
@@ -208,13 +211,21 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._forget(session)
 
     def answered(self, one: Incoming, current: Ownership | None) -> None:
-        """Where the registry went back and the source is dead, what is staged is all that there is: it commits."""
+        """Take what the registry's row says.
+
+        Where the registry went back, what is staged is all that there is if the source is dead, or does not write its
+        row again, for it has lost the session with its disk: then the staged copy commits.
+        """
         owned, wanted = one.machine.owned, one.machine.wanted
         committing = one.machine.state is TargetState.COMMITTING
-        if committing and older(current, owned) and not self._context.cluster.alive(owned.proxy):
+        if committing and older(current, owned) and self._nobody_corrects(one, current):
             self.claim_after(one, current, wanted)
         else:
             super().answered(one, current)
+
+    def _nobody_corrects(self, one: Incoming, row: Ownership | None) -> bool:
+        is_past = self._memory.is_past(one.machine.session, row)
+        return is_past or not self._context.cluster.alive(one.machine.owned.proxy)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """The registry reports the owner of a session: a transfer of it to here may have ended by that."""

@@ -30,7 +30,7 @@ class Transfers:
     ) -> None:
         self._context = context
         self.sources = OutgoingTransfers(context, served, memory)
-        self.targets = IncomingTransfers(context, persister, coverage, served)
+        self.targets = IncomingTransfers(context, persister, coverage, served, memory)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
         """Take a message of a handover from another proxy."""

@@ -3,8 +3,8 @@
 A publish is acknowledged when it stands in its site's log, and that is before this proxy reads it. So an end is not
 known when it is asked for. Until it is, of each origin (UNKNOWN_END), the subscription goes on matching, and its site
 goes on holding it. An end is known when the origin's site has said how far its log went, and the session has what came
-up to there. What a site has acknowledged that does not answer for LOG_END_MS is not owed: the journal says so
-(`unconfirmed_ends`).
+up to there. What a site has acknowledged that does not answer for LOG_END_MS is not owed, but for what the own log has
+of it already: the journal says so (`unconfirmed_ends`).
 """
 
 from __future__ import annotations
@@ -139,10 +139,18 @@ class SubscriptionEnds:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or here >= limit else None
         if site in ending.asked:
-            if site == self._context.state.site or self._context.clock.now_ms() < ending.until:
+            if self._context.clock.now_ms() < ending.until or not self._has_read_own_log(ending, reached):
                 return None
             ending.subscription.unconfirmed_ends.add(origin)
         if origin not in session.gates:
             return here
         covered = self._coverage.covered_from(session, origin)
         return None if covered is None else max(covered, here)
+
+    def _has_read_own_log(self, ending: _Ending, reached: Mapping[Origin, int]) -> bool:
+        """Tell whether our own site's log was read as far as it went when the end was asked for: what had come from
+        other sites by then stands in it.
+        """
+        state = self._context.state
+        limit = ending.subscription.limits.get(state.origin)
+        return state.site not in ending.asked and (limit is None or reached.get(state.origin, NOTHING) >= limit)

@@ -87,7 +87,7 @@ class EngineHarness:
                         self.facts += effect.facts
                         effect.on_done(None)
                     case effects.FindCheckpoint() if effect.within_ms is not None and not self.changelog_waits:
-                        effect.on_done(effects.FoundCheckpoint(None, complete=True))
+                        effect.on_done(effects.FoundCheckpoint((), complete=True))
                     case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
                         effect.on_done(None)
                     case _:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from node.journal_writer import LINGER_S, JournalWriter
+from node.journal_queue import LINGER_MS
+from node.journal_writer import JournalWriter
 from proxy.core.effects import Attest, ignore_result
+from waypost.clock import SystemClock
 from waypost.errors import Unreachable, WaypostError
 from waypost.facts import Fact, FactKind
 
@@ -35,19 +37,20 @@ class Recorder:
 
 async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:
     """Put the effects, one after the other, and wait until so many lots were written."""
-    facts = JournalWriter()
-    running = asyncio.create_task(facts.run(journal, lambda error: None))
+    writer = JournalWriter(SystemClock(), lambda error: None)
+    running = asyncio.create_task(writer.run(journal))
     for effect in effects:
-        facts.put(effect)
+        writer.put(effect)
         await asyncio.sleep(0)
     async with asyncio.timeout(5):
         while len(journal.lots) < lots:
-            await asyncio.sleep(LINGER_S)
+            await asyncio.sleep(LINGER_MS / 1000)
+    await asyncio.sleep(0)
     running.cancel()
-    assert not facts
+    assert not writer.queue
 
 
-async def test_facts_that_request_withdrawn_for_go_together() -> None:
+async def test_facts_that_nobody_waits_for_go_together() -> None:
     journal = Recorder()
     await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2, 3)], 1)
     assert journal.lots == [[1, 2, 3]]

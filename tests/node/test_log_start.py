@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 import waypost
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from federation.embedded.site_log import EmbeddedSiteLog
+from federation.log_epochs import record_of
+from federation.memory import (
+    MemoryChangelog,
+    MemoryChangelogStorage,
+    MemoryJournal,
+    MemoryJournalStorage,
+    MemoryLogStorage,
+    MemoryRegistry,
+    MemoryRegistryStorage,
+    MemorySiteLog,
+)
+from node.backends import Backends
+from node.dependency_health import DependencyHealth
+from node.log_start import LogStart, where_to_begin
+from node.session_store.sqlite import SqliteSessionStore
 from tests.helpers.polling import until_seen
+from waypost.clock import SystemClock
+from waypost.errors import BadConfiguration
+from waypost.identity import SiteId
 from waypost.messages import Gap
 from waypost.notification import Notification
 from waypost.records import Closed
@@ -70,6 +91,48 @@ async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and
             await publish(proxy.url, 3)
             assert (await anext(session))["number"] == 3
     assert [gap.origin for gap in gaps] == ["A/0"]
+
+
+class Beginning:
+    """Proxies of site A that begin with one registry, each with the log that it is given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.registry = MemoryRegistry(MemoryRegistryStorage(), SystemClock())
+        self._folder = folder
+
+    async def begin(self, site_log: MemorySiteLog) -> LogStart:
+        backends = Backends(
+            log=site_log,
+            registry=self.registry,
+            changelog=MemoryChangelog(MemoryChangelogStorage()),
+            journal=MemoryJournal(MemoryJournalStorage()),
+            store=SqliteSessionStore(self._folder / "store.db"),
+        )
+        return await where_to_begin(SiteId("A"), backends, None, DependencyHealth(random.Random(1), SystemClock()))
+
+
+async def test_proxy_that_begins_beside_another_at_an_empty_log_waits_for_the_logs_identity(tmp_path: Path) -> None:
+    beginning, site_log = Beginning(tmp_path), MemorySiteLog(MemoryLogStorage())
+    first = await beginning.begin(site_log)
+    second = asyncio.create_task(beginning.begin(site_log))
+    await asyncio.sleep(0.3)
+    assert not second.done()
+    await site_log.append([record_of(first.federation, first.row)])
+    assert (await asyncio.wait_for(second, 5)).row == first.row
+
+
+async def test_proxy_with_an_empty_log_of_its_own_is_refused_though_the_site_has_only_just_begun(
+    tmp_path: Path,
+) -> None:
+    """Else two proxies of a site at two Kafkas, begun at once, would both serve, and each lose what the other has."""
+    beginning = Beginning(tmp_path)
+    first = await beginning.begin(MemorySiteLog(MemoryLogStorage()))
+    second = asyncio.create_task(beginning.begin(MemorySiteLog(MemoryLogStorage())))
+    await asyncio.sleep(0.3)
+    assert not second.done()
+    await beginning.registry.claim_site_log(SiteId("A"), first.row, first.row.model_copy(update={"seen": 0}))
+    with pytest.raises(BadConfiguration, match="another one than was read: it is empty"):
+        await asyncio.wait_for(second, 5)
 
 
 async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class OperatorLogHarness(EngineHarness):
         self.send(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
         self.complete(effects.ReadRow, owner("dead", 4))
         found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
-        self.complete(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
+        self.complete(effects.FindCheckpoint, FoundCheckpoint((found,), complete=True))
         claim = self.next(ClaimRow)
         answer = Claimed(True, claim.new)
         self.operator_log.claimed(claim, answer)

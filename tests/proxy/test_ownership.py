@@ -373,7 +373,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     harness.reload({SESSION: owner("me", 4)})
     harness.complete(effects.ReadRow, owner("me", 4))
     checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, DESCRIPTOR, {})
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
     assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].active()] == ["x"]
@@ -387,14 +387,14 @@ def test_a_checkpoint_below_what_clients_were_answered_is_not_served(noted: Rank
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True, noted=noted))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True, noted=noted))
     assert role(harness) is None
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
 
 def first_checkpoint(epoch: int) -> effects.FoundCheckpoint:
     """Return what the changelog has of a session that was made, and no more."""
-    return effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(epoch), 0, Descriptor(), {}), True)
+    return effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(epoch), 0, Descriptor(), {}),), True)
 
 
 def test_the_row_of_a_session_is_not_there_before_its_first_checkpoint() -> None:
@@ -423,8 +423,8 @@ def test_a_session_whose_first_checkpoint_the_changelog_does_not_take_is_not_mad
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (effects.FoundCheckpoint(None, True), "no changelog has a checkpoint of it"),
-        (effects.FoundCheckpoint(None, True, "its checksum is wrong"), "its checksum is wrong"),
+        (effects.FoundCheckpoint((), True), "no changelog has a checkpoint of it"),
+        (effects.FoundCheckpoint((), True, "its checksum is wrong"), "its checksum is wrong"),
     ],
 )
 def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: object, why: str) -> None:
@@ -446,7 +446,7 @@ def test_what_is_damaged_in_one_changelog_is_not_lost_where_another_has_the_owne
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True, "its checksum is wrong"))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True, "its checksum is wrong"))
     assert harness.next(effects.ClaimRow).new == owner("me", 5)
 
 
@@ -455,20 +455,33 @@ def test_a_lost_session_begins_anew_when_it_was_deleted() -> None:
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
     harness.engine.registry_event(OwnerChanged(SESSION, owner("dead", 4).gone()))
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4).gone())
     assert harness.next(effects.ClaimRow).new == owner("me", GENERATION + 1)
 
 
+def test_first_checkpoint_of_a_session_that_was_not_made_does_not_hide_the_owners() -> None:
+    """Another proxy tried to make it in a later generation, and the row says that it did not."""
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)})
+    harness.attach()
+    harness.complete(effects.ReadRow, owner("you", 3))
+    owners = Checkpoint(SESSION, Epoch(3), 2, Descriptor(), {})
+    first = Checkpoint(SESSION, Epoch(GENERATION + 1), 0, Descriptor(), {})
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((first, owners), True))
+    claim = harness.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 4))
+
+
 @pytest.mark.parametrize(
     "found",
     [
-        effects.FoundCheckpoint(None, False),
+        effects.FoundCheckpoint((), False),
         # Whoever tried to create the session has written one of these; the owner's own may be where nobody answers.
         msgspec.structs.replace(first_checkpoint(4), complete=False),
-        effects.FoundCheckpoint(None, False, "its checksum is wrong"),
+        effects.FoundCheckpoint((), False, "its checksum is wrong"),
     ],
 )
 def test_without_all_changelogs_nothing_is_rebuilt(found: effects.FoundCheckpoint) -> None:
@@ -556,7 +569,7 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
     for _ in range(2):
         # It is looked for again and again: changelogs may come back.
         harness.complete(effects.ReadRow, mine)
-        harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+        harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
         harness.pass_time(5_000)
     assert harness.engine.context.counters.damaged["session"] == 1
 
@@ -827,7 +840,7 @@ def test_a_failover_from_a_checkpoint_of_a_later_epoch_waits_for_who_served_at_t
         harness.attach()
         harness.complete(effects.ReadRow, owner(named, 2))
         checkpoint = Checkpoint(SESSION, Epoch(7), 2, DESCRIPTOR, {})
-        harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
+        harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True))
         return [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
 
     assert not looked_for()
@@ -987,7 +1000,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
     harness.run_effects()
     harness.complete_all(effects.ReadRow, None)
-    last = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {}) if is_there else None
+    last = (Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {}),) if is_there else ()
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(last, complete=True))
     if is_there:
         assert harness.next(effects.CreateRow).ownership == owner("me", 5)
@@ -1044,7 +1057,7 @@ def test_an_owner_whose_registry_went_back_to_before_a_later_owner_rebuilds_what
         harness.pass_time(harness.engine.context.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, owner("me", 1))
         harness.complete_writes()
-        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(later, True))
+        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint((later,), True))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 1), owner("me", 5))
 

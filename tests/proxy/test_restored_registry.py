@@ -112,7 +112,7 @@ def test_a_session_without_a_copy_here_is_not_taken_over_by_an_earlier_row_than_
     harness.attach()
     harness.complete_all(effects.ReadRow, owner("you", 3))
     found = Checkpoint(SESSION, Epoch(3), 9, Descriptor(), {})
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(found, True))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((found,), True))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 7))
 
@@ -159,7 +159,7 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     tell(harness, {}, row("they", "B"))
     harness.pass_time(harness.engine.context.settings.rows_back_ms)
     wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=create)
-    lost = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete=True)
+    lost = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete=True)
     sweeps = SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2
     for _ in range(sweeps - 3):
         harness.send(1, wanted)
@@ -185,7 +185,7 @@ def test_whoever_means_a_session_waits_for_a_site_that_may_have_it() -> None:
     for is_complete, answer in ((False, Wait), (True, Problem)):
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
         harness.complete_all(effects.ReadRow, None)
-        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint(None, complete=is_complete))
+        harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=is_complete))
         assert [type(each) for each in harness.received()][-1] is answer
 
 
@@ -197,7 +197,7 @@ def test_a_session_whose_row_is_not_known_is_not_taken_over_before_all_changelog
     harness = EngineHarness()
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
-    found = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete, damaged)
+    found = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete, damaged)
     for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 3):
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
         for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
@@ -212,7 +212,7 @@ def test_a_session_that_was_deleted_does_not_come_back_with_an_older_registry() 
     gone = owner("they", 6).gone()
     harness.reload({SESSION: gone}, "they")
     tell(harness, {}, row("they", "B"))
-    found = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}), complete=True)
+    found = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete=True)
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
     harness.complete_all(effects.ReadRow, None)
     harness.complete_all(effects.FindCheckpoint, found)
@@ -228,7 +228,7 @@ def test_a_first_checkpoint_above_ours_is_seen_before_ours_is_written() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
-    first = effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(GENERATION + 1), 0, Descriptor(), {}), complete=True)
+    first = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(GENERATION + 1), 0, Descriptor(), {}),), complete=True)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.complete_all(effects.FindCheckpoint, first)
@@ -246,7 +246,7 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
     harness.complete(effects.ClaimRow, Claimed(False, None))
     nobody_corrects(harness, None)
     assert not claims(harness)
-    last = None if later is None else Checkpoint(SESSION, Epoch(later), 2, Descriptor(), {})
+    last = () if later is None else (Checkpoint(SESSION, Epoch(later), 2, Descriptor(), {}),)
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(last, complete=True))
     if later == 6:
         assert role(harness) is None
@@ -270,7 +270,7 @@ def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
     harness.complete_all(effects.ReadRow, None)
     asked = harness.next(effects.FindCheckpoint)
     assert asked.within_ms is not None
-    asked.on_done(effects.FoundCheckpoint(None, complete=False))
+    asked.on_done(effects.FoundCheckpoint((), complete=False))
     harness.run_effects()
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
 

@@ -230,7 +230,7 @@ MUTANTS = (
         "nothing that comes live is matched by what has ended, nobody knows yet where",
         replaced(Session, "matching", Session.active),
         ("LOST",),
-        (31, 124, 143),
+        (64, 113, 159),
         rule=7,
     ),
     Mutant(
@@ -254,7 +254,7 @@ MUTANTS = (
         "no gate waits for what is missing",
         replaced(Gate, "may_open", lambda self, covered: True),
         ("LOST",),
-        (10, 36, 41),
+        (17, 24, 42),
     ),
     Mutant(
         "no gate per origin",
@@ -268,7 +268,7 @@ MUTANTS = (
         "what waited behind a gate is dropped",
         replaced(Gate, "open", lambda self, take: None),
         ("LOST",),
-        (21, 27, 35),
+        (10, 11, 13),
     ),
     Mutant(
         "holes look like silence",

@@ -230,7 +230,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (17, 75, 158),
+        (102, 144, 161),
     ),
     Mutant(
         "chunks as they come",

@@ -1,12 +1,40 @@
-"""Bugs in the life of a process: its leases, and its orderly end."""
+"""Bugs in the life of a process: its leases, its streams, what goes to the journal, and its orderly end."""
 
 from __future__ import annotations
 
-from node import lifecycle
+from federation.ports import Batch, RegistryEvent
+from handover.machine import Deadline
+from node import journal_queue, lifecycle
+from node.journal_queue import Answer, Failed, JournalQueue, JournalState
 from node.lifecycle import TABLE, LifecycleState
-from tests.chaos.simulator.mutation import Mutant, rows
+from node.runtime import STREAM_TABLE, Runtime, StreamState
+from proxy.core.effects import Attest
+from tests.chaos.simulator.mutation import Mutant, replaced, rows
+from waypost.identity import Incarnation
 
 _S = LifecycleState
+
+
+def _folded_by_links_first(self: Runtime, records: Batch, now_ms: int) -> int:
+    self.links.folded(records, now_ms)
+    return self.engine.log_batch(records)
+
+
+def _watched_by_engine_alone(self: Runtime, event: RegistryEvent, now_ms: int) -> None:
+    self.engine.registry_event(event)
+
+
+def _granted_to_engine_alone(self: Runtime, incarnation: Incarnation, until_ms: int, now_ms: int) -> None:
+    self.engine.lease_granted(incarnation, until_ms)
+
+
+def _takes_all(self: JournalQueue) -> list[Attest]:
+    """Also of what came while the write was under way."""
+    self._under_way = len(self._waiting)
+    return _take_written(self)
+
+
+_take_written = JournalQueue._take_written
 MUTANTS = (
     Mutant(
         "one lease and no other",
@@ -25,12 +53,53 @@ MUTANTS = (
     Mutant(
         "never ends",
         "a process that is told to end does not, where the registry does not take its lease back",
-        rows(TABLE, {(_S.REVOKING, lifecycle.Overdue): ((), _S.REVOKING)}),
+        rows(TABLE, {(_S.REVOKING, Deadline): ((), _S.REVOKING)}),
         ("STUCK",),
         (238, 360, 371),
     ),
+    Mutant(
+        "a log that is read no more",
+        "the site log's stream breaks, and nobody opens it again",
+        rows(STREAM_TABLE, {(StreamState.BROKEN, Deadline): ((), StreamState.BROKEN)}),
+        ("STUCK",),
+        (0, 10, 12),
+    ),
+    Mutant(
+        "links that see records first",
+        "links pass on what the engine has not folded",
+        replaced(Runtime, "folded", _folded_by_links_first),
+        ("STUCK", "QUENCH", "LOST"),
+        (38, 43, 62),
+    ),
+    Mutant(
+        "links without a lease",
+        "links are not told that there is a lease",
+        replaced(Runtime, "lease_granted", _granted_to_engine_alone),
+        ("STUCK",),
+        (4, 6, 7),
+    ),
+    Mutant(
+        "a journal that gives up",
+        "what the journal did not take is not written again",
+        rows(journal_queue.TABLE, {(JournalState.WRITING, Failed): ((Answer,), JournalState.IDLE)}),
+        ("BEFORE", "LOST"),
+        (56, 82, 217),
+    ),
+    Mutant(
+        "answers what is not written",
+        "whoever asked while a write was under way is answered with it",
+        replaced(JournalQueue, "_take_written", _takes_all),
+        ("BEFORE", "LOST"),
+        (0, 1, 5),
+    ),
 )
 MASKED = (
+    Mutant(
+        "links that hear of no proxies",
+        "links are not told of what the registry's watch reports",
+        replaced(Runtime, "registry_event", _watched_by_engine_alone),
+        masked_by="links that look at the rows of proxies whenever something is due",
+    ),
     Mutant(
         "serves on without a lease",
         "a process whose lease has ended does not tell its engine",

@@ -1,0 +1,148 @@
+"""Facts on their way to the journal: in order, one write at a time, each tried again until the journal has it. Pure.
+
+A fact whose record somebody waits for is written at once, with all before it. One that nobody waits for may wait a
+moment for others: a handover has a dozen of them, and each request to the journal costs the proxy time while it moves a
+session. Nobody is answered before the journal has what was asked for, nor before those that asked earlier.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice
+from typing import Any
+
+from handover.machine import Deadline, Table, TableMachine
+from proxy.core.effects import Attest, ignore_result
+from waypost.clock import NEVER
+from waypost.facts import Fact
+from waypost.limits import FACTS_BYTES
+
+LINGER_MS = 20
+RETRY_MS = 200
+"""So long a journal that took nothing is left alone."""
+FACT_BYTES, COORDINATE_BYTES = 300, 20
+
+
+class JournalState(Enum):
+    """Whether a write is under way."""
+
+    IDLE = auto()
+    WRITING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Have these facts written, after all before them."""
+
+    attest: Attest
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The journal has the facts of the write that was under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The journal did not say that it has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write these facts; answered with Written or Failed."""
+
+    facts: list[Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell those who wait for these that the journal has them, in this order."""
+
+    written: list[Attest]
+
+
+_S = JournalState
+
+TABLE: Table = {
+    (_S.IDLE, Put): ((), _S.IDLE),
+    (_S.IDLE, Deadline): ((Write,), _S.WRITING),
+    (_S.WRITING, Put): ((), _S.WRITING),
+    (_S.WRITING, Written): ((Answer,), _S.IDLE),
+    (_S.WRITING, Failed): ((), _S.IDLE),
+}
+
+
+class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answer]):
+    """The queue. Who fills it bounds its length: a node with too much in it reads no more from its clients."""
+
+    table = TABLE
+
+    def __init__(self) -> None:
+        super().__init__(JournalState.IDLE)
+        self._waiting: deque[Attest] = deque()
+        self._under_way = 0
+        """So many of them are in the write that is under way."""
+        self._due_at = NEVER
+        self.bytes = 0
+        """Size of all that waits, about."""
+        self.written = 0
+        """How many the journal has taken."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def step(self, input: Put | Written | Failed | Deadline, now_ms: int) -> list[Write | Answer]:
+        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        effects = super().step(input, now_ms)
+        match input:
+            case Put(attest=attest):
+                linger_ms = 0 if attest.on_done is not ignore_result else LINGER_MS
+                self._due_at = min(self._due_at, now_ms + linger_ms)
+            case Written():
+                self._due_at = now_ms if self._waiting else NEVER
+            case Failed():
+                self._due_at = now_ms + RETRY_MS
+            case _:
+                pass
+        return effects
+
+    def tick(self, now_ms: int) -> list[Write | Answer]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        return self.step(Deadline(), now_ms) if now_ms >= self.next_deadline() else []
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing waits, or a write is under way."""
+        return self._due_at if self.state is JournalState.IDLE else NEVER
+
+    def remember(self, input: Put | Written | Failed | Deadline) -> None:
+        """Put what is to be written at the end of the queue."""
+        if isinstance(input, Put):
+            self._waiting.append(input.attest)
+            self.bytes += _size(input.attest)
+
+    def effect(self, kind: type[Any], input: Put | Written | Failed | Deadline) -> Write | Answer:
+        """Return the effect of that kind: the next facts, so many bytes at a time, or whom to answer."""
+        return Write(self._next_facts()) if kind is Write else Answer(self._take_written())
+
+    def _next_facts(self) -> list[Fact]:
+        size = 0
+        self._under_way = 0
+        for attest in self._waiting:
+            self._under_way += 1
+            size += _size(attest)
+            if size > FACTS_BYTES // 8:
+                break
+        return [fact for attest in islice(self._waiting, self._under_way) for fact in attest.facts]
+
+    def _take_written(self) -> list[Attest]:
+        written = [self._waiting.popleft() for _ in range(self._under_way)]
+        self.written += len(written)
+        self.bytes -= sum(map(_size, written))
+        return written
+
+
+def _size(attest: Attest) -> int:
+    """Return about how many bytes these facts are."""
+    return sum(FACT_BYTES + COORDINATE_BYTES * (len(fact.offsets) + len(fact.digests)) for fact in attest.facts)
