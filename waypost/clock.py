@@ -11,6 +11,8 @@ NEVER = 1 << 62
 
 
 class Clock(Protocol):
+    """The port to time: monotonic milliseconds for decisions, Unix time for people."""
+
     def now_ms(self) -> int:
         """Return milliseconds of a clock that never steps; only differences have a meaning."""
         ...
@@ -21,6 +23,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """The clock of the operating system."""
+
     def now_ms(self) -> int:
         """Return milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000

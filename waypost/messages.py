@@ -296,6 +296,8 @@ ClientMessage = (
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
+    """The proxy's answer to a Hello that it accepts."""
+
     version: int
     proxy: ProxyId
     site: SiteId
@@ -462,27 +464,37 @@ class Gap(_Message, tag="gap", frozen=True):
 
 
 class AboutSession(_Message, tag="session", frozen=True):
+    """The answered request: an attach to this session."""
+
     session: str
 
 
 class AboutSubscription(_Message, tag="subscription", frozen=True):
+    """The answered request: the Subscribe or Unsubscribe of this number."""
+
     subscription: SubscriptionId
     number: int = 0
 
 
 class AboutPublish(_Message, tag="publish", frozen=True):
+    """The answered request: the Publish that begins with this sequence number."""
+
     first: int
 
 
 class AboutDeletion(_Message, tag="deletion", frozen=True):
-    pass
+    """The answered request: a Delete."""
 
 
 class AboutAccess(_Message, tag="access", frozen=True):
+    """The answered request: the SetAccess of this number."""
+
     number: int
 
 
 class AboutKeys(_Message, tag="keys", frozen=True):
+    """The answered request: the SetKeys of this number."""
+
     number: int
 
 
