@@ -66,7 +66,8 @@ def attach(
         create: False: refuse if there is no such session.
         session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
         receiver_expiry_s: the registration of this receiver ends when it was not attached for so many seconds; nothing
-            is stored for it any more. `Receiver.joined` tells it when it comes back. None: never.
+            is stored for it any more. `Receiver.joined` tells it when it comes back. None: never;
+            a best-effort connection always expires (BEST_EFFORT_EXPIRY_S).
         reliability: of this receiver (:mod:`waypost.reliability`); None: that of the session. Lost notifications are
             reported to `on_event`, as Gap.
         session_reliability: of the session from now on, the upper bound for all its receivers; None: as it was.

@@ -209,5 +209,6 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
     joined_state = state or JoinedState()
     for identity in named:
         joined_state.states.setdefault(identity, ReceiverState())
-    receivers = {identity: attach(identity, state=joined_state.states[identity], **options) for identity in named}
-    return Joined(receivers, joined_state)
+    return Joined(
+        {identity: attach(identity, state=joined_state.states[identity], **options) for identity in named}, joined_state
+    )

@@ -113,7 +113,8 @@ class ClientMachine:
         create: whether the first attach creates a session that does not exist.
         window: notifications that may be delivered and not acknowledged.
         session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
-        receiver_expiry_s: the receiver's registration ends when it was not attached for so many seconds; None: never.
+        receiver_expiry_s: the receiver's registration ends when it was not attached for so many seconds; None:
+            never, unless the connection is best effort.
         credential: principal and password to attach with.
         token: called at every attach, returns the token that proves the principal instead; "": none.
         reliability: of this receiver; None: that of the session.
