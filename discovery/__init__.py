@@ -1,1 +1,1 @@
-"""How clients find a proxy on their network."""
+"""Discovery of proxies on the local network, by mDNS."""

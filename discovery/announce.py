@@ -1,7 +1,7 @@
 """Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site, its address and its load.
 
-An announcement is a hint. Who a proxy really is, the registry says; a client that finds nobody at an address
-tries the next.
+An announcement is a hint: the registry decides which proxies exist, and a client that reaches none at an address tries
+the next.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ from waypost.errors import Unreachable
 
 SERVICE = "_waypost._tcp.local."
 LOAD_EVERY_S = 5.0
-"""The load is said anew at most so often: every word of it goes to everybody on the network."""
+"""The least interval of announcements of the load, in seconds: each goes to every host of the network."""
 LABEL_BYTES = 50
-"""Of a name in DNS, which allows 63; the rest is room for the number behind a name that is taken."""
+"""Bytes of a name in DNS, which allows 63; the rest is room for the number behind a name that is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a proxy says of itself. `url`: where others reach it; `load`: sessions that it serves."""
+    """The announcement of a proxy.
+
+    Args:
+        proxy: its name.
+        site: of the proxy.
+        url: the address for clients, ``ws://host:port``.
+        load: the number of sessions that it serves.
+    """
 
     proxy: str
     site: str
@@ -36,18 +43,18 @@ class Announcement:
 
     @property
     def host(self) -> str:
-        """The host of the URL; empty: it has none."""
+        """The host of the URL; "": it has none."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """The port of the URL, or else the one of its scheme."""
+        """The port of the URL, or else the default port of its scheme."""
         parts = urlsplit(self.url)
         return parts.port or (443 if parts.scheme == "wss" else 80)
 
     @property
     def addresses(self) -> list[str]:
-        """Its own address; those of this host, where it is reached by a name."""
+        """The IPv4 address in the URL; if the URL has a name, the addresses of this host."""
         if self.host == "localhost":
             return [LOOPBACK]
         if _is_ipv4(self.host):
@@ -56,12 +63,12 @@ class Announcement:
 
 
 def audience(announcement: Announcement) -> list[str]:
-    """Return where to announce: a proxy that is reached by loopback only is nobody else's business."""
+    """Return the addresses of the interfaces to announce on: loopback alone for a proxy that is reached only there."""
     return [LOOPBACK] if announcement.addresses == [LOOPBACK] else own_addresses()
 
 
 class Announced:
-    """An announcement that is on the network."""
+    """An announcement that is on the network, made by :func:`announced`."""
 
     def __init__(self, zeroconf: AsyncZeroconf, announcement: Announcement, service: str) -> None:
         self._zeroconf = zeroconf
@@ -69,7 +76,7 @@ class Announced:
         self._service = service
 
     async def update(self, load: int) -> None:
-        """Say another load; nothing if it is the same."""
+        """Announce another load; do nothing if it is the same."""
         if load != self._announcement.load:
             self._announcement = replace(self._announcement, load=load)
             await (await self._zeroconf.async_update_service(_info(self._announcement, self._service)))
@@ -77,12 +84,12 @@ class Announced:
 
 @asynccontextmanager
 async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
-    """Announce, and say goodbye at the end of the block.
+    """Announce a proxy for the length of the block.
 
     A name that is taken gets a number behind it: several proxies of one host may share a name.
 
     Raises:
-        Unreachable: there is no multicast here, or DNS does not take what is said.
+        Unreachable: there is no multicast here, or a name or an address is too long for DNS.
     """
     async with multicast(audience(announcement)) as zeroconf:
         info = _info(announcement, f"{_label(announcement.proxy)}.{SERVICE}")
@@ -91,10 +98,18 @@ async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
 
 
 async def announce(announcement: Announcement, load: Callable[[], int]) -> None:
-    """Announce until cancelled; say the load anew when it has changed. Raises Unreachable."""
-    async with announced(announcement) as place:
+    """Announce a proxy until cancelled, and its load whenever it has changed.
+
+    Args:
+        announcement: to begin with.
+        load: returns the number of sessions that the proxy serves.
+
+    Raises:
+        Unreachable: as :func:`announced`.
+    """
+    async with announced(announcement) as current:
         while True:
-            await place.update(load())
+            await current.update(load())
             await asyncio.sleep(LOAD_EVERY_S)
 
 
@@ -128,5 +143,5 @@ def _is_ipv4(host: str) -> bool:
 
 
 def _label(name: str) -> str:
-    """Return a name as one label of a DNS name; the whole of it is among the properties."""
+    """Return a name as one label of a DNS name; the properties have all of it."""
     return name.replace(".", "-").encode()[:LABEL_BYTES].decode(errors="ignore")

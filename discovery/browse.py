@@ -14,13 +14,17 @@ from discovery.announce import SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
 
 POLL_S = 2.0
-"""How long to look before saying that nobody is there."""
+"""How long to look for a first proxy, in seconds."""
 IDLE_S = 0.2
-"""How long to wait for others after the first one was found."""
+"""How long to wait for others after the first one was found, in seconds."""
 
 
 async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announcement]:
-    """Return the proxies that announce themselves, on all interfaces, loopback included; as soon as it is settled.
+    """Return the proxies that announce themselves, on all interfaces, loopback included.
+
+    Args:
+        poll_s: how long to wait for the first one, in seconds.
+        idle_s: how long to wait for others after it, in seconds.
 
     Raises:
         Unreachable: there is no multicast here.
@@ -30,7 +34,7 @@ async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announc
 
 
 class _Browse:
-    """One look around: what was found so far, and the questions that are still open."""
+    """One search: the proxies found so far, and the queries that are still open."""
 
     def __init__(self, zeroconf: AsyncZeroconf) -> None:
         self._zeroconf = zeroconf.zeroconf
@@ -68,12 +72,20 @@ class _Browse:
 
 
 def choose(announcements: Sequence[Announcement], site: str | None = None) -> list[Announcement]:
-    """Return them best first: those of our site, then by load, then by name, so that all clients agree."""
-    return sorted(announcements, key=lambda each: (each.site != site if site else False, each.load, each.proxy))
+    """Return the announcements, best first: by site, then by load, then by name, so that all clients agree.
+
+    Args:
+        announcements: of proxies.
+        site: whose proxies go first; None: no site is preferred.
+    """
+    return sorted(announcements, key=lambda found: (found.site != site if site else False, found.load, found.proxy))
 
 
 async def proxies(site: str | None = None) -> list[Announcement]:
-    """Return the proxies of the local network, best first. `site` is ours; else WAYPOST_SITE says it, if anything.
+    """Return the proxies of the local network, best first.
+
+    Args:
+        site: whose proxies go first; None: the one of WAYPOST_SITE, if it is set.
 
     Raises:
         Unreachable: there is no multicast here.
@@ -82,12 +94,14 @@ async def proxies(site: str | None = None) -> list[Announcement]:
 
 
 async def find() -> list[str]:
-    """Return the addresses of proxies, best first: the client library's finder. Raises Unreachable."""
+    """Return the addresses of proxies, best first; it is the client library's finder. Raises Unreachable: no
+    multicast.
+    """
     return [announcement.url for announcement in await proxies()]
 
 
 def _read(info: AsyncServiceInfo) -> Announcement | None:
-    """Return what a service says, None if it is no proxy's."""
+    """Return the announcement of a service; None: it is not a proxy's."""
     properties = {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in info.properties.items()

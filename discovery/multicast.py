@@ -1,4 +1,4 @@
-"""The door to zeroconf: opened on chosen addresses, its errors translated, closed for certain."""
+"""The adapter of zeroconf: opened on chosen addresses, its errors translated, always closed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from waypost.errors import Unreachable
 
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 2.0
-"""Goodbyes take a quarter of a second; a zeroconf that needs longer is left behind."""
+"""How long closing may take, in seconds; a goodbye takes a quarter of a second. After that zeroconf is abandoned."""
 
 
 def own_addresses() -> list[str]:
-    """Return this host's addresses, loopback first: zeroconf leaves loopback out by itself."""
+    """Return this host's IPv4 addresses, loopback first: zeroconf omits loopback by itself."""
     addresses = [
         ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4 and isinstance(ip.ip, str)
     ]
@@ -27,10 +27,13 @@ def own_addresses() -> list[str]:
 
 @asynccontextmanager
 async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
-    """Speak multicast DNS on the interfaces that have these addresses; say goodbye at the end.
+    """Open multicast DNS for the length of the block, on the interfaces that have these addresses.
+
+    Args:
+        addresses: of this host, IPv4.
 
     Raises:
-        Unreachable: there is no multicast here, or zeroconf gave up.
+        Unreachable: there is no multicast here, or zeroconf failed.
     """
     try:
         zeroconf = AsyncZeroconf(interfaces=list(addresses), ip_version=IPVersion.V4Only)
@@ -47,8 +50,8 @@ async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
 async def _close(zeroconf: AsyncZeroconf) -> None:
     """Close in a task of its own.
 
-    While zeroconf waits for its own start, it takes whoever cancels it for itself, and goes on: our cancellation
-    would be lost, and whoever waits for our end would wait for ever.
+    While zeroconf waits for its own start, it takes a cancellation of its caller for one of its own, and goes on: the
+    cancellation would be lost, and a caller that waits for the end would wait for ever.
     """
     closing = asyncio.create_task(zeroconf.async_close(), name="zeroconf closes")
     await asyncio.wait({closing}, timeout=CLOSE_S)

@@ -1,8 +1,8 @@
-"""Which records of a log count, and how far each origin has come by them: what the fold of a site log begins with.
+"""The acceptance of records: which ones count, and how far each origin has come. The fold of a site log begins with it.
 
-After a record of a newer leader's epoch, a link's older records mean nothing; at or below the frontier is a repeat. An
-origin is taken from the link over which it first came, so that a cycle of links does no harm. An origin that has ended
-is complete up to what anybody has seen of it (handover rule 27).
+After a record of a newer leader's epoch, a link's older records are ignored; a record at or below the frontier is a
+duplicate. An origin is accepted over the link that brought it first, so that a cycle of links does no harm. An origin
+that has ended is complete up to the highest offset seen anywhere (handover rule 27).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from waypost.records import (
 
 
 class EndedOrigin(msgspec.Struct, frozen=True):
-    """An origin of an earlier log epoch: its log has it up to `end`, and anybody has seen it up to `seen` at most.
+    """An origin of an earlier log epoch: its log has it up to `end`, and it was seen up to `seen` at most.
 
-    `begins`: below this offset the following origin has nothing.
+    `following`: the origin of the next log epoch; `begins`: the offset below which that has nothing.
     """
 
     end: int
@@ -41,9 +41,10 @@ class EndedOrigin(msgspec.Struct, frozen=True):
 
 
 class LogMark(msgspec.Struct, frozen=True):
-    """Which log was read, and the last record read of it, so that another or a shorter log is noticed.
+    """The identity of the log that was read, and the last record read of it, by which another or a shorter log is
+    noticed.
 
-    `offset` and `checksum` are of that record; -1: none was read, or it cannot be compared.
+    `offset` and `checksum` are of that record; -1: none was read; checksum 0: it cannot be compared.
     """
 
     federation: str = ""
@@ -54,15 +55,16 @@ class LogMark(msgspec.Struct, frozen=True):
 
 
 class Acceptance:
-    """Which records of a log count: how far each origin has come, by which link, under which leader's epoch.
-
-    After a record of a newer epoch, a link's older records mean nothing; at or below the frontier is a repeat.
+    """The records that count: how far each origin has come, over which link, under which leader's epoch.
 
     Args:
         site: whose log it is.
-        mark: which log that is, and the last record of it that counts here.
+        frontier: by origin, the last offset accepted; None: nothing was.
+        link_epochs: the highest leader's epoch of each link.
+        upstream: the link over which each origin is accepted.
+        mark: the identity of the log, and the last record that was read.
         ended: origins of earlier log epochs, of this site and of others.
-        repaired: up to here everything was said again that could not be read.
+        repaired: the offset up to which unreadable records were repaired.
     """
 
     __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "repaired", "site", "upstream")
@@ -87,11 +89,13 @@ class Acceptance:
         self.ended: dict[Origin, EndedOrigin] = dict(ended or {})
 
     def copy(self) -> Acceptance:
+        """Return an independent copy."""
         return Acceptance(
             self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired
         )
 
     def snapshot(self) -> bytes:
+        """Return it encoded, for :meth:`restore`."""
         return msgspec.msgpack.encode(
             _AcceptanceRow(
                 frontier=self.frontier,
@@ -105,24 +109,25 @@ class Acceptance:
 
     @classmethod
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
+        """Return the acceptance of a snapshot."""
         row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
         return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended, row.repaired)
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
-        """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
+        """Tell whether a link's record of an origin counts; if so, record its epoch and link."""
         if not self.accept_link_epoch(record) or site_of(record.origin) == self.site:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
-        """Remember the epoch of a link's record, if it still counts; tell whether it does."""
+        """Tell whether a link's record counts by its leader's epoch; if so, record the epoch."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
         self.link_epochs[record.link] = record.link_epoch
         return True
 
     def advance(self, offset: int, record: Record) -> bool:
-        """Move the frontier that the record moves, if it does; tell whether it did."""
+        """Apply a record at `offset`; tell whether it advanced a frontier."""
         match record:
             case Published():
                 self.frontier[self.origin] = offset
@@ -154,7 +159,7 @@ class Acceptance:
                 return False
 
     def begin_log(self, offset: int, record: LogBegun) -> list[Origin]:
-        """Enter the log epoch that begins with this record; return the origins that have ended, or lost more, by it."""
+        """Enter the log epoch that this record begins; return the origins that have ended by it, or have lost more."""
         if record.log_epoch < self.mark.log_epoch:
             return []
         following = origin_of(self.site, log_epoch=record.log_epoch)
@@ -162,10 +167,10 @@ class Acceptance:
         for origin, (end, seen) in record.ended.items():
             known = self.ended.get(origin)
             if known is None:
-                # The log may have lost more since the registry was told; of an origin whose own beginning it has lost
-                # it has nothing.
-                here = min(end, offset - 1) if origin == self.origin else NOTHING
-                now = EndedOrigin(here, max(here, seen), following, offset)
+                # The log may have lost more since the registry recorded it; of an origin whose beginning it has lost it
+                # has nothing.
+                last = min(end, offset - 1) if origin == self.origin else NOTHING
+                now = EndedOrigin(last, max(last, seen), following, offset)
             else:
                 now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
             if now == known:
@@ -180,7 +185,7 @@ class Acceptance:
         return changed
 
     def end_origin(self, record: OriginEnded) -> bool:
-        """Another site's origin has ended; tell whether that, or what was lost of it, is news."""
+        """Record that another site's origin has ended; tell whether that, or what was lost of it, is new."""
         if not self.accept(record):
             return False
         known = self.ended.get(record.origin)
@@ -193,7 +198,7 @@ class Acceptance:
         return True
 
     def read(self, offset: int, record: Record) -> None:
-        """Remember the last record read."""
+        """Record the last record read."""
         self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
 
     def _raise(self, origin: Origin, offset: int) -> bool:

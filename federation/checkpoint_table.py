@@ -11,11 +11,13 @@ from waypost.identity import SessionId
 
 DAMAGED = sys.maxsize
 FIRST = ".0"
-"""Behind the epoch in the key of a first checkpoint: many may write one of an epoch that only one of them will have."""
+"""The suffix of the key of a first checkpoint, behind the epoch: several proxies may write one of an epoch that only
+one of them will have.
+"""
 
 
 def checkpoint_key(checkpoint: Checkpoint) -> bytes:
-    """Return the key: of one key the last record stays, whoever wrote it. A first checkpoint has a key of its own."""
+    """Return the record's key: compaction keeps the last record of a key. A first checkpoint has a key of its own."""
     return _key(checkpoint.session, f"{checkpoint.epoch}{'' if checkpoint.serial else FIRST}")
 
 
@@ -32,11 +34,13 @@ class _Entry:
     rank: tuple[int, int] = (-1, -1)
     body: bytes = b""
     suffixes: set[str] = field(default_factory=set)
-    """What the keys end with of which the changelog still has a record."""
+    """The suffixes of the keys of which the changelog still has a record."""
 
 
 def _rank(epoch: int, value: bytes) -> tuple[int, int]:
-    """One that cannot be read may be the highest of its epoch: better no session now than an older one (P5)."""
+    """Return the rank; an unreadable one may be the highest of its epoch: better no session now than an older one
+    (P5).
+    """
     try:
         return decode_checkpoint(value).rank
     except BadRecord:
@@ -44,18 +48,19 @@ def _rank(epoch: int, value: bytes) -> tuple[int, int]:
 
 
 class CheckpointTable:
-    """Fed with the changelog's records in their order, it knows the highest checkpoint of every session."""
+    """The highest checkpoint of every session, from the changelog's records, applied in their order."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply the next record; `value` None removes the key."""
         session, _, suffix = key.decode().rpartition("|")
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
             entry.suffixes.discard(suffix)
             if not entry.suffixes:
-                # What is outdated goes when there is a higher one: so the session was deleted.
+                # Outdated keys are removed only below a higher one: so the session was deleted.
                 del self._entries[session]
             return
         entry.suffixes.add(suffix)
@@ -64,13 +69,15 @@ class CheckpointTable:
             entry.rank, entry.body = rank, value
 
     def latest(self, session: SessionId) -> Checkpoint | None:
+        """Return the session's highest checkpoint; None: there is none. Raises BadRecord: it is damaged."""
         entry = self._entries.get(session)
         return decode_checkpoint(entry.body) if entry is not None and entry.body else None
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
-        """Whether to write it: a higher one may be there, which compaction would then throw away for it.
+        """Tell whether to write the checkpoint; compaction would remove a higher one of its key in favour of it.
 
-        Raises CheckpointOutdated.
+        Raises:
+            CheckpointOutdated: there is one that counts more (handover rule 19).
         """
         entry = self._entries.get(checkpoint.session)
         if entry is not None:

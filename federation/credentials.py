@@ -1,4 +1,4 @@
-"""What Kafka and etcd are spoken to with over TLS."""
+"""TLS credentials for Kafka and etcd."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ REFUSAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Whom this proxy believes, and the certificate that it shows, in the two forms that the libraries want."""
+    """The trusted authorities, and this proxy's certificate, in the two forms that the libraries need."""
 
     context: ssl.SSLContext
     """For Kafka."""
     authorities: bytes
-    """This and what follows: the same in PEM, for etcd, because gRPC takes no context."""
+    """The same in PEM, for etcd, because gRPC takes no context; so are the next two."""
     certificate: bytes | None = None
     key: bytes | None = None
 
     async def try_by_hand(self, host: str, port: int) -> None:
-        """Connect, and leave. Raises OSError, which says why that cannot be: the libraries keep it to themselves."""
+        """Connect once, and disconnect. Raises OSError with the reason of a failure, which the libraries do not
+        report.
+        """
         reader, writer = await asyncio.open_connection(host, port, ssl=self.context)
         try:
-            # Who wants another certificate than ours says so only now; else there may be nothing to hear.
+            # A server that rejects our certificate answers only now; otherwise it may send nothing.
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFUSAL_S):
                     await reader.read(1)

@@ -106,12 +106,17 @@ class EtcdLease:
 
 
 class EtcdRegistry:
-    """`endpoints`: host:port, several with commas between; after a failure the next one is asked.
-
-    With `credentials` etcd is spoken to over TLS. What rows were before is forgotten after `compact_s` seconds, or
-    twice that; 0: never. etcd forgets it of all its keys, also of others'; a watch that is that far behind loads anew.
+    """The registry in etcd, below a prefix of its keys.
 
     A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
+
+    Args:
+        endpoints: host:port, several with commas between; after a failure the next one is asked.
+        prefix: of all keys.
+        deadline_s: of every call, in seconds.
+        compact_s: past revisions are removed after so many seconds, or twice that; 0: never. etcd removes those of all
+            its keys, also of other applications; a watch that is that far behind begins again with a Reloaded.
+        credentials: for TLS; None: without TLS.
     """
 
     def __init__(

@@ -14,20 +14,23 @@ from waypost.subscription import parse
 
 
 class HistoryAnswer:
-    """The next matches in (after, upto] of our site log, in order, as many as an answer may hold.
+    """The answer to a catch-up: the next matches in (after, upto] of our site log, in order, as many as it may hold.
+
+    While :attr:`wanted_from` is an offset, read the log from there and :meth:`add` the records; then read the record at
+    :attr:`mark` and :meth:`compare` it; then :meth:`answer`.
+
+    Records of the log behind the last one that `state` has may be of another log epoch (handover rule 27), so an answer
+    goes no further. That last record is compared with the log's after all others were read: if it differs, so may all
+    others, and their offsets are not of the requested origin.
 
     Args:
-        state: what our log means, as far as we have read it.
-
-    As long as :attr:`wanted_from` names an offset, read the log from there and :meth:`take` what it has; then
-    :meth:`compare` what it has at :attr:`mark`; then :meth:`answer`.
-
-    What stands in the log behind the last record that `state` has may be of another log epoch (handover rule 27), so an
-    answer goes no further. And that record is compared with what the log has there, after all else was read: where it
-    is another one, so may all others be, and their offsets are not of the origin that is asked for.
+        state: our site's state, as far as this proxy has folded it.
+        wanted: the request.
+        max_records: the bound of the answer.
+        max_bytes: the bound of its bodies.
 
     Raises:
-        Unreachable: that origin is not ours, or we have read nothing of what is wanted.
+        Unreachable: the origin is not ours, or nothing of the request was read yet.
     """
 
     def __init__(
@@ -63,18 +66,19 @@ class HistoryAnswer:
 
     @property
     def wanted_from(self) -> int | None:
-        """Where to read on; None: that is all."""
+        """The offset from which to read on; None: the answer is complete, or full."""
         return None if self._over or self._full() or self._through >= self._last else self._through + 1
 
     @property
     def mark(self) -> int | None:
-        """Where the last record stands that we have read of the log; None: it was compared, or cannot be."""
+        """The offset of the last record that was folded, to be compared; None: it was compared, or cannot be."""
         return None if self._is_same else self._mark.offset
 
     def add(self, batch: Batch) -> None:
-        """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
+        """Add the records of the log from :attr:`wanted_from` on; empty: the log has no more.
 
-        Raises Unreachable: another log epoch has begun, and we have not read of it: what is below may be other records.
+        Raises:
+            Unreachable: another log epoch has begun that was not read: the records below may be others.
         """
         self._over = not batch
         for offset, record in batch:
@@ -96,7 +100,7 @@ class HistoryAnswer:
                 self._pass_over(offset)
 
     def compare(self, batch: Batch) -> None:
-        """Look at what the log has at :attr:`mark`, after all else was read. Raises Unreachable: another record."""
+        """Compare the record at :attr:`mark`, after all others were read. Raises Unreachable: it is another record."""
         offset, record = batch[0] if batch else (NOTHING, None)
         # Damage at rest is no other log.
         is_known = isinstance(record, Damaged) or (record is not None and checksum_of(record) == self._mark.checksum)
@@ -105,24 +109,25 @@ class HistoryAnswer:
         self._is_same = True
 
     def removed(self, first: int) -> None:
-        """The log begins above what was to be compared. Raises Unreachable: we have read too little."""
+        """Record that the log begins above the mark. Raises Unreachable: too little of it was read."""
         if first > self._mark.offset + 1:
             raise Unreachable(f"the log of site {self._site} begins at {first}, and was read up to {self._mark.offset}")
         self._is_same = True
 
     def _pass_over(self, offset: int) -> None:
-        """What cannot be read may have been wanted."""
+        """Report an unreadable record as damaged: it may have been wanted."""
         if self._damaged and self._damaged[-1][1] == offset - 1:
             self._damaged[-1] = (self._damaged[-1][0], offset)
         else:
             self._damaged.append((offset, offset))
 
     def truncated(self, first: int) -> None:
-        """The log begins at `first` only."""
+        """Record that the log begins at `first` only."""
         self._first_kept = first
         self._through = min(first - 1, self._wanted.upto)
 
     def answer(self) -> CaughtUp:
+        """Return the message."""
         wanted, through, lost_above = self._wanted, self._through, None
         if self._end is not None and through >= min(self._end, wanted.upto) and wanted.upto > self._end:
             # What lay beyond the end is nobody's any more.

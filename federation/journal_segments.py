@@ -1,13 +1,12 @@
-"""A journal in parts: when the next one begins, and what stands at its beginning. Pure.
+"""A journal in parts: when the next one begins, and the fact at its beginning. Pure.
 
-A journal grows for as long as its proxy lives. So it goes on in parts, and whoever keeps them may put away the oldest.
-That must not look like a hole, nor a hole like that: facts of a writer are numbered from 1 on, and each part begins
-with a fact that says which part it is, and up to which number of each writer there were facts in the parts before. A
-journal whose first part is the third has lost its beginning, as somebody meant; one that has the first and the third
-has a hole.
+A journal grows for as long as its proxy lives. So it is in parts, and an operator may remove the oldest. That must be
+told from a hole: the facts of a writer are numbered from 1 on, and each part begins with a fact that has the number of
+the part, and the highest number of each writer in the parts before. A journal whose first part is the third has lost
+its beginning, on purpose; one that has the first and the third has a hole.
 
 Nothing is removed here. In the embedded form a part is a file; in Kafka, where retention is the topic's own setting, it
-is what stands between two of these facts.
+is the facts between two of these.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The next part begins when this one has so many bytes, or is so old; None: not for that."""
+    """The bounds of a part in bytes and in seconds, at which the next one begins; None: no bound."""
 
     segment_bytes: int | None = None
     age_s: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Rotation:
-        """Return what `256MiB`, `12h` or `off` says. Raises ValueError."""
+        """Return the rotation of a text such as `256MiB`, `12h` or `off`. Raises ValueError."""
         if text == OFF:
             return cls()
         found = re.fullmatch(r"(\d{1,12})(KiB|MiB|GiB|s|h|d)", text)
@@ -49,21 +48,23 @@ class Rotation:
 
     @property
     def is_on(self) -> bool:
+        """Whether there are parts at all."""
         return self.segment_bytes is not None or self.age_s is not None
 
 
 class JournalSegments:
-    """The parts of one journal: which one is being written, and what the ones before it had.
+    """The parts of one journal: the number of the one being written, and the facts of those before.
 
     Args:
-        journal: its name; of the embedded form that of its file, of Kafka's that of the process that writes.
+        journal: its name; in the embedded form that of its file, in Kafka that of the process that writes.
+        rotation: when a part ends.
     """
 
     def __init__(self, journal: str, rotation: Rotation) -> None:
         self.writer = f"journal/{journal}"
         self.rotation = rotation
         self.number = 0
-        """Of the part that is being written; 0: none was begun."""
+        """The number of the part being written; 0: none was begun."""
         self._size = 0
         self._began_s = 0.0
         self._unwritten: Fact | None = None
@@ -71,7 +72,13 @@ class JournalSegments:
         self._names_bytes = 0
 
     def beginning(self, more: int, at_ms: int, now_s: float) -> Fact | None:
-        """Return what is to be written before so many bytes more, where a part begins with them; None: none does."""
+        """Return the fact to be written first if a part begins with the next write; None: none does.
+
+        Args:
+            more: bytes of the next write.
+            at_ms: Unix time, for the fact.
+            now_s: of the caller's clock, for the age of the part.
+        """
         fact, self._unwritten = self._unwritten, None
         if fact is not None or not self._is_due(more, now_s):
             return fact
@@ -81,7 +88,7 @@ class JournalSegments:
         return Fact(writer=self.writer, number=self.number, at_ms=at_ms, kind=FactKind.ROTATED, frontier=before)
 
     def failed(self, beginning: Fact | None) -> None:
-        """That was perhaps not written: it is what is to be written first the next time, too."""
+        """Record that the write of this fact failed, or may have: it is to be written first the next time, too."""
         self._unwritten = beginning
 
     def _is_due(self, more: int, now_s: float) -> bool:
@@ -94,13 +101,20 @@ class JournalSegments:
         return self._size > 0 and (too_large or (age is not None and now_s - self._began_s >= age))
 
     def wrote(self, facts: Iterable[Fact], size: int) -> None:
-        """So much was written to the present part."""
+        """Record that these facts, of `size` bytes, were written to the present part."""
         self._size += size
         for fact in facts:
             self._note(fact.writer, fact.number)
 
     def found(self, number: int, facts: Iterable[Fact], now_s: float) -> None:
-        """An earlier life has written these, in order, in its last part; nobody knows how old it is."""
+        """Record the facts that an earlier process has written in its last part, in order; the age of the part is
+        unknown.
+
+        Args:
+            number: of the part.
+            facts: all of it.
+            now_s: of the caller's clock, from which its age is counted.
+        """
         self.number, self._began_s = max(number, self.number), now_s
         for fact in facts:
             if fact.kind == FactKind.ROTATED:
@@ -123,11 +137,11 @@ class JournalSegments:
 
 
 def segment_name(stem: str, number: int) -> str:
-    """Return the name of a part that is no longer written, beside the one that is."""
+    """Return the file name of a finished part; `stem` is that of the part being written."""
     return f"{stem}.{number:06}"
 
 
 def segment_number(stem: str, name: str) -> int | None:
-    """Return the number of the part of that name; None: it is none of this journal's."""
+    """Return the number of the part of that file name; None: it is not a part of this journal."""
     found = re.fullmatch(re.escape(stem) + r"\.(\d{6,})", name)
     return int(found[1]) if found else None

@@ -1,8 +1,8 @@
 """Site log, changelog and journal on Apache Kafka: the only module that knows aiokafka.
 
 Every topic has one partition, and is kept without limit. One that is missing is made with the replicas that
-federation/replication.py says; one that is there is compared with them. OrderedAppends and LogReader do the queueing,
-the waiting and the trying again; here is what they do it with.
+federation/replication.py says; one that exists is compared with them. OrderedAppends and LogReader queue, wait and
+retry; this module has the connections that they use.
 
 What happens when the broker is away: starting says so within 5 s. Afterwards tails wait and go on where they
 were; an append waits up to its deadline and then fails with LogUnavailable, together with all that queue
@@ -299,7 +299,7 @@ class _Producer:
 
 
 class _Consumer:
-    """A Consumer of the only partition, without a group: what was read is nobody's business but ours."""
+    """A Consumer of the only partition, without a group: the broker stores no position."""
 
     def __init__(self, topic: _Topic, *, checked: bool = True) -> None:
         self._topic = topic
@@ -367,13 +367,17 @@ class _Consumer:
 
 
 class _Handle:
-    """What the three ports share: a topic, its writer and its reader.
+    """The common part of the three ports: a topic, its writer and its reader.
 
     Args:
-        replication: of a topic that it makes, and what one that is there is compared with.
-        credentials: with them Kafka is spoken to over TLS.
-        warn: is told of a topic that has fewer replicas than is recommended.
+        bootstrap: addresses of brokers, host:port, with commas between.
+        topic: its name.
+        settings: of a topic that it makes.
+        replication: of a topic that it makes; an existing one is compared with it.
+        credentials: for TLS; None: without TLS.
+        warn: called with a warning about a topic that has fewer replicas than is recommended.
         make: make the topic if it is missing.
+        dense: as of LogReader.
     """
 
     def __init__(

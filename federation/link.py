@@ -1,18 +1,18 @@
-"""One direction of forwarding between two sites, as the sending side sees it. Pure.
+"""The filter of one direction of a link, on the sending side. Pure.
 
-The far site's leader opens the link with its frontier F and its wants. The sender reads its own site log from
-where everything beyond F lies, in order, and lets through what matches a filter of the far site.
+The far site's leader opens the link with its frontier F and its filters. The sender reads its own site log from the
+first record that may be beyond F, in order, and forwards what matches a filter of the far site.
 
-What is read below the live position, when the link resumes, is filtered by the filters of today: nothing that they
-let through is wrong, and whoever needs more of the past catches up. Beyond it the sender folds as it goes, so that
-the filter in force is always that of the record's own position, and announcements go out between the very records
-that they speak of. Both ways it passes over what the log's own fold passes over.
+Records below the live position, when the link resumes, are filtered by the present filters: nothing that they forward
+is wrong, and a session that needs more of the past catches up. Beyond it the sender folds each record that it reads, so
+that the filter in force is always that of the record's own position, and announcements are sent between the records
+that they are about. In both parts it ignores the records that the log's own fold ignores.
 
-Where retention has removed what the far site does not have, the announcements of that opening begin only where the
-log is now: the far sessions of their filters catch up from the origins, and are told what nobody has any more.
+If retention has removed records that the far site does not have, the announcements of that opening begin only at the
+present position: the far sessions of their filters catch up from the origins, which report what is lost.
 
-Silence is spoken: whenever the sender has nothing more to send, it says how far each origin is complete, if that is
-more than its last record said (handover rule 14).
+Silence is reported: whenever the sender has nothing more to send, it states how far each origin is complete, if that is
+beyond its last record (handover rule 14).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from waypost.subscription import parse
 Announcement = TypeVar("Announcement", Effective, OriginEnded)
 POSITION_EVERY = 1000
 POSITIONS_KEPT = 10_000
-"""Past it every second one goes, and they lie twice as far apart from then on."""
+"""Past it every second position is removed, and the distance between them doubles."""
 NO_FILTERS: Mapping[str, Filter] = {}
 
 
@@ -48,9 +48,9 @@ class LinkSender:
     Args:
         state: the site's state at `state.position`; the sender takes a copy and folds it further.
         neighbour: the far site.
-        epoch: of the far site's leader; stamped on every record.
+        epoch: of the far site's leader; every record carries it.
         far: the far site's frontier.
-        start: where to begin to read, and what counted there.
+        start: the position to read from, with the acceptance there.
     """
 
     def __init__(
@@ -71,62 +71,66 @@ class LinkSender:
         self._silent: dict[Origin, int] = {}
         self._repeats = state.standing(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
-        """Something that the far site does not have may be gone, of any origin."""
+        """Whether records that the far site does not have may have been removed, of any origin."""
         self._severed = far.get(state.origin, NOTHING) < state.severed_at
-        """What the far site has may be without something of any origin, and what follows does not make up for it."""
+        """Whether the far site may lack notifications of any origin that later records do not make up for."""
         self._known_to_far_site = far.get(state.origin, NOTHING)
         self._severance_due = False
-        """Something could not be read; the far site is told before anything that stands behind it."""
+        """Whether a record could not be read; the far site is told before any record behind it."""
         self._removed |= self._severed
         if self._removed:
-            # Whoever wants it asks its origin for it.
+            # Sessions that want the removed records catch up from the origins.
             self._repeats = [_from_here(repeat, state.frontier) for repeat in self._repeats]
             self._pass_over(start.offset)
         self._work_ns = 0
         self._filters: Mapping[str, Filter] = NO_FILTERS
         self._index: Index[set[str]] = Index()
-        """The neighbour's filters as they were last looked at, and the texts of each expression among them."""
+        """The neighbour's filters as they were at the last look, with the texts of each expression."""
 
     @property
     def site(self) -> SiteId:
+        """The site whose log is sent."""
         return self._state.site
 
     def lags(self) -> dict[Origin, int]:
-        """Return, for each origin that comes to the neighbour through us, how many offsets it was not told of yet."""
-        ways = self._state.upstream
+        """Return, by origin that reaches the neighbour through this site, the offsets that it was not told of yet."""
+        upstream = self._state.upstream
         return {
             origin: max(0, offset - self._announced.get(origin, NOTHING))
             for origin, offset in self._state.frontier.items()
-            if ways.get(origin) != self._neighbour
+            if upstream.get(origin) != self._neighbour
         }
 
     def hello(self) -> list[LinkRecord]:
-        """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
-        ends of origins: what of such an origin the far site does not have yet, its sessions catch up.
+        """Return the records that begin every opening: the announcements in force.
+
+        They advance no frontier, except at the ends of origins: the far site's sessions catch up on those.
         """
         ends = [self._stamped(ended) for ended in self._state.ended_origins(self._neighbour)]
         severed = [self._severance()] if self._severed else []
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
-        """Take the next record of the log; return what goes over the link for it."""
+        """Apply the next record of the log, at `offset`; return the records to be sent for it, in order."""
         if offset < self._live_from:
             return self._after_damage(self._step_below(offset, record))
-        out: list[LinkRecord] = []
+        records: list[LinkRecord] = []
         for event in self._state.fold(offset, record):
             if isinstance(event, Announced) and event.neighbour == self._neighbour:
-                out.append(self._stamped(event.effective))
+                records.append(self._stamped(event.effective))
             elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
-                out.append(self._stamped(event.ended))
+                records.append(self._stamped(event.ended))
             elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
-                out += self._sever(event.path)
+                records += self._sever(event.path)
             elif isinstance(event, NotificationArrived | Advanced):
-                out += self._pass_on(offset, record, self._state.origin)
-        return self._after_damage(out)
+                records += self._pass_on(offset, record, self._state.origin)
+        return self._after_damage(records)
 
     def goes_on_behind(self, offset: int, record: Record) -> bool:
-        """Tell whether we can go on behind the record. Where we fold as we go, one that cannot be read may have been
-        what the far site wants: only a new opening, for which that is said again, goes on behind it.
+        """Tell whether the sender can continue behind the record.
+
+        It cannot behind an unreadable one beyond the live position, which may have been a request of the far site: only
+        a new opening, which states the requests again, continues there.
         """
         return offset < self._live_from or not isinstance(record, Damaged)
 
@@ -137,22 +141,22 @@ class LinkSender:
         self._pass_over(offset + 1)
         return sent
 
-    def _after_damage(self, out: list[LinkRecord]) -> list[LinkRecord]:
-        if not out or not self._severance_due:
-            return out
+    def _after_damage(self, records: list[LinkRecord]) -> list[LinkRecord]:
+        if not records or not self._severance_due:
+            return records
         self._severance_due = False
-        return [*self._sever(()), *out]
+        return [*self._sever(()), *records]
 
     def _sever(self, path: tuple[SiteId, ...]) -> list[LinkRecord]:
-        """Say that something may be lost, and what goes on to be covered, which it is from where we are."""
+        """Return a severance, and the announcements in force, which are effective from the present position on."""
         standing = self._state.standing(self._neighbour)
         return [
             self._severance(path),
-            *(self._stamped(_from_here(each, self._state.frontier)) for each in standing),
+            *(self._stamped(_from_here(effective, self._state.frontier)) for effective in standing),
         ]
 
     def pause(self) -> list[LinkRecord]:
-        """Return progress markers for what was passed over in silence; call when there is nothing to read."""
+        """Return progress markers for the records that were not forwarded; call it when there is nothing to read."""
         silent, self._silent = self._silent, {}
         records: list[LinkRecord] = [
             Progress(self._state.site, self._epoch, origin, upto)
@@ -162,14 +166,18 @@ class LinkSender:
         return self._after_damage(records)
 
     def _pass_over(self, offset: int) -> None:
-        """Once all is read that there was at first, what was removed of it counts as passed over in silence."""
+        """Count removed records as not forwarded, once the sender has read up to the live position."""
         if self._removed and offset >= self._live_from:
-            ways, frontier = self._state.upstream, self._state.frontier
-            self._silent |= {each: upto for each, upto in frontier.items() if ways.get(each) != self._neighbour}
+            upstream, frontier = self._state.upstream, self._state.frontier
+            self._silent |= {
+                origin: upto for origin, upto in frontier.items() if upstream.get(origin) != self._neighbour
+            }
             self._removed = False
 
     def _pass_on(self, offset: int, record: Record, own: Origin) -> list[LinkRecord]:
-        """Return what goes over the link for a record that moved a frontier; `own` is our origin at that place."""
+        """Return the records to be sent for one that advanced a frontier; `own` is this site's origin at its
+        position.
+        """
         if isinstance(record, Published):
             return self._forward(own, offset, (), record)
         if isinstance(record, Forwarded | Progress | Effective) and record.link == self._neighbour:
@@ -213,7 +221,7 @@ class LinkSender:
 
     @property
     def work_ns(self) -> int:
-        """How long the neighbour's filters take for the largest notification, by estimate."""
+        """The time of the neighbour's filters for the largest notification, by estimate, in nanoseconds."""
         self._follow()
         return self._work_ns
 
@@ -222,9 +230,9 @@ class LinkSender:
         return bool(self._filters and self._index.match(read_body(body)))
 
     def _follow(self) -> None:
-        """Bring the index to what the neighbour asks for now: only what changed costs anything."""
-        asks = self._state.neighbour_filters.get(self._neighbour)
-        filters = asks.filters if asks else NO_FILTERS
+        """Update the index to the neighbour's present filters; the cost is that of the changes."""
+        requested = self._state.neighbour_filters.get(self._neighbour)
+        filters = requested.filters if requested else NO_FILTERS
         if filters is self._filters:
             return
         before, self._filters = self._filters, filters
@@ -259,7 +267,7 @@ class LinkSender:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a log: everything below `offset` is in `acceptance`; or `gone`, and nobody knows what it was."""
+    """A position in a log: `acceptance` covers everything below `offset`; or `gone`: those records are lost."""
 
     offset: int
     acceptance: Acceptance
@@ -267,14 +275,18 @@ class Position:
 
 
 class PositionIndex:
-    """Every so many records of a log, a position: where to begin to read beyond a frontier."""
+    """Positions of a log, from which the first record beyond a frontier is found.
+
+    Args:
+        every: the distance of two positions, in offsets.
+    """
 
     def __init__(self, every: int = POSITION_EVERY) -> None:
         self._every = every
         self._positions: list[Position] = []
 
     def note(self, offset: int, acceptance: Acceptance) -> None:
-        """Remember this position, if the last one is far enough behind."""
+        """Remember this position, if the last one is far enough behind; the acceptance is copied."""
         if not self._positions or offset >= self._positions[-1].offset + self._every:
             self._positions.append(Position(offset, acceptance.copy()))
             if len(self._positions) > POSITIONS_KEPT:
@@ -282,11 +294,13 @@ class PositionIndex:
                 self._every *= 2
 
     def forget(self, before: int) -> None:
-        """The log begins at `before` only."""
+        """Remove the positions below `before`, where the log begins now."""
         self._positions = [position for position in self._positions if position.offset >= before]
 
     def position_for(self, frontier: Mapping[Origin, int]) -> Position | None:
-        """Return the last noted position below which nothing lies beyond `frontier`; None: read from the first."""
+        """Return the last position below which no record is beyond `frontier`; None: read from the log's first
+        record.
+        """
         covered = bisect_right(
             self._positions,
             False,
@@ -296,7 +310,7 @@ class PositionIndex:
 
 
 def _from_here(effective: Effective, frontier: Mapping[Origin, int]) -> Effective:
-    """Return the announcement as if the filter had been installed only now."""
+    """Return the announcement as if the filter had been installed just now."""
     above = max(effective.above, frontier.get(effective.origin, NOTHING))
     return msgspec.structs.replace(effective, above=above)
 

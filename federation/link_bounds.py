@@ -18,7 +18,7 @@ from waypost.limits import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What happens at each: waypost/limits.py. A simulator has smaller ones."""
+    """The bounds of both ends; waypost/limits.py describes each. A simulator has smaller ones."""
 
     batch: int = LINK_BATCH
     batch_bytes: int = LINK_BYTES

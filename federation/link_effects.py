@@ -1,8 +1,8 @@
-"""What the ends of links ask of the world. An effect with `on_done` is answered by calling it once, with result or
-error and with the time.
+"""The effects of the ends of links. An effect with `on_done` is answered by one call of it, with the result or the
+error, and the time.
 
 Effects are performed in the order in which they come out. Answers may come in any order and at any later time, or
-never, if the process dies; an end has at most one append and one reading of its own under way.
+never, if the process dies; an end has at most one append and one read under way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SendPeer(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append to our site log."""
+    """Append records to our site log."""
 
     records: Sequence[Record]
     on_done: Callable[[list[int] | WaypostError, int], None]
@@ -41,7 +41,7 @@ class ReadLog(msgspec.Struct, frozen=True):
 
 
 class FindFirst(msgspec.Struct, frozen=True):
-    """Find the first offset that our site log keeps."""
+    """Find the offset of the first record that our site log keeps."""
 
     on_done: Callable[[int | WaypostError, int], None]
 
@@ -53,21 +53,23 @@ class FindEnd(msgspec.Struct, frozen=True):
 
 
 class Elect(msgspec.Struct, frozen=True):
-    """Try to lead `link` under the lease of now; answered with the leader's epoch, or None."""
+    """Try to become the leader of `link` under the present lease; answered with the leader's epoch, or None."""
 
     link: str
     on_done: Callable[[int | WaypostError | None, int], None]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """For the operator: sending to that site has ended; its leader will open the link again."""
+    """Report to the operator that sending to that site has ended; its leader will open the link again."""
 
     site: SiteId
     reason: str
 
 
 class SeenBeyond(msgspec.Struct, frozen=True):
-    """A neighbour, whose proxies are proven, has seen an origin of ours further than our log, as we read it, goes."""
+    """Report that a neighbour, whose proxies are proven, has seen an origin of ours beyond the end of our log as
+    read here.
+    """
 
     origin: Origin
     offset: int

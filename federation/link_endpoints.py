@@ -1,9 +1,9 @@
-"""One proxy's ends of its site's links, both ways, as one deterministic machine: inputs in, effects out. Pure.
+"""One proxy's ends of its site's links, both directions, as one deterministic machine: inputs in, effects out. Pure.
 
-No sockets, no tasks, no clock: every input says what time it is. After every call the caller takes
+No sockets, no tasks, no clock: every input has the time. After every call the caller takes
 :meth:`LinkEndpoints.take_effects`, and calls :meth:`LinkEndpoints.tick` no later than
-:meth:`LinkEndpoints.next_deadline`. A node performs the effects on what is real (node/links.py), a simulator on what it
-likes.
+:meth:`LinkEndpoints.next_deadline`. A node performs the effects on real logs and peers (node/links.py), a simulator on
+fakes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from waypost.subscription import parse
 
 
 class LinkEndpoints:
-    """The pulling ends of what comes in, and the sending ends of what goes out.
+    """The pulling ends of incoming links, and the sending ends of outgoing ones.
 
     Args:
         state: our site's state, as this proxy folds it.
-        rows: the live proxies of a site, as the registry's watch said last.
+        rows: returns the live proxies of a site, by the registry's watch.
+        rng: for jitter and claims.
+        bounds: of the queues and batches; None: those of waypost/limits.py.
     """
 
     def __init__(self, state: SiteState, rows: Rows, rng: random.Random, bounds: Bounds | None = None) -> None:
@@ -46,36 +48,37 @@ class LinkEndpoints:
         self._in = {site: LinkIn(site, state, rows, rng, self._emit, bounds) for site in state.neighbours}
         self._out: dict[SiteId, LinkOut] = {}
         self._opened: dict[SiteId, tuple[int, int]] = {}
-        """Epoch and serial of the last opening: it counts once, also when its end has ended."""
+        """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
-        """Where sending ends can begin, and do not yet."""
+        """Positions of sending ends that can begin, and have not yet."""
         self._pending_filters: dict[SiteId, FiltersRequested] = {}
-        """The last word of each neighbour that is, or will be, on its way to the log."""
+        """The last request of each neighbour that is, or will be, under way to the log."""
         self._words: dict[SiteId, FiltersRequested] = {}
-        """The last that each neighbour told us."""
+        """The last request that each neighbour sent."""
         self._written: dict[SiteId, FiltersRequested] = {}
-        """What was last appended, or is under way, of each neighbour; our state may not have read it yet."""
+        """The last request of each neighbour that was appended, or is under way; the state may not have it yet."""
 
     def _emit(self, effect: LinkEffect) -> None:
         self._effects.append(effect)
 
     def take_effects(self) -> list[LinkEffect]:
+        """Remove and return the effects, to be performed in order."""
         effects, self._effects = self._effects, []
         return effects
 
     @property
     def leading(self) -> list[SiteId]:
-        """The neighbours whose links to us this proxy leads."""
+        """The neighbours whose links to this site this proxy leads."""
         return [neighbour for neighbour, link in self._in.items() if link.epoch]
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
-        """Return all ends as they are now, for operators."""
+        """Return the states of all ends, for operators."""
         return [link_in.shown(now_ms) for link_in in self._in.values()], [
             link_out.shown() for link_out in self._out.values()
         ]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
-        """Yield what waits at each end: its name, how many records, and how many may."""
+        """Yield the queues of all ends: name, records, and the bound of records."""
         for sending in self._out.values():
             yield from sending.queues()
         for pulling in self._in.values():
@@ -84,18 +87,20 @@ class LinkEndpoints:
     # ------------------------------------------------------------ inputs
 
     def lease_granted(self, now_ms: int) -> None:
+        """Take part in elections from now on."""
         for link in self._in.values():
             link.lease_granted(now_ms)
 
     def lease_ended(self) -> None:
+        """Lead no link any more."""
         for link in self._in.values():
             link.lease_ended()
 
     def folded(self, batch: Batch, now_ms: int) -> None:
-        """Our state was folded further, by these records."""
+        """Handle that the state was folded further, by these records."""
         for _, record in batch:
             if isinstance(record, Repaired):
-                # What stood is forgotten; whoever asks again is heard.
+                # Requests are removed; neighbours send them again, and they are written again.
                 self._written.clear()
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._append_filters_again(site)
@@ -111,11 +116,12 @@ class LinkEndpoints:
             pulling.folded(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
+        """Handle a change of live proxies."""
         for link in self._in.values():
             link.proxies_changed(now_ms)
 
     def peer_message(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
-        """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
+        """Handle a message of a proxy whose identity was proven. Raises Refused: an expression in it is not valid."""
         match message:
             case LinkRecords():
                 if message.site in self._in:
@@ -134,25 +140,28 @@ class LinkEndpoints:
                 assert_never(message)
 
     def tick(self, now_ms: int) -> None:
+        """Do what is due at `now_ms`."""
         for link in self._all():
             link.tick(now_ms)
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` is due; NEVER: nothing is waited for but other inputs."""
+        """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing but other inputs is waited
+        for.
+        """
         return min([link.next_deadline() for link in self._all()], default=NEVER)
 
     def _all(self) -> list[LinkIn | LinkOut]:
         return [*self._in.values(), *self._out.values()]
 
-    # ------------------------------------------------------------ what neighbours ask
+    # ------------------------------------------------------------ requests of neighbours
 
     def _is_outlived(self, peer: ProxyId, message: LinkOpen | LinkWants) -> bool:
-        """Tell whether something later was said to our site of that link; if so, tell who says this what that was.
+        """Tell whether a later request for that link is known; if so, send its epoch and serial to the peer.
 
-        It may be the one that the registry has elected all the same, if the registry was lost meanwhile.
+        The peer may be elected by the registry all the same, if the registry was lost meanwhile.
         """
-        asks = self._state.neighbour_filters.get(message.site, NeighbourFilters())
-        last = max((asks.epoch, asks.serial), self._opened.get(message.site, (0, 0)))
+        requested = self._state.neighbour_filters.get(message.site, NeighbourFilters())
+        last = max((requested.epoch, requested.serial), self._opened.get(message.site, (0, 0)))
         if _name(message) < last:
             epoch, serial = last
             self._emit(
@@ -163,14 +172,14 @@ class LinkEndpoints:
         return _name(message) < last
 
     def _end_if_outlived(self, site: SiteId) -> None:
-        """The log has a word of a later leader than is served: who hears nothing opens again, and is told of it."""
-        sending, asks = self._out.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
-        if sending is not None and sending.opening.epoch < asks.epoch:
+        """End a sending end if the log has a request of a later leader: the old one opens again, and is told of it."""
+        sending, requested = self._out.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
+        if sending is not None and sending.opening.epoch < requested.epoch:
             sending.close()
-            self._ended(site, None, f"its leader of epoch {asks.epoch} has spoken since")
+            self._ended(site, None, f"its leader of epoch {requested.epoch} has spoken since")
 
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
-        """Serve an opening in place of an earlier one; what comes late, or twice, is passed over."""
+        """Serve an opening in place of an earlier one; a late or duplicate one is ignored."""
         site = message.site
         if site not in self._in or _name(message) <= self._opened.get(site, (0, 0)):
             return
@@ -191,7 +200,7 @@ class LinkEndpoints:
             self._emit(FindFirst(partial(self._begin, link)))
 
     def _compare(self, far: Mapping[Origin, int]) -> None:
-        """See whether a neighbour has seen more of our log than we have, or than we know to be lost."""
+        """Report a neighbour that has seen more of our log than we have, or than is known to be lost."""
         state = self._state
         for origin, offset in far.items():
             ended = state.ended.get(origin)
@@ -212,12 +221,17 @@ class LinkEndpoints:
             self._begin_if_requested(link, now_ms)
 
     def _begin_if_requested(self, link: LinkOut, now_ms: int) -> None:
-        """Begin, once our state has what the neighbour wants: what was gone with the log's beginning, or could not be
-        read, may be that, and what nobody seems to want would be passed over.
+        """Begin sending once our state has the neighbour's filters: those that were lost with the log's beginning,
+        or could not be read, may be missing from it, and their matches would not be sent.
         """
         opening = link.opening
-        start, asks = self._late.get(opening.site), self._state.neighbour_filters.get(opening.site, NeighbourFilters())
-        asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
+        start, requested = (
+            self._late.get(opening.site),
+            self._state.neighbour_filters.get(opening.site, NeighbourFilters()),
+        )
+        asked = (requested.epoch, requested.serial) >= _name(opening) or self._installed(
+            opening.site
+        ) == opening.installations
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
         if start is not None and not self._state.is_broken and (asked or sure):
             del self._late[opening.site]
@@ -231,7 +245,7 @@ class LinkEndpoints:
         self._emit(Ended(site, str(error) if error else why))
 
     def _append_filters(self, request: FiltersRequested) -> None:
-        """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""
+        """Install a neighbour's filters by an append to the log; one of each neighbour is under way at a time."""
         if request.link not in self._in:
             return
         self._check(request.link, request.installations)
@@ -249,17 +263,17 @@ class LinkEndpoints:
             self._applied_serial(request)
 
     def _append_filters_again(self, site: SiteId) -> None:
-        """A word of the neighbour stands now. It may have been long under way to the log, at another proxy: then what
-        it told us since did not need to be written, and does so now.
+        """Append the last request of a neighbour again if the log has an older one since: that may have been long
+        under way, through another proxy, so that the last one did not seem to need an append.
         """
-        word, asks = self._words.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
-        if word is not None and _rank(word) > (asks.epoch, asks.serial):
-            self._append_filters(word)
+        latest, requested = self._words.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
+        if latest is not None and _rank(latest) > (requested.epoch, requested.serial):
+            self._append_filters(latest)
 
     def _on_filters_appended(
         self, request: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
     ) -> None:
-        """What the log did not take is said again by who wants it."""
+        """Record the answer of the log. After a failure the neighbour sends its request again."""
         if not isinstance(answer, WaypostError):
             self._applied_serial(request)
         elif before is None:
@@ -271,28 +285,28 @@ class LinkEndpoints:
             self._append_filters(last)
 
     def _applied_serial(self, request: FiltersRequested) -> None:
-        """What the neighbour said last is in force: it need not say so again."""
+        """Record that the neighbour's last request is in force: it need not be sent again."""
         link = self._out.get(request.link)
         if link is not None and link.opening.epoch == request.link_epoch:
             link.applied_serial = max(link.applied_serial, request.serial)
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
-        """Raises Refused: one of the expressions is none. Those that stand were looked at before: there may be many."""
+        """Raise Refused if an expression is not valid. Those in force were checked before: there may be many."""
         known, _ = self._standing(site)
         for expression in installations.keys() - known.keys():
             parse(expression)
 
     def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
-        """Return what a neighbour wants, and by which keys, as it stands in the log, read or not."""
-        asks, written = self._state.neighbour_filters.get(site, NeighbourFilters()), self._written.get(site)
-        if written is not None and _rank(written) > (asks.epoch, asks.serial):
+        """Return a neighbour's filters and their keys as the log has them, folded or not."""
+        requested, written = self._state.neighbour_filters.get(site, NeighbourFilters()), self._written.get(site)
+        if written is not None and _rank(written) > (requested.epoch, requested.serial):
             return written.installations, written.protections
-        by = {expression: each.protections for expression, each in asks.filters.items() if each.protections != (OPEN,)}
+        by = {text: found.protections for text, found in requested.filters.items() if found.protections != (OPEN,)}
         return self._installed(site), by
 
     def _installed(self, site: SiteId) -> Mapping[str, int]:
-        asks = self._state.neighbour_filters.get(site)
-        return {expression: each.installation for expression, each in asks.filters.items()} if asks else {}
+        requested = self._state.neighbour_filters.get(site)
+        return {text: found.installation for text, found in requested.filters.items()} if requested else {}
 
 
 def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:

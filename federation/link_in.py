@@ -1,11 +1,11 @@
-"""The pulling end of a link: what the elected leader of the site where records arrive does. Pure.
+"""The pulling end of a link: the elected leader of the site where records arrive. Pure.
 
-It opens the link at a proxy of the neighbour with its own site's frontier, appends what comes, in order, under its
-epoch, and acknowledges what it appended. Nothing of it is kept: the frontier says where the next opening, or the
-next leader, goes on, and what comes twice is passed over by the fold.
+It opens the link at a proxy of the neighbour with its own site's frontier, appends the records that arrive, in order,
+under its epoch, and acknowledges them. It stores nothing: the next opening, or the next leader, continues at the
+frontier, and the fold ignores duplicates.
 
 ==========  ==================================  ====================================================================
-phase       what is waited for                  what may come next
+phase       waits for                           next phase
 ==========  ==================================  ====================================================================
 RESTING     a lease                             ELECTING
 ELECTING    the registry's answer               led by another, or no answer: WAITING; elected: PAUSING
@@ -17,18 +17,18 @@ NAMING      the fold of what names its epoch    another had it, or it cannot be 
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
-From everywhere: the lease ends: RESTING; the log or the registry fails, or a later leader is heard of: WAITING; once
-our epoch is claimed, another's claim of it or a later one: ELECTING.
+From every phase: the lease ends: RESTING; the log or the registry fails, or a later leader is known: WAITING; once
+our epoch is claimed, another leader's claim of it or a later one: ELECTING.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
-above all that its log knows, and names it in the log (`LinkLed`) before it says anything: no two leaders ever have one
-epoch, and what an earlier one appends later means nothing.
+above all that its log knows, and names it in the log (`LinkLed`) before it sends anything: no two leaders ever have one
+epoch, and later appends of an earlier one are ignored.
 
-What is lost
-------------
-An opening, or all that follows   silence; opened again, each time after a longer pause, until something is heard
+When a message is lost
+----------------------
+An opening, or all that follows   silence; opened again, each time after a longer pause, until a message arrives
 Some records                      their message's number is missing; opened again
-What we want                      said again as long as something wanted has no answer
+Our filters                       sent again as long as one of them has no answer
 An acknowledgement                the sender's window shrinks by it; once it is shut the sender is silent
 """
 
@@ -53,11 +53,11 @@ from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
 from waypost.records import LinkLed, body_size, is_altered
 
 ELECT_MS = 500
-"""How often one who does not lead asks to."""
+"""The interval of elections while another proxy leads."""
 SILENCE_MS = 3_000
-"""So long nothing was heard: the link is opened again."""
+"""The silence after which the link is opened again."""
 RESEND_MS = 1_000
-"""How often what we want is said again while it has no answer."""
+"""The interval at which our filters are sent again while one has no answer."""
 
 Answer = TypeVar("Answer")
 Rows = Callable[[SiteId], list[ProxyRow]]
@@ -65,6 +65,8 @@ Rows = Callable[[SiteId], list[ProxyRow]]
 
 
 class Phase(Enum):
+    """The phases of a pulling end; the table above has their transitions."""
+
     RESTING = "resting"
     ELECTING = "electing"
     WAITING = "waiting"
@@ -75,9 +77,10 @@ class Phase(Enum):
 
 
 class Pulling(NamedTuple):
-    """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull.
+    """The state of a pulling end, for operators.
 
-    `last_received_ms`: when it heard something last, on the clock of the machine.
+    `silent_ms`: since the last message; None: it does not pull. `last_received_ms`: when the last message arrived, on
+    the clock of the machine.
     """
 
     neighbour: SiteId
@@ -88,12 +91,15 @@ class Pulling(NamedTuple):
 
 
 class LinkIn:
-    """The direction from `neighbour` to us.
+    """The direction from `neighbour` to this site.
 
     Args:
+        neighbour: the site that sends.
         state: our site's state, as this proxy folds it.
-        rows: what the registry's watch said last.
+        rows: returns the live proxies of a site, by the registry's watch.
+        rng: for jitter and claims.
         emit: takes the effects, in order.
+        bounds: of the queues.
     """
 
     def __init__(
@@ -107,14 +113,14 @@ class LinkIn:
     ) -> None:
         self.phase = Phase.RESTING
         self.epoch = 0
-        """Of the leader that we are; 0: not leading."""
+        """The epoch at which this proxy leads the link; 0: it does not."""
         self._claim = LinkLed(neighbour, 0, "")
         self._claim_offset: int | None = None
-        """Where it stands in the log; None: it is not known yet."""
+        """The offset of the claim in the log; None: not known yet."""
         self._is_named = False
-        """The log has our epoch, by our claim."""
+        """Whether the log has our epoch, by our claim."""
         self._asked_knowing = self._reported_epoch = 0
-        """What we knew of :attr:`_known_epoch` when we asked to be elected, and what the neighbour told us of it."""
+        """The value of :attr:`_known_epoch` at the last election, and the epoch that the neighbour reported."""
         self._neighbour = neighbour
         self._state = state
         self._rows = rows
@@ -122,14 +128,16 @@ class LinkIn:
         self._emit = emit
         self._bounds = bounds
         self._term = 0
-        """What was asked in an earlier one is answered to nobody."""
+        """The number of the term; an answer to a request of an earlier one is ignored."""
         self._due = 0
         self._attempt = 0
-        """Openings since something was heard."""
+        """Openings since the last message."""
         self._end: int | None = None
         self._next_index = 0
         self._serial = rng.getrandbits(32)
-        """Begins anywhere: where log and registry have both lost who led at our epoch, the neighbour tells us apart."""
+        """Begins at a random number: if log and registry have both lost the leader of our epoch, the neighbour tells
+        two leaders apart by it.
+        """
         self._peer: ProxyRow | None = None
         self._opening = 0
         self._expected = 1
@@ -138,22 +146,23 @@ class LinkIn:
         self._queued_bytes = 0
         self._appending = False
         self._version = 0
-        """Of the state when we last looked at what it wants."""
+        """The version of the state when our filters were computed last."""
         self._announced_filters: dict[str, int] = {}
         self._announced_protections: dict[str, tuple[Protection, ...]] = {}
-        """What we last said that we want, and by which keys."""
+        """The filters that were sent last, and their keys."""
         self._announced_ms = 0
         self._unanswered = False
         self._repaired = state.repaired
         self._applied_serial: int | None = None
-        """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
+        """The serial of our last request that is in force there; None: no answer to this opening has arrived."""
 
     def shown(self, now_ms: int) -> Pulling:
+        """Return its state, for operators."""
         silent_ms = now_ms - self._last_received_ms if self.phase is Phase.PULLING else None
         return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._last_received_ms)
 
     def queues(self) -> list[tuple[str, int, int]]:
-        """Return what waits here: its name, how many records, and how many may."""
+        """Return its queues: name, records, and the bound of records."""
         return [("link in", len(self._queued), self._bounds.queue)]
 
     # ------------------------------------------------------------ leading
@@ -164,7 +173,7 @@ class LinkIn:
         self._elect()
 
     def lease_ended(self) -> None:
-        """Say and append nothing more. What is under way may still come to the log, under our epoch."""
+        """Send and append nothing more. An append under way may still reach the log, under our epoch."""
         self._resign(Phase.RESTING)
 
     def _resign(self, phase: Phase) -> None:
@@ -174,7 +183,7 @@ class LinkIn:
         self._queued, self._queued_bytes = [], 0
 
     def _elect(self) -> None:
-        """Ask for another term: what was asked in the one before is answered to nobody."""
+        """Request another term; answers to requests of the one before are ignored."""
         self._resign(Phase.ELECTING)
         self._asked_knowing = self._known_epoch
         link = f"{self._neighbour}->{self._state.site}"
@@ -192,7 +201,7 @@ class LinkIn:
         self._due = now_ms + ELECT_MS
 
     def _answered(self, apply: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
-        """Return what an effect is answered to: an error, of log or registry, ends our leading for a while."""
+        """Return the callback of an effect: an error, of log or registry, ends our term for a while."""
         term = self._term
 
         def on_done(answer: Answer | WaypostError, now_ms: int) -> None:
@@ -208,7 +217,7 @@ class LinkIn:
     # ------------------------------------------------------------ opening
 
     def _pause(self, now_ms: int, wait_ms: int) -> None:
-        """Open after so long. What came and was not asked to be appended is dropped: it will come again."""
+        """Open after `wait_ms`. Records that were not appended yet are dropped: they will be sent again."""
         self.phase = Phase.PAUSING
         self._due = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
@@ -219,7 +228,7 @@ class LinkIn:
         self._attempt += 1
 
     def _find_log_end(self, now_ms: int) -> None:
-        """Find out how far the log goes: only what is folded up to there is all that we have."""
+        """Find the end of the log: our frontier is complete only once the log is folded up to there."""
         if self._appending or now_ms < self._due or not self._rows(self._neighbour):
             return
         self.phase, self._end = Phase.LEVELLING, None
@@ -232,7 +241,7 @@ class LinkIn:
 
     def _open_if_caught_up(self, now_ms: int) -> None:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
-            # What we know too little or too much of, the neighbour would pass over, and others here lack.
+            # With a frontier that is too high the neighbour would skip records that this site lacks.
             return
         if not self._is_named:
             self._name_epoch()
@@ -244,11 +253,13 @@ class LinkIn:
             self._pause(now_ms, 0)
 
     def _name_epoch(self) -> None:
-        """Claim our epoch in the log, or one above all that it knows, before anything is said (handover rule 12)."""
+        """Claim our epoch, or one above all that the log knows, in the log, before anything is sent (handover rule
+        12).
+        """
         known = self._known_epoch
         if known >= self.epoch:
             if self._asked_knowing < known:
-                # Perhaps another was elected after us, and the registry knows.
+                # Another leader may have been elected after us, and the registry knows it.
                 self._elect()
                 return
             # The registry that counts elections was lost, or has gone back.
@@ -263,18 +274,18 @@ class LinkIn:
         self._elect_if_claim_is_gone()
 
     def _elect_if_claim_is_gone(self) -> None:
-        """Where the log was read past our claim, and did not have it: what stands there may be damaged."""
+        """Elect again if the log was read past our claim without it: its record may be damaged."""
         is_past = self._claim_offset is not None and self._state.position > self._claim_offset
         if self.phase is Phase.NAMING and is_past:
             self._elect()
 
     def named(self, record: LinkLed, now_ms: int) -> None:
-        """The log has the epoch of a leader of this link: ours, or another's."""
+        """Handle the record of a leader's epoch in the log: ours, or another's."""
         is_claimed = self._is_named or self.phase is Phase.NAMING
         if not self.epoch or not is_claimed or record.link_epoch < self.epoch:
             return
         if record != self._claim:
-            # One of a later epoch, or of ours: log and registry have both lost who led. Neither leads on.
+            # Another claim of a later epoch, or of ours: log and registry have both lost the leader. Neither leads on.
             self._elect()
         elif self.phase is Phase.NAMING:
             self.phase, self._is_named = Phase.LEVELLING, True
@@ -303,10 +314,16 @@ class LinkIn:
     # ------------------------------------------------------------ pulling
 
     def receive(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
-        """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
+        """Handle a message of a proxy of the neighbour; a duplicate, or one of another opening, is ignored.
+
+        Args:
+            peer: the sender, whose identity was proven.
+            message: records, or the refusal of an opening.
+            now_ms: of the caller's clock.
+        """
         last = (message.epoch, message.number if message.opening == NO_OPENING else 0)
         if self._pulls_from(peer) and last > (self.epoch, self._serial):
-            # The neighbour knows a later leader of this link than we are, or another one of our epoch.
+            # The neighbour knows a later leader of this link, or another one of our epoch.
             self._reported_epoch = max(self._reported_epoch, message.epoch)
             self._wait(now_ms)
             return
@@ -332,26 +349,26 @@ class LinkIn:
 
     @property
     def _known_epoch(self) -> int:
-        """Of the last leader of whom our log, or the neighbour, has something."""
+        """The epoch of the last leader known by our log, or by the neighbour."""
         return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._reported_epoch)
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
 
     def _append(self) -> None:
-        """Append all that came meanwhile at once, or the link is as slow as the log's round trip."""
+        """Append everything that has arrived at once: else the link would be as slow as the log's round trip."""
         if self._appending or not self._queued:
             return
-        came = self._queued
+        received = self._queued
         self._queued, self._queued_bytes = [], 0
         self._appending = True
-        records = [record for record in came if record.link == self._neighbour]
-        self._emit(Append(records, self._answered(partial(self._appended, self._opening, len(came)))))
+        records = [record for record in received if record.link == self._neighbour]
+        self._emit(Append(records, self._answered(partial(self._appended, self._opening, len(received)))))
 
     def _appended(self, opening: int, count: int, _: list[int], now_ms: int) -> None:
         self._appending = False
         if self.phase is Phase.PULLING and self._opening == opening:
-            # While the log took its time the sender may have waited for us.
+            # The sender may have been silent because it waited for this append.
             self._last_received_ms = now_ms
             self._send(LinkAppended(self._state.site, self.epoch, opening, count))
             self._append()
@@ -359,7 +376,7 @@ class LinkIn:
             self._find_log_end(now_ms)
 
     def _filters_changed(self) -> bool:
-        """Look at what our site wants of the neighbour; return whether it is something else than we last said."""
+        """Compute our filters for the neighbour; return whether they differ from those sent last."""
         state = self._state
         wants = state.wants[self._neighbour]
         self._version = state.version
@@ -372,12 +389,12 @@ class LinkIn:
 
     @property
     def _unheard(self) -> bool:
-        """Tell whether what we said last may not have come: it is said again."""
+        """Whether the last request of filters may have been lost: it is sent again."""
         return self._unanswered or (self._applied_serial is not None and self._applied_serial < self._serial)
 
     def _has_answer(self, expression: str) -> bool:
         upstream = self._state.upstream
-        return any(upstream.get(each) == self._neighbour for each in self._state.effective.get(expression, ()))
+        return any(upstream.get(origin) == self._neighbour for origin in self._state.effective.get(expression, ()))
 
     def _send_filters(self, now_ms: int) -> None:
         self._announced_ms = now_ms
@@ -389,27 +406,27 @@ class LinkIn:
         assert self._peer is not None
         self._emit(SendPeer(self._peer.proxy, message))
 
-    # ------------------------------------------------------------ what changes around us
+    # ------------------------------------------------------------ changes of the state and of proxies
 
     def folded(self, now_ms: int) -> None:
-        """The state was folded further."""
+        """Handle that the state was folded further."""
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
         if renewed and self.phase in (Phase.LEVELLING, Phase.PULLING):
-            # What the neighbour says of itself at an opening may be what could not be read.
+            # The unreadable record may have been one that the neighbour sends at each opening.
             self._pause(now_ms, 0)
         elif self.phase is Phase.LEVELLING:
             self._open_if_caught_up(now_ms)
         elif self.phase is Phase.NAMING:
             self._elect_if_claim_is_gone()
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
-            # Nothing that we append counts.
+            # The fold would ignore what we append.
             self._wait(now_ms)
         elif self.phase is Phase.PULLING and self._state.version != self._version and self._filters_changed():
             self._serial += 1
             self._send_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
-        """The neighbour has other proxies now."""
+        """Handle a change of the neighbour's proxies."""
         if self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and self._peer not in self._rows(self._neighbour):
@@ -418,6 +435,7 @@ class LinkIn:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
+        """Do what is due at `now_ms`."""
         if self.phase is Phase.WAITING and now_ms >= self._due:
             self._elect()
         elif self.phase is Phase.PAUSING:
@@ -428,7 +446,7 @@ class LinkIn:
             self._send_filters(now_ms)
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` is due; NEVER: only something else can bring us further."""
+        """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it waits only for other inputs."""
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
             return min(silent, self._announced_ms + RESEND_MS) if self._unheard else silent

@@ -1,16 +1,16 @@
 """The sending end of a link: one opening by the neighbour's leader, served until it is replaced or given up. Pure.
 
-It reads our site log in order, from where the far frontier ends: records as they are folded, or from the log where it
-is behind. What :class:`federation.link.LinkSender` lets through goes over in numbered messages, as far ahead of the
-acknowledgements as the window allows; markers wait in line with the records that they speak of. When there is
-nothing to read it speaks of what it passed over, and now and then says that it lives.
+It reads our site log in order, from the end of the far frontier: records as they are folded, or from the log where it
+is behind. What :class:`federation.link.LinkSender` forwards is sent in numbered messages, as far ahead of the
+acknowledgements as the window allows; markers are queued with the records that they are about. When there is nothing to
+read it sends progress markers, and heartbeats.
 
-What is lost
-------------
+When a message is lost
+----------------------
 A message            the far side misses its number, and opens again
 An acknowledgement   the window shrinks by it. A shut window is silent, so that the far side opens again
-The far leader       nothing is acknowledged any more: given up
-Our log              ended; the far side hears nothing, and opens again
+The far leader       nothing is acknowledged any more: the opening is given up
+Our log              the opening ends; the far side receives nothing, and opens again
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTE
 from waypost.records import Effective, Forwarded, Record, body_size
 
 QUIET_MS = 20
-"""So long nothing came: time for progress markers."""
+"""The silence after which progress markers are sent."""
 BUSY_MS = 100
-"""How often progress markers are sent while there is always something to read."""
+"""The interval of progress markers while there is always something to read."""
 HEARTBEAT_MS = 1_000
-"""How often the sender says that it lives when it has nothing to say."""
+"""The interval of heartbeats while there is nothing to send."""
 UNACKNOWLEDGED_TIMEOUT_MS = 30_000
-"""So long nothing was acknowledged of what is under way: the far leader is gone, or has opened elsewhere."""
+"""Without an acknowledgement for so long, the far leader is gone, or has opened elsewhere."""
 
 
 class Sending(NamedTuple):
-    """A sending end, as operators see it: of our log, `behind` records were not read for it yet, `under_way` were sent
-    and are not acknowledged; `lags` says how many offsets of each origin the neighbour was not told of.
+    """The state of a sending end, for operators.
+
+    `behind`: records of our log that were not read for it yet; `under_way`: records sent and not acknowledged; `lags`:
+    by origin, the offsets that the neighbour was not told of.
     """
 
     neighbour: SiteId
@@ -55,12 +57,15 @@ class Sending(NamedTuple):
 
 
 class LinkOut:
-    """The direction from us to a neighbour, as opened by `peer`, its leader.
+    """The direction from this site to a neighbour, as opened by `peer`, its leader.
 
     Args:
+        peer: the proxy that opened it.
+        opening: its message.
         state: our site's state, as this proxy folds it.
         emit: takes the effects, in order.
-        ended: told when our log fails (the error), or the far side is given up (None).
+        ended: called when our log fails (with the error), or the far side is given up (None).
+        bounds: of the queues and batches.
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class LinkOut:
         self.peer = peer
         self.opening = opening
         self.applied_serial = 0
-        """The serial of the last word on what is wanted that is in force."""
+        """The serial of the peer's last request of filters that is in force."""
         self._state = state
         self._emit = emit
         self._ended = ended
@@ -87,11 +92,13 @@ class LinkOut:
         self._live_bytes = 0
         self._reading = False
         self._rest: deque[tuple[int, Record]] = deque()
-        """Of what was read, what was not looked at yet."""
+        """Records that were read, and not processed yet."""
         self._pausing = False
-        """The neighbour's filters took long: others have their turn before the next tick, which is due at once."""
+        """Whether the neighbour's filters took long: others have their turn before the next tick, which is due at
+        once.
+        """
         self._line: deque[tuple[Sequence[LinkRecord], int]] = deque()
-        """What waits for room, with its bytes: of one batch of the log, and markers."""
+        """Records that wait for room in the window, with their bytes: of one batch of the log, and markers."""
         self._number = 0
         self._sent: deque[tuple[int, int]] = deque()
         """Records and bytes of each message that is not acknowledged."""
@@ -103,12 +110,13 @@ class LinkOut:
         self._quiet_at: int | None = None
 
     def shown(self) -> Sending:
+        """Return its state, for operators."""
         behind = max(0, self._state.position - self._offset) if self._sender else 0
         lags = self._sender.lags() if self._sender else {}
         return Sending(self.opening.site, behind, self._under_way, lags)
 
     def queues(self) -> list[tuple[str, int, int]]:
-        """Return what waits here: its name, how many records, and how many may."""
+        """Return its queues: name, records, and the bound of records."""
         bounds = self._bounds
         return [
             # There is room before each message: the last one may reach past the window.
@@ -117,10 +125,10 @@ class LinkOut:
             ("link live", len(self._live), bounds.live),
         ]
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     def begin(self, start: Position, now_ms: int) -> None:
-        """Say again what is in force (handover rule 12), and send from `start` on."""
+        """Send the announcements in force again (handover rule 12), and then the records from `start` on."""
         if self._closed:
             return
         opening = self.opening
@@ -133,7 +141,7 @@ class LinkOut:
         self._pump(now_ms)
 
     def close(self) -> None:
-        """Another opening has taken its place."""
+        """End it without a call of `ended`: another opening has replaced it."""
         self._closed = True
 
     def _end(self, error: WaypostError | None) -> None:
@@ -143,7 +151,7 @@ class LinkOut:
     # ------------------------------------------------------------ reading
 
     def feed(self, batch: Batch, now_ms: int) -> None:
-        """Take what has just been folded. Past the bound it goes, and is read from the log again."""
+        """Take records that were just folded. Past the bound they are dropped, and read from the log again."""
         self._live.extend(batch)
         self._live_bytes += sum(body_size(record) for _, record in batch)
         if len(self._live) > self._bounds.live or self._live_bytes > LINK_LIVE_BYTES:
@@ -162,7 +170,7 @@ class LinkOut:
             self._pump(now_ms)
 
     def _pump(self, now_ms: int) -> None:
-        """Send while there is something to send and room for it, and others need not have their turn."""
+        """Send while there are records and room for them, and the time slice is not used up."""
         work_ns = 0
         while self._sender is not None and not self._closed:
             while self._line and self._has_room():
@@ -177,7 +185,7 @@ class LinkOut:
             self._pausing = work_ns > LINK_SLICE_NS
 
     def _next(self) -> Batch:
-        """Return the next records as they were folded; none: ask the log where we are behind."""
+        """Return the next records as they were folded; none: they were requested from the log."""
         live, offset = self._live, self._offset
         while live and live[0][0] < offset:
             self._live_bytes -= body_size(live.popleft()[1])
@@ -193,31 +201,31 @@ class LinkOut:
         return []
 
     def _fitting(self, records: deque[tuple[int, Record]]) -> int:
-        """Return how many of these are looked at in one go: one at least."""
+        """Return how many of these records fit in one time slice: one at least."""
         most, work_ns = min(len(records), self._bounds.read), 0
         if self._sender is None or self._sender.work_ns * most <= LINK_SLICE_NS:
             return most
-        for count, each in enumerate(islice(records, most)):
-            work_ns += self._work_ns([each])
+        for count, record in enumerate(islice(records, most)):
+            work_ns += self._work_ns([record])
             if work_ns > LINK_SLICE_NS:
                 return max(1, count)
         return most
 
     def _work_ns(self, batch: Batch) -> int:
-        """Return how long these take with the neighbour's filters, by estimate."""
+        """Return the time of the neighbour's filters for these records, by estimate, in nanoseconds."""
         work_ns = self._sender.work_ns if self._sender else 0
         return work_ns * sum(body_size(record) for _, record in batch) // MAX_NOTIFICATION_BYTES
 
     def _take(self, batch: Batch, now_ms: int) -> None:
         assert self._sender is not None
         self._offset = batch[-1][0] + 1
-        out: list[LinkRecord] = []
+        outgoing: list[LinkRecord] = []
         for offset, record in batch:
             if not self._sender.goes_on_behind(offset, record):
                 self._end(LogDamaged(f"the record at {offset} cannot be read", offset=offset))
                 return
-            out += self._sender.step(offset, record)
-        self._queue(out)
+            outgoing += self._sender.step(offset, record)
+        self._queue(outgoing)
         self._quiet_at = now_ms + QUIET_MS
         if now_ms >= self._spoke_at + BUSY_MS:
             self._speak_silence(now_ms)
@@ -229,7 +237,7 @@ class LinkOut:
         self._line.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
 
     def _speak_silence(self, now_ms: int) -> None:
-        """Say how far each origin is complete; behind what waits in line, or it would not be true."""
+        """Queue progress markers, behind the records that wait, without which they would not be true."""
         assert self._sender is not None
         self._spoke_at = now_ms
         self._queue(self._sender.pause())
@@ -258,23 +266,26 @@ class LinkOut:
         self._emit(SendPeer(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:
-        """So many more records are in the far log. Bytes get room again with the last record of their message."""
+        """Record that the far log has `count` more records. Bytes are released with the last record of their
+        message.
+        """
         self._acknowledged_at = now_ms
         while count > 0 and self._sent:
             records, size = self._sent[0]
-            taken = min(count, records)
-            count -= taken
-            self._under_way -= taken
-            if taken == records:
+            landed = min(count, records)
+            count -= landed
+            self._under_way -= landed
+            if landed == records:
                 self._sent.popleft()
                 self._under_way_bytes -= size
             else:
-                self._sent[0] = (records - taken, size)
+                self._sent[0] = (records - landed, size)
         self._pump(now_ms)
 
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
+        """Do what is due at `now_ms`: heartbeats, markers, and giving up."""
         if self._sender is None:
             return
         self._pausing = False
@@ -289,7 +300,7 @@ class LinkOut:
             self._send([], 0, now_ms)
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` is due."""
+        """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it has not begun."""
         if self._sender is None:
             return NEVER
         if self._pausing:

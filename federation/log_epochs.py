@@ -1,12 +1,12 @@
-"""Which log this is, and whether it is all of the log that was read before. Pure (handover rule 27).
+"""The identity of a site log, and its loss: whether it is the log that was read before, as a whole. Pure (rule 27).
 
 A log may come back shorter than what was read of it (a broker that lost its page cache), rewritten from some place on,
-empty, or as the log of somebody else. Offsets alone do not tell: a log that lost its end grows again, and what is
-appended then has offsets that others have seen already, and would pass over as repeats. So:
+empty, or as another site's log. Offsets alone do not tell: a log that lost its end grows again, and notifications
+appended then have offsets that others have seen already, and would drop as duplicates. So:
 
-* A log has an *identity*, made once, and a *log epoch*. Both stand in the registry (:class:`SiteLogRow`) and in the log
-  (:class:`LogBegun`), and are kept beside every position that was read (:class:`LogMark`).
-* What was read last is remembered by offset and checksum, and compared before anything is read behind it.
+* A log has an *identity*, made once, and a *log epoch*. The registry has both (:class:`SiteLogRow`), so has the log
+  (:class:`LogBegun`), and every position that was read is stored with them (:class:`LogMark`).
+* The last record read is remembered by offset and checksum, and compared before any record behind it is read.
 * A log of the same identity that is shorter, or another one from some place on, enters the next log epoch, whose
   notifications are of an origin of their own. The registry's compare-and-set makes that one decision for the site.
 * A log that is empty, or of another identity or federation, is refused: a proxy may have been pointed at the wrong one.
@@ -28,18 +28,18 @@ from waypost.records import LogBegun
 
 
 def federation_of(secret: bytes) -> str:
-    """Return the identity of the federation whose registry has this secret; nobody can tell the secret from it."""
+    """Return the identity of the federation whose registry has this secret; it does not reveal the secret."""
     return hashlib.sha256(b"waypost federation\0" + secret).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSeen:
-    """What a proxy sees of its site's log when it begins.
+    """The findings of a proxy about its site's log when it starts.
 
     Args:
         first: the first offset that the log has.
         end: the offset that the next record will have.
-        begun: what the log itself says of its identity; None: nothing that could be found.
+        begun: the log's own record of its identity; None: none was found.
         mark: up to where this proxy, or its site's changelog, had read; its identity is empty if it never had.
         intact: the record at the mark's offset is the one that was read; None: the log has it no more.
         known: the log epochs of which this proxy, or its site's changelog, had read.
@@ -55,12 +55,12 @@ class LogSeen:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be done.
+    """The decision about a log.
 
     Args:
-        row: how the registry's row is to be; the same as before where nothing changes.
+        row: the registry's row from now on; the same as before if nothing changes.
         is_intact: the proxy may read on where it was; else it begins anew and its sessions catch up.
-        why: for operators, where a log epoch ended; empty: none did.
+        why: for operators, the reason why a log epoch ended; empty: none did.
     """
 
     row: SiteLogRow
@@ -69,14 +69,17 @@ class Judgement:
 
 
 def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, new_identity: str) -> Judgement:
-    """Decide whether a proxy may go on with this log, and in which log epoch.
+    """Decide whether a proxy may continue with this log, and in which log epoch.
 
     Args:
-        row: what the registry has of the site's log; None: nothing yet.
+        site: whose log it is.
+        federation: the identity of the registry's federation.
+        row: the registry's row of the site's log; None: it has none.
+        seen: the findings about the log.
         new_identity: the identity of a log that has none.
 
     Raises:
-        BadConfiguration: it is another site's or federation's log, or an empty one in the place of one that was read.
+        BadConfiguration: it is another site's or federation's log, or an empty one in place of one that was read.
     """
     if row is not None and seen.known is not None:
         row = _with_read(row, seen.known)
@@ -113,15 +116,14 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
 
 
 def went_back(now: SiteLogRow, before: SiteLogRow) -> bool:
-    """Tell whether the row is one of an earlier log epoch of the same log than it was before: that never goes down.
-
-    The registry was restored from an older copy.
+    """Tell whether a row has an earlier log epoch of the same log than before: then the registry was restored from
+    an older copy.
     """
     return now.identity == before.identity and now.log_epoch < before.log_epoch
 
 
 def _with_read(row: SiteLogRow, read: SiteLogRow) -> SiteLogRow:
-    """Return the row with what was read of the same log: an ended origin never has more again, nor was seen less of."""
+    """Return the row with what was read of the same log: an ended origin only loses more, and was seen further."""
     if went_back(row, read):
         return read
     if row.identity != read.identity or row.log_epoch != read.log_epoch:
@@ -134,21 +136,25 @@ def _with_read(row: SiteLogRow, read: SiteLogRow) -> SiteLogRow:
 
 
 def row_as_read(site: SiteId, mark: LogMark, ended: Mapping[Origin, EndedOrigin]) -> SiteLogRow:
-    """Return the row as the log says it, as far as it was read."""
-    mine = {origin: (each.end, each.seen) for origin, each in ended.items() if site_of(origin) == site}
-    return SiteLogRow(identity=mark.identity, log_epoch=mark.log_epoch, ended=mine)
+    """Return the row as the log states it, as far as it was read."""
+    own = {
+        origin: (ended_origin.end, ended_origin.seen)
+        for origin, ended_origin in ended.items()
+        if site_of(origin) == site
+    }
+    return SiteLogRow(identity=mark.identity, log_epoch=mark.log_epoch, ended=own)
 
 
 def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> LogSeen:
-    """Return what is seen, with what the registry knows: a log that has grown again may have the same record there, or
-    one that is damaged.
+    """Return the findings corrected by the registry: a log that has grown again may have the same record at the
+    mark, or a damaged one.
     """
     is_another = row is not None and is_lost(site, row, seen.mark)
     return replace(seen, intact=False) if is_another and seen.intact is not False else seen
 
 
 def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
-    """Tell whether what was read there is lost: what the log has there now, if it can be read at all, is another."""
+    """Tell whether the record read at the mark is lost: the record there now, if it can be read, is another one."""
     ended = row.ended.get(origin_of(site, log_epoch=mark.log_epoch))
     return ended is not None and mark.offset > ended[0]
 
@@ -163,10 +169,16 @@ def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
 
 
 def lost_above(state: SiteState, offset: int, log_end: int) -> int | None:
-    """Return from where on the log has lost what a neighbour has seen up to `offset`; None: nothing is lost.
+    """Return the offset from which on the log has lost what a neighbour has seen; None: nothing is lost, as far as
+    known.
 
-    Where the log goes further than that and has no notification there, it has grown again since. As long as it was not
-    read so far, nobody knows.
+    A log that goes further, and has no notification at `offset`, has grown again since the loss. That is unknown until
+    the log was read so far.
+
+    Args:
+        state: of the site.
+        offset: of the present origin, seen by a neighbour.
+        log_end: the offset that the next record will have.
     """
     if offset >= log_end:
         return log_end
@@ -179,8 +191,10 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
     """Return the row of the next log epoch.
 
     Args:
-        seen: of the present log epoch, somebody has seen all up to here.
-        end: the log has lost all from here on, also of earlier log epochs.
+        site: whose log it is.
+        row: of the present log epoch.
+        seen: the highest offset of the present log epoch that was seen.
+        end: the offset from which on the log has lost everything, also of earlier log epochs.
     """
     present = {origin_of(site, log_epoch=row.log_epoch): (end - 1, max(seen, row.seen))}
     ended = {origin: (min(last, end - 1), highest) for origin, (last, highest) in row.ended.items()}
@@ -188,22 +202,24 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
 
 
 def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int) -> SiteLogRow:
-    """Return the row with what a proxy knows that has read a log epoch up to `seen`, and found all from `end` on lost.
+    """Return the row with a loss that a proxy has found: it has read a log epoch up to `seen`, and all from `end` on is
+    lost.
 
-    Another proxy may have said so first, and know of less: where the log has grown again since, it found a later end.
+    Another proxy may have recorded a smaller loss first: if the log has grown again since, it found a later end.
     """
     if row.log_epoch == log_epoch:
         return raised(site, row, seen, end) if seen >= end else row
     found = {origin: row.ended[origin] for origin in row.ended if log_epoch_of(origin) <= log_epoch}
-    mine = origin_of(site, log_epoch=log_epoch)
+    present = origin_of(site, log_epoch=log_epoch)
     lost = {
-        origin: (min(last, end - 1), max(top, seen if origin == mine else top)) for origin, (last, top) in found.items()
+        origin: (min(last, end - 1), max(top, seen if origin == present else top))
+        for origin, (last, top) in found.items()
     }
     return row.model_copy(update={"ended": row.ended | lost})
 
 
 def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
-    """Return the row with what somebody has seen of an origin that has ended; the same row where it knew of that."""
+    """Return the row with an offset that was seen of an origin that has ended; the same row if that is not new."""
     end, highest = row.ended.get(origin, (NOTHING, offset))
     if highest >= offset:
         return row
@@ -211,16 +227,16 @@ def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
 
 
 def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
-    """Return what the log is to say of itself; `again`: it has said so, and may forget it."""
+    """Return the log's own record of its identity; `again`: it had one, which retention may remove."""
     ended = dict(row.ended)
     return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
 
 
 def log_confirms(state: SiteState, federation: str, row: SiteLogRow) -> bool:
-    """Tell whether the log, as far as it was read, says of itself what the registry says."""
+    """Tell whether the log, as far as it was read, states the same identity and ends as the registry's row."""
     mark = state.acceptance.mark
     named = (mark.federation, mark.identity, mark.log_epoch) == (federation, row.identity, row.log_epoch)
-    known = {origin: (each.end, each.seen) for origin, each in state.ended.items()}
+    known = {origin: (ended.end, ended.seen) for origin, ended in state.ended.items()}
     return named and all(
         origin in known and known[origin][0] <= end and known[origin][1] >= seen
         for origin, (end, seen) in row.ended.items()
@@ -228,10 +244,10 @@ def log_confirms(state: SiteState, federation: str, row: SiteLogRow) -> bool:
 
 
 def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
-    theirs = seen.begun.federation if seen.begun is not None else federation
-    if theirs != federation:
+    log_federation = seen.begun.federation if seen.begun is not None else federation
+    if log_federation != federation:
         raise BadConfiguration(
-            f"the log of site {site} belongs to federation {theirs}, and this registry to {federation}",
+            f"the log of site {site} belongs to federation {log_federation}, and this registry to {federation}",
             field="log",
             hint="every proxy of a federation needs the same registry (--etcd), and the log of its own site (--kafka)",
         )
@@ -243,13 +259,13 @@ def _check_identity(site: SiteId, row: SiteLogRow, seen: LogSeen) -> None:
         # Retention may have removed all that the log said of itself.
         if seen.intact or never_read or seen.first > 0:
             return
-        what = "is empty" if seen.end == 0 else f"from {seen.first} to {seen.end} does not say whose it is"
+        finding = "is empty" if seen.end == 0 else f"from {seen.first} to {seen.end} does not say whose it is"
     elif seen.begun.identity == row.identity:
         return
     else:
-        what = f"is log {seen.begun.identity}, not {row.identity}"
+        finding = f"is log {seen.begun.identity}, not {row.identity}"
     raise BadConfiguration(
-        f"the log of site {site} is another one than was read: it {what}",
+        f"the log of site {site} is another one than was read: it {finding}",
         field="log",
         hint="are --site and --kafka with --prefix, or --data, right? If so bring that log back; or, if it is lost for "
         f"good: waypost sites begin-log {site}, with the same --etcd and --prefix, or --data",

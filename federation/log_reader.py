@@ -1,4 +1,4 @@
-"""Reads a remote log: answers questions one at a time, and follows the log through the server's absences."""
+"""A reader of a remote log: it answers single reads, and follows the log through outages of the server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable, Unreac
 from waypost.limits import LOG_BATCH, LOG_END_SURE_S, LOG_READ_BYTES
 
 QUIET_S = 5.0
-"""After so long without a record a follower asks whether there really is none."""
+"""After so long without a record a follower checks the end of the log."""
 
 
 class Message(Protocol):
+    """A message of the log, as the library of the log returns it."""
+
     offset: int
     key: bytes
     value: bytes
@@ -27,12 +29,12 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The message that was yielded last."""
+    """The message that was yielded last, by which another log is noticed."""
 
     offset: int
     checksum: int
     whole: bool
-    """Sealed, and not damaged."""
+    """Whether it is sealed, and not damaged."""
 
     @classmethod
     def of(cls, message: Message) -> _Last:
@@ -41,38 +43,55 @@ class _Last:
 
 
 class OutOfRange(Exception):
-    """The log has no such place: forgotten already, or not there yet."""
+    """The log has no such offset: it is removed already, or not there yet."""
 
 
 class Corrupt(Exception):
-    """What stands next in the log is not what was written: the library's own checksum of it is wrong."""
+    """The next message is not what was written: the library's own checksum of it is wrong."""
 
 
 class Consumer(Protocol):
-    """A connection with a place in the log. All methods raise LogUnavailable, `take` OutOfRange and Corrupt as well."""
+    """A connection with a position in the log. All methods raise LogUnavailable, `fetch` OutOfRange and Corrupt as
+    well.
+    """
 
     async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
-        """Return what comes next and step behind it; nothing if nothing comes within `wait_s`."""
+        """Return the next messages, `limit` at most, and advance behind them; empty: none came within `wait_s`
+        seconds.
+        """
         ...
 
-    async def position(self) -> int: ...
+    async def position(self) -> int:
+        """Return the offset of the next message to be fetched."""
+        ...
 
-    def seek(self, offset: int) -> None: ...
+    def seek(self, offset: int) -> None:
+        """Set the position."""
+        ...
 
-    async def first_offset(self) -> int: ...
+    async def first_offset(self) -> int:
+        """Return the offset of the first message kept."""
+        ...
 
-    async def end_offset(self) -> int: ...
+    async def end_offset(self) -> int:
+        """Return the offset that the next message will have."""
+        ...
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Close the connection."""
+        ...
 
 
 class LogReader:
-    """`connect(offset, checked)` gives a consumer that stands at `offset`, if one is given.
+    """A reader of one log.
 
-    Not `checked`: one that passes on what is corrupt, as well as it can be read.
-
-    A log that is `dense` has no holes, so what stands behind one may not stand there: a server looks for a place by
-    what the log itself says of places, and no checksum covers that.
+    Args:
+        connect: called with an offset (None: any position) and `checked`, returns a consumer at that offset. Not
+            `checked`: the consumer returns corrupt messages too, as well as they can be read. Raises LogUnavailable.
+        deadline_s: of a single read, in seconds.
+        backoff_s: the first and the longest pause between attempts to connect, in seconds.
+        dense: the log has no holes, so a message behind one may have a wrong offset: a server finds a position by what
+            the log itself states, and no checksum covers that.
     """
 
     def __init__(
@@ -92,51 +111,55 @@ class LogReader:
         self._closed = False
         self._must_recheck = False
         self.interruption = Interruption()
-        """While one lasts a follower yields nothing, and what it had fetched is fetched anew."""
+        """While it is interrupted, a follower yields nothing, and fetches again what it had fetched."""
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        """Connect now and not at the first question. Raises LogUnavailable."""
+        """Connect now and not at the first read. Raises LogUnavailable."""
         self._consumer = await self._connect(None, True)
 
     async def close(self) -> None:
-        """End; whoever follows gets LogUnavailable, after QUIET_S and a deadline at the latest."""
+        """Close it; followers get LogUnavailable, after QUIET_S and a deadline at the latest."""
         self._closed = True
         self.interruption.close()
         async with self._lock:
             await self._drop()
 
     def recheck(self) -> None:
-        """Compare, before anything else is yielded, what was yielded last."""
+        """Have followers compare the message that they yielded last before they yield another one."""
         self._must_recheck = True
 
     async def first_offset(self) -> int:
+        """Return the offset of the first message kept. Raises LogUnavailable."""
         async with self._asking() as consumer:
             return await consumer.first_offset()
 
     async def end_offset(self) -> int:
+        """Return the offset that the next message will have. Raises LogUnavailable."""
         async with self._asking() as consumer:
             return await consumer.end_offset()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
-        """Return up to `limit` messages of those that the log holds now; raises as :meth:`read_to`."""
+        """Return up to `limit` messages that the log has now, from `offset` on. Raises as :meth:`read_to`."""
         return (await self.read_to(offset, limit))[0]
 
     async def read_to(self, offset: int, limit: int) -> tuple[list[Message], int]:
-        """Return up to `limit` messages, and the place behind them: what is missing before it cannot be read any more.
+        """Return up to `limit` messages from `offset` on, and the offset behind them; a missing one before it cannot be
+        read.
 
         Raises:
             HistoryTruncated: `offset` is older than the first one kept.
+            LogUnavailable: no answer came in time, or this reader is closed.
         """
         try:
             async with self._asking() as consumer:
                 messages = await self._read(consumer, offset, limit)
                 if not messages:
                     return [], offset
-                believed, place = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
-                if place != self._position:
+                believed, position = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
+                if position != self._position:
                     self._position = -1
-                return believed, place
+                return believed, position
         except Corrupt:
             return await self._read_corrupt(offset, limit)
         except OutOfRange:
@@ -144,14 +167,15 @@ class LogReader:
             raise LogUnavailable("the log changes while it is read") from None
 
     async def follow(self, offset: int) -> AsyncGenerator[tuple[Sequence[Message], int], None]:
-        """Yield messages and the place behind them, for ever; no messages when none came for a while.
+        """Yield messages and the offset behind them, for ever; an empty list when none came for a while.
 
-        After every reconnect what was yielded last is read once more and compared: a log that has lost its end, and
-        grown again, has another record there.
+        After every reconnect the message yielded last is read again and compared: a log that has lost its end, and
+        grown again, has another one there.
 
         Raises:
-            HistoryTruncated: as in :meth:`read`.
+            HistoryTruncated: as :meth:`read`.
             LogReplaced: the log ends before `offset`, or the last message that was yielded is another one now.
+            LogUnavailable: this reader was closed.
         """
         pause_s, longest_s = self._backoff_s
         last: _Last | None = None
@@ -168,11 +192,11 @@ class LogReader:
                         if self.interruption.is_interrupted or self._must_recheck:
                             self._must_recheck = False
                             raise LogUnavailable("it was out of reach")
-                        messages, place = await self._believed(consumer, messages, offset, await consumer.position())
-                        if place != await consumer.position():
-                            consumer.seek(place)
-                            await asyncio.sleep(LOG_END_SURE_S if place == offset else 0)
-                        offset = place
+                        messages, position = await self._believed(consumer, messages, offset, await consumer.position())
+                        if position != await consumer.position():
+                            consumer.seek(position)
+                            await asyncio.sleep(LOG_END_SURE_S if position == offset else 0)
+                        offset = position
                         last = _Last.of(messages[-1]) if messages else last
                         self.interruption.yielded_below = max(self.interruption.yielded_below, offset)
                         pause_s = self._backoff_s[0]
@@ -197,26 +221,27 @@ class LogReader:
     async def _believed(
         self, consumer: Consumer, messages: Sequence[Message], offset: int, read_offset: int
     ) -> tuple[list[Message], int]:
-        """Return those messages that stand where they must, and the place behind them.
+        """Return the messages that have the expected offsets, and the offset behind them.
 
-        Of a hole nothing is believed, nor what stands behind it: its place is passed, up to the end of the log. One
-        that claims to stand beyond the end is met again and again until the server looks for places behind it.
+        Nothing behind a hole is accepted: its offset is skipped, up to the end of the log. A message with an offset
+        beyond the end is met again and again until the server looks for offsets behind it.
         """
         expected = range(offset, offset + len(messages))
         if not self._dense or (read_offset == expected.stop and all(map(_stands, messages, expected))):
             return list(messages), read_offset
-        believed = [each for each, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))]
+        believed = [
+            message for message, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))
+        ]
         if believed:
             return believed, offset + len(believed)
         end = await consumer.end_offset()
-        behind = messages[0].offset + 1 if messages else read_offset
-        return [], max(offset, behind if behind <= end else min(offset + 1, end))
+        after = messages[0].offset + 1 if messages else read_offset
+        return [], max(offset, after if after <= end else min(offset + 1, end))
 
     async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
-        """Read what is corrupt as well as can be: each message has a checksum of its own.
+        """Read corrupt messages as well as possible: each has a checksum of its own.
 
-        Where the messages do not stand one behind the other, none of them may stand where it says: then nothing is read
-        but that the first is damaged.
+        Unless their offsets follow each other, none of them may be right: then only the first counts, as damaged.
         """
         consumer = await self._connect(offset, False)
         try:
@@ -232,7 +257,9 @@ class LogReader:
         return messages, offset + len(messages)
 
     async def _compare(self, last: _Last) -> None:
-        """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
+        """Raise LogReplaced if the log does not have the message that was read last, or has another one in its
+        place.
+        """
         if last.offset < await self.first_offset():
             return
         await self._check_position(last.offset + 1)
@@ -245,7 +272,7 @@ class LogReader:
             raise LogReplaced(f"the log has another record at {last.offset} than was read there", end=last.offset)
 
     async def _check_position(self, offset: int) -> None:
-        """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
+        """Raise HistoryTruncated, or LogReplaced if the log ends before this offset, also when asked a second time."""
         await self._check_history(offset)
         for _ in range(2):
             end = await self.end_offset()
@@ -271,15 +298,15 @@ class LogReader:
         if offset >= end:
             return []
         if self._position != offset:
-            # Else it has read ahead already, and a seek would throw that away.
+            # Otherwise it has read ahead already, and a seek would discard that.
             consumer.seek(offset)
         self._position = offset
         messages: list[Message] = []
         size = 0
         while len(messages) < limit and size < LOG_READ_BYTES and self._position < end:
-            taken = await consumer.fetch(limit - len(messages), self._deadline_s)
-            messages += taken
-            size += sum(len(message.value or b"") for message in taken)
+            fetched = await consumer.fetch(limit - len(messages), self._deadline_s)
+            messages += fetched
+            size += sum(len(message.value or b"") for message in fetched)
             self._position = await consumer.position()
         return messages
 

@@ -5,8 +5,8 @@ and that is a crash and a restart. Several handles at a time are several process
 nothing here draws a random number but the registry's secret, on which no simulation depends, so that one seed
 gives one run.
 
-Every storage can be made to fail: `away` refuses whatever comes, and `answers_to_lose` performs that many
-actions and then raises as if the answer had got lost.
+Every storage can be made to fail: `away` refuses every action, and `answers_to_lose` performs that many actions and
+then raises as if the answer was lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from waypost.records import Record
 
 
 class Fallible:
-    """What a storage and its handles share: a condition, and the ways to fail."""
+    """The common part of storages: a condition that reports changes, and the ways to fail."""
 
     error: type[Unreachable] = LogUnavailable
 
@@ -67,13 +67,15 @@ class Fallible:
         self.answers_to_lose = 0
 
     async def check_reachable(self) -> None:
-        """Begin an action: others run first, as they would while a real one travels."""
+        """Begin an action: other tasks run first, as during a real round trip. Raises `error` while the storage is
+        away.
+        """
         await asyncio.sleep(0)
         if self.away:
             raise self.error("the storage is away")
 
     def answer(self) -> None:
-        """End an action that changed something."""
+        """End an action that changed something. Raises `error` if its answer is to be lost."""
         self.changed.notify()
         if self.answers_to_lose > 0:
             self.answers_to_lose -= 1
@@ -84,6 +86,8 @@ class Fallible:
 
 
 class MemoryLogStorage(Fallible):
+    """The records of a site log; handles are :class:`MemorySiteLog`."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first = 0
@@ -91,10 +95,11 @@ class MemoryLogStorage(Fallible):
 
     @property
     def end(self) -> int:
+        """The offset that the next record will have."""
         return self.first + len(self.records)
 
     def truncate(self, before: int) -> None:
-        """Forget the records below offset `before`."""
+        """Remove the records below offset `before`, as retention does."""
         gone = min(max(before - self.first, 0), len(self.records))
         del self.records[:gone]
         self.first += gone
@@ -146,7 +151,7 @@ class MemorySiteLog:
         return self._storage.end
 
     def interrupt(self) -> None:
-        """Behave as if the storage had been out of reach."""
+        """Interrupt the handle, as an outage of the storage does."""
         self._interruption.interrupt()
 
     @property
@@ -210,7 +215,7 @@ class _Term:
 class _Rows:
     owners: dict[SessionId, Ownership] = field(default_factory=dict)
     incarnations: dict[tuple[ProxyId, Incarnation], _IncarnationRow] = field(default_factory=dict)
-    """The order is that of the announcements: a later life of a proxy stands behind its earlier ones."""
+    """In the order of the announcements: a later incarnation of a proxy is behind its earlier ones."""
     leaders: dict[str, _Leader] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     changelogs: dict[SiteId, str] = field(default_factory=dict)
@@ -227,6 +232,8 @@ class _Rows:
 
 
 class MemoryRegistryStorage(Fallible):
+    """The rows of a registry, and its past changes; handles are :class:`MemoryRegistry`."""
+
     error = RegistryUnavailable
 
     def __init__(self) -> None:
@@ -234,33 +241,35 @@ class MemoryRegistryStorage(Fallible):
         self.rows = _Rows()
         self.changes: list[RegistryEvent] = []
         self.compacted = 0
-        """How many changes were forgotten; the place of changes[0]."""
+        """The number of changes that were removed; the position of changes[0]."""
 
     def compact(self) -> None:
-        """Forget all past changes; a watch that has not seen them loads anew."""
+        """Remove all past changes; a watch that has not seen them begins again with a Reloaded."""
         self.compacted += len(self.changes)
         self.changes.clear()
         self.changed.notify()
 
     def expire_leases(self, now_ms: int) -> None:
-        """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
+        """End the leases that have run out at `now_ms`. Any use of a handle calls it; a simulator may call it too."""
         for lease, term in list(self.rows.terms.items()):
             # The clock counts whole milliseconds: only the next one is certainly not too soon.
             if term.deadline_ms < now_ms:
                 self.end_lease(lease)
 
     def end_lease(self, lease: int) -> None:
+        """End a lease, with the rows under it; do nothing if it has ended."""
         if self.rows.terms.pop(lease, None) is None:
             return
         for link, leader in [item for item in self.rows.leaders.items() if item[1].lease == lease]:
             del self.rows.leaders[link]
             self.changes.append(LeaderChanged(link, None, leader.epoch))
-        for name, _life in [item for item in self.rows.incarnations.items() if item[1].lease == lease]:
+        for name, _incarnation in [item for item in self.rows.incarnations.items() if item[1].lease == lease]:
             del self.rows.incarnations[name]
             self.changes.append(ProxyDown(*name))
         self.changed.notify()
 
     def snapshot(self) -> Reloaded:
+        """Return all rows as the first event of a watch."""
         rows = self.rows
         return Reloaded(
             owners=dict(rows.owners),
@@ -347,8 +356,10 @@ class MemoryRegistry:
     def _holder(self, proxy: ProxyId) -> ProxyRow | None:
         """Return the incarnation that has the name: the one that nobody has replaced."""
         rows = self._storage.rows
-        lives = [incarnation for (name, _), incarnation in rows.incarnations.items() if name == proxy]
-        return next((incarnation.row for incarnation in lives if not rows.terms[incarnation.lease].superseded), None)
+        incarnations = [incarnation for (name, _), incarnation in rows.incarnations.items() if name == proxy]
+        return next(
+            (incarnation.row for incarnation in incarnations if not rows.terms[incarnation.lease].superseded), None
+        )
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         rows = await self._begin()
@@ -404,18 +415,18 @@ class MemoryRegistry:
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         storage = self._storage
-        place = -1
+        position = -1
         while not self._closed:
             storage.expire_leases(self._clock.now_ms())
             seen = storage.changed.version
             if storage.away:
                 await storage.changed.wait(seen, self._until_next_end_s())
-            elif place < storage.compacted:
-                place = storage.compacted + len(storage.changes)
+            elif position < storage.compacted:
+                position = storage.compacted + len(storage.changes)
                 yield storage.snapshot()
-            elif place - storage.compacted < len(storage.changes):
-                place += 1
-                yield storage.changes[place - 1 - storage.compacted]
+            elif position - storage.compacted < len(storage.changes):
+                position += 1
+                yield storage.changes[position - 1 - storage.compacted]
             else:
                 await storage.changed.wait(seen, min(self._until_next_end_s() or WATCH_SIGN_S, WATCH_SIGN_S))
                 if storage.changed.version == seen:
@@ -452,6 +463,8 @@ class MemoryRegistry:
 
 
 class MemoryChangelogStorage(Fallible):
+    """The highest checkpoints, and the site's snapshot; handles are :class:`MemoryChangelog`."""
+
     def __init__(self) -> None:
         super().__init__()
         self.highest: dict[SessionId, Checkpoint] = {}
@@ -504,6 +517,8 @@ class MemoryChangelog:
 
 
 class MemoryJournalStorage(Fallible):
+    """The facts of a journal; handles are :class:`MemoryJournal`."""
+
     def __init__(self) -> None:
         super().__init__()
         self.facts: list[Fact] = []

@@ -1,7 +1,7 @@
-"""What proxies of different sites say to each other about links and catch-up.
+"""The messages between proxies of different sites about links and catch-up.
 
-A link is pulled: the far side's leader opens it with its frontier and with what it wants, and gets records ready to be
-appended to its own log, in this side's log order.
+A link is pulled: the far site's leader opens it with its frontier and its filters, and gets records ready to be
+appended to its own log, in this site's log order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
 class LinkOpen(msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
-    """`site`'s leader at `epoch` resumes the link from `frontier`."""
+    """The leader of `site` at `epoch` resumes the link from `frontier`, with these filters.
+
+    `serial` numbers the openings and filter changes of the leader. `installations`: expression -> number of its
+    installation; `protections`: the keys of those that are not open to everybody.
+    """
 
     site: SiteId
     epoch: int
@@ -27,7 +31,7 @@ class LinkOpen(msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
 
 
 class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
-    """What the far site wants from now on: expression -> its number of the installation, and by which keys."""
+    """A change of the far site's filters: expression -> number of its installation, and their keys, as in LinkOpen."""
 
     site: SiteId
     epoch: int
@@ -37,15 +41,17 @@ class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
 
 
 NO_OPENING = 0
-"""Of a message that answers no opening: something later was said of the link, of this epoch, and with this number."""
+"""In place of `opening`, in a message that refuses one: the link has a later leader, or a later serial, than that."""
 
 
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True):
-    """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored. With `opening`
-    NO_OPENING it refuses an opening or a word: of this `epoch` the serial `number` was said before.
+    """Records for the far log. `epoch` and `opening` (its serial) name the opening; answers to an earlier one are
+    ignored.
 
-    Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records
-    says that the sender lives. `applied_serial`: the serial of the last of the far side's words that is in force here.
+    With `opening` NO_OPENING it refuses an opening or a change of filters: `epoch` and `number` are the later leader's
+    epoch and serial. Messages of an opening are numbered 1, 2, 3, ...: after a hole the far site opens again. One
+    without records is a heartbeat. `applied_serial`: the serial of the last of the far site's messages that is in force
+    here.
     """
 
     site: SiteId
@@ -57,7 +63,7 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True)
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
-    """So many more records are in the far log; the sender may send as many again."""
+    """`count` more records are in the far log; the sender may send as many again."""
 
     site: SiteId
     epoch: int
@@ -66,7 +72,7 @@ class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
 
 
 class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
-    """Send of `origin`, from its own log, what lies in (`after`, `upto`] and matches any expression."""
+    """A request for the notifications of `origin`, from its own log, in (`after`, `upto`] that match any expression."""
 
     request: int
     origin: Origin
@@ -76,10 +82,10 @@ class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up", kw_only=True):
-    """Records in order; all up to `through` is complete.
+    """Records in order; everything up to `through` is complete.
 
-    `first_kept`: what lies below is no longer there. `lost_above`: what lies above, up to `through`, was lost with the
-    end of the origin's log; None: nothing was. `damaged`: from the first to the last, what cannot be read any more.
+    `first_kept`: the log no longer has offsets below it. `lost_above`: offsets above it, up to `through`, were lost
+    with the end of the origin's log; None: none were. `damaged`: ranges, first to last, that cannot be read any more.
     """
 
     request: int
@@ -92,34 +98,38 @@ class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up", kw_only=True):
 
 
 class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
+    """A refusal of a CatchUp, with the reason for people."""
+
     request: int
     origin: Origin
     reason: str
 
 
 class SeenRequest(msgspec.Struct, frozen=True, tag="seen-request"):
-    """The log of `origin` was out of reach of who asks: how far has the other one seen it?"""
+    """A question how far the other proxy has seen `origin`: its log was out of reach of the requester."""
 
     request: int
     origin: Origin
 
 
 class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
-    """Up to `offset`; -1: nothing of it."""
+    """The highest offset seen; -1: none."""
 
     request: int
     offset: int
 
 
 class LogEndRequest(msgspec.Struct, frozen=True, tag="log-end-request"):
-    """How far does the log of the other one's site go? `incarnation` and `request` name the question."""
+    """A question how far the log of the other proxy's site goes. `incarnation` and `request` name the question."""
 
     incarnation: Incarnation
     request: int
 
 
 class LogEndResponse(msgspec.Struct, frozen=True, tag="log-end-response"):
-    """What was acknowledged at the site before it was asked lies at or below `frontier`, of the site's own origins."""
+    """The frontier of the site's own origins: every notification acknowledged there before the question is at or
+    below it.
+    """
 
     incarnation: Incarnation
     request: int

@@ -1,9 +1,9 @@
-"""Who may have a proxy's name: one live instance. Pure; the registries ask it inside of their compare-and-set.
+"""Ownership of proxy names: one live instance has a name. Pure; the registries call it in their compare-and-set.
 
-An *instance* is a proxy with its data folder: its id is made once, and is kept there. What may replace a row that is
-still under a lease is only what certainly comes after it: the same instance, which says which incarnation it was before
-and that this one has ended. Everybody else waits until the lease ends. So a crash costs no time, a second proxy of that
-name cannot end the first, and two supervisors that start both again and again do not make the name go to and fro.
+An *instance* is a proxy with its data folder, which keeps its id. Only a certain successor may replace a row that is
+still under a lease: the same instance, which states its earlier incarnation, and that this one has ended. Every other
+proxy waits until the lease ends. So a crash costs no time, a second proxy of that name cannot end the first, and two
+supervisors that restart both again and again do not make the name alternate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HINT = "give every proxy a name of its own; if this one is to take its place: wa
 
 
 class NameInUse(NameTaken):
-    """A proxy whose lease lasts has the name. `holder` is its row."""
+    """Another proxy has the name under a lease; `holder` is its row."""
 
     def __init__(self, holder: ProxyRow) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class NameInUse(NameTaken):
 def check_name(
     row: ProxyRow, holder: ProxyRow | None, *, earlier: Collection[Incarnation] | None, replace: bool
 ) -> None:
-    """Raises NameInUse: `row` may not take its name from `holder`; the arguments are those of Registry.announce."""
+    """Raise NameInUse unless `row` may take its name from `holder`; arguments as of Registry.announce."""
     if holder is None or replace:
         return
     if holder.instance == row.instance and (earlier is None or holder.incarnation in earlier):

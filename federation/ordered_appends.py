@@ -1,7 +1,7 @@
 """Appends to a remote log, in the order of the calls, one batch at a time.
 
-What is called while a batch travels makes up the next one. A failure fails everything that waits as well,
-so that nothing overtakes what failed; its sender is abandoned, and a new one is connected.
+Appends that are called while a batch is under way form the next one. A failure fails every waiting append as well, so
+that none overtakes a failed one; the sender is abandoned, and a new one is connected.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ from typing import Protocol
 from waypost.errors import LogUnavailable, Unreachable
 
 Entry = tuple[bytes | None, bytes | None]
-"""Key and value."""
+"""The key and the value of a record."""
 FINISH_S = 3.0
-"""So long whoever closes waits for the appends under way: who ends a process does not wait for ever."""
+"""How long closing waits for the appends under way, in seconds."""
 
 
 class Sender(Protocol):
+    """A connection that appends. It is used by one caller at a time."""
+
     @property
     def is_broken(self) -> bool:
-        """Its connection has ended: it sends nothing more."""
+        """Whether its connection has ended: it sends nothing more."""
         ...
 
     async def send(self, entries: Iterable[Entry]) -> range:
         """Append as many of `entries` as fit into one batch, at least one; return their offsets.
 
-        Raises LogUnavailable.
+        Raises:
+            LogUnavailable: it is not known whether they were appended.
         """
         ...
 
     async def abandon(self) -> None:
-        """End it, and do not send what has not been sent."""
+        """Close it, without sending what was not sent yet."""
         ...
 
 
@@ -55,12 +58,14 @@ async def _at_once() -> None:
 
 
 class OrderedAppends:
-    """The appends of one handle.
+    """The appends of one handle of a log.
 
     Args:
         connect: returns a new sender. Raises LogUnavailable.
-        abandoned: is told that a sender was given up whose connection may not have ended.
-        may_send: is awaited between connecting and sending.
+        deadline_s: of one batch, in seconds, the connection included.
+        backoff_s: the first and the longest pause between attempts to connect, in seconds.
+        abandoned: called when a sender was given up whose connection may not have ended.
+        may_send: awaited between connecting and sending.
     """
 
     def __init__(
@@ -89,7 +94,11 @@ class OrderedAppends:
         self._sender = await self._connect()
 
     async def append(self, entries: Sequence[Entry]) -> list[int]:
-        """Return the offsets. Raises LogUnavailable after the deadline: all, some or none were appended."""
+        """Append the entries; return their offsets.
+
+        Raises:
+            LogUnavailable: it failed, or the deadline is over: all, some or none were appended.
+        """
         if not entries:
             return []
         if self._closed:
@@ -101,7 +110,7 @@ class OrderedAppends:
         return await append.answer
 
     async def close(self) -> None:
-        """Finish the appends under way, if that does not take long; else nobody knows what became of them."""
+        """Finish the appends under way within FINISH_S; after that it is not known whether they were appended."""
         self._closed = True
         if (run := self._run) is not None:
             await asyncio.wait((run,), timeout=FINISH_S)
@@ -141,10 +150,10 @@ class OrderedAppends:
                 return sender
 
     async def connected(self) -> Sender:
-        """Return what is connected, as soon as something is."""
+        """Return the sender, as soon as one is connected."""
         async with self._connecting:
             if self._sender is not None and self._sender.is_broken:
-                # What it had under way fails by itself; nothing that waits may have been appended.
+                # Its batch under way fails by itself; the waiting appends were not sent.
                 self._abandon(self._sender)
             pause_s, longest_s = self._backoff_s
             while self._sender is None:
@@ -161,8 +170,8 @@ class OrderedAppends:
     def _resolve(self, offsets: range) -> None:
         while offsets:
             append = self._queue[0]
-            mine, offsets = offsets[: append.missing], offsets[append.missing :]
-            append.offsets.extend(mine)
+            assigned, offsets = offsets[: append.missing], offsets[append.missing :]
+            append.offsets.extend(assigned)
             if append.missing == 0:
                 self._queue.popleft()
                 if not append.answer.done():

@@ -1,7 +1,7 @@
-"""The ports through which a proxy sees its site log, its registry, the changelog and the journal.
+"""The ports of a proxy to its site log, the registry, the changelog and the journal.
 
-Three adapters of each hold to one contract suite (tests/contracts): in memory, embedded (a file that the processes of
-one machine share), and real (Kafka, etcd).
+Three adapters of each pass one contract suite (tests/contracts): in memory, embedded (a file that the processes of one
+machine share), and real (Kafka, etcd).
 """
 
 from __future__ import annotations
@@ -27,65 +27,68 @@ class SiteLog(Protocol):
     """The ordered, replayable event log of a site. Offsets ascend; Kafka may leave holes."""
 
     async def start(self) -> None:
-        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
         ...
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append in this order and return the offsets, once the records survive a crash.
+        """Append records in this order; return their offsets once they survive a crash.
 
-        Nothing overtakes what failed: with it fails every append of this handle that was called before it failed.
+        No append overtakes one that failed: every append of this handle that was called before the failure fails with
+        it.
 
         Raises:
-            LogReplaced: the log gave them offsets that this handle had seen in use: it has lost its end.
-            LogUnavailable: not known whether they were appended.
+            LogReplaced: the log assigned offsets that this handle had seen in use: it has lost its end.
+            LogUnavailable: it is not known whether they were appended.
         """
         ...
 
     def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Yield every record from `offset` on, for ever: nothing missed, nothing twice, in order.
+        """Yield every record from `offset` on, for ever: none missed, none twice, in order.
 
-        It outlives the absences of a server.
+        It continues after an outage of the server.
 
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
-            LogReplaced: the log ends before `offset`, or what it had yielded last is another record now.
+            LogReplaced: the log ends before `offset`, or the record yielded last is another one now.
             LogUnavailable: this handle was closed, or its disk fails.
         """
         ...
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on; raises as :meth:`tail`."""
+        """Return up to `limit` records from `offset` on; empty: the log has none yet. Raises as :meth:`tail`."""
         ...
 
     async def first_offset(self) -> int:
-        """Return the first offset kept."""
+        """Return the offset of the first record kept. Raises LogUnavailable."""
         ...
 
     async def end_offset(self) -> int:
-        """Return the offset that the next record will have, at least."""
+        """Return the offset that the next record will have, at least. Raises LogUnavailable."""
         ...
 
     @property
     def seen_below(self) -> int:
-        """Below this offset this handle has read every record, or had its append answered."""
+        """The offset below which this handle has read every record, or had its append answered."""
         ...
 
     async def interrupted(self) -> None:
-        """Wait until what keeps the log was out of reach: it may have lost its end since (handover rule 27).
+        """Wait until the storage was out of reach: the log may have lost its end since (handover rule 27).
 
-        From then on this handle appends nothing and reads nothing further, until :meth:`go_on`.
+        From then on this handle neither appends nor reads, until :meth:`resume`.
         """
         ...
 
     def resume(self) -> None:
-        """Append and read again: the log has all that was seen of it."""
+        """Append and read again: the caller has checked that the log has everything that was read of it."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close this handle; a call under way may fail."""
+        ...
 
 
 class ProxyRow(BaseModel):
-    """A live proxy, as the registry knows it."""
+    """The registry's row of a live proxy."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -93,27 +96,27 @@ class ProxyRow(BaseModel):
     incarnation: Incarnation
     site: SiteId
     url: str
-    """Where clients and peers connect: ws://host:port"""
+    """The address for clients and peers, ``ws://host:port``."""
     changelog: str = ""
-    """Where the site's checkpoints can be read, for a proxy of another site."""
+    """The address of the site's checkpoints, for a proxy of another site."""
     instance: str = ""
-    """Which proxy of that name it is: an id that its data folder keeps, the same in all its incarnations."""
+    """The id of the data folder, the same in all incarnations; it tells two proxies of one name apart."""
     neighbours: tuple[SiteId, ...] | None = None
-    """The sites with which it exchanges, as it is configured; None: it does not say."""
+    """The sites that it has links with, by its configuration; None: not stated."""
     lease_ttl_ms: int = 0
-    """For how long its lease lasts without a renewal, as it is configured; 0: it does not say."""
+    """How long its lease lasts without a renewal, by its configuration; 0: not stated."""
 
 
 class SiteLogRow(BaseModel):
-    """Which log a site has, and how much of it was seen, as the registry knows it (handover rule 27).
+    """The registry's row of a site's log: its identity, and how far it was read (handover rule 27).
 
     Args:
         identity: of the log, made once.
-        log_epoch: the present one, from 1. It grows where the log turns out to be shorter than, or another than, what
-            was read of it.
+        log_epoch: the present one, from 1. It grows when the log turns out to be shorter than it was, or to differ from
+            what was read of it.
         seen: the highest offset of the present log epoch that the site's proxies have read, as of a moment ago.
-        ended: origins of earlier log epochs -> the last offset that the log still has of it, and the highest that
-            anybody is known to have seen.
+        ended: origins of earlier log epochs -> the last offset that the log still has of it, and the highest that was
+            seen anywhere, as far as known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -125,17 +128,18 @@ class SiteLogRow(BaseModel):
 
 
 def encode_rank(rank: Rank) -> str:
-    """Return the rank of a checkpoint as registries write it: EPOCH.SERIAL."""
+    """Return the rank of a checkpoint as registries store it: EPOCH.SERIAL."""
     return f"{rank[0]}.{rank[1]}"
 
 
 def decode_rank(text: str) -> Rank:
+    """Return the rank of a text of :func:`encode_rank`. Raises ValueError."""
     epoch, _, serial = text.partition(".")
     return int(epoch), int(serial)
 
 
 class DrainRow(BaseModel):
-    """An operator wants a proxy emptied: its sessions go elsewhere, `rate` a second. It outlives the proxy's lives."""
+    """An operator's order to drain a proxy at `rate` sessions a second. It outlives the proxy's incarnations."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -144,6 +148,8 @@ class DrainRow(BaseModel):
 
 
 class OwnerRow(BaseModel):
+    """The registry's row of a session."""
+
     model_config = ConfigDict(frozen=True)
 
     proxy: ProxyId
@@ -151,12 +157,13 @@ class OwnerRow(BaseModel):
 
     @property
     def ownership(self) -> Ownership:
+        """The same as a value of the vocabulary."""
         return Ownership(self.proxy, self.epoch)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer to a create or claim. `won`: this call's row is in force. `current`: the row now in force."""
+    """The answer to a create or claim. `won`: the row of this call is in force. `current`: the row in force."""
 
     won: bool
     current: Ownership | None
@@ -164,21 +171,25 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class OwnerChanged:
+    """The row of a session changed; `ownership` None: it was removed."""
+
     session: SessionId
     ownership: Ownership | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyUp:
+    """A proxy was announced."""
+
     row: ProxyRow
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyDown:
-    """The lease of this life of the proxy has ended.
+    """The lease of this incarnation of the proxy has ended.
 
-    A life whose place a restarted one has taken is not renewed any more; this comes when its time is over, and by
-    then the proxy may be known under its later life.
+    An incarnation that was replaced is not renewed any more; this event comes when its lease has run out, and by then a
+    later incarnation of the proxy may be known.
     """
 
     proxy: ProxyId
@@ -187,12 +198,16 @@ class ProxyDown:
 
 @dataclass(frozen=True, slots=True)
 class DrainChanged:
+    """An operator ordered a drain of a proxy, or took it back (`row` None)."""
+
     proxy: ProxyId
     row: DrainRow | None
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
+    """A link has another leader; `proxy` None: it has none."""
+
     link: str
     proxy: ProxyId | None
     epoch: int
@@ -200,66 +215,76 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The watch starts here, or starts again after a compaction: forget what earlier events said."""
+    """The watch starts here, or starts again after a compaction: it replaces everything known by earlier events."""
 
     owners: dict[SessionId, Ownership]
     proxies: dict[ProxyId, ProxyRow]
     leaders: dict[str, tuple[ProxyId, int]]
     changelogs: dict[SiteId, str] = field(default_factory=dict)
-    """Where the checkpoints of every site are that ever had a proxy: known without any of its proxies alive."""
+    """The address of the checkpoints of every site that ever had a proxy, also if none is alive."""
     drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchAlive:
-    """The watch is at work, and nothing has changed. Comes at least every :data:`WATCH_SIGN_S` seconds of silence."""
+    """The watch works, and nothing has changed. It comes at least every :data:`WATCH_SIGN_S` seconds of silence."""
 
 
 RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged
 
 
 class Lease(Protocol):
-    """A promise to be seen alive for `ttl_ms` after the last renewal began."""
+    """A lease: its holder counts as alive for `ttl_ms` after the beginning of the last renewal."""
 
     ttl_ms: int
 
     async def renew(self) -> bool:
-        """Renew; False: it has ended for good. Raises RegistryUnavailable when nobody answers."""
+        """Renew the lease; return False if it has ended for good. Raises RegistryUnavailable."""
         ...
 
     async def revoke(self) -> None:
-        """End it now, with everything that hangs on it."""
+        """End the lease now, with all rows under it. Raises RegistryUnavailable."""
         ...
 
 
 class LeaseRenewer(Protocol):
-    """A connection to the registry by which another event loop, of another thread, renews what was granted on ours."""
+    """A connection to the registry for another event loop, of another thread, which renews a lease granted on the
+    first.
+    """
 
-    def same_lease(self, lease: Lease) -> Lease: ...
+    def same_lease(self, lease: Lease) -> Lease:
+        """Return the lease as one of this connection."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close this connection; the leases are not ended."""
+        ...
 
 
 class Registry(Protocol):
-    """Who is a live proxy, who owns which session at which epoch, who leads which link.
+    """The registry: live proxies, the owner and epoch of every session, the leader of every link.
 
-    Every method raises RegistryUnavailable when the registry does not answer; a create or claim may have been
-    applied all the same, and is settled by :meth:`owner`.
+    Every method raises RegistryUnavailable when the registry does not answer. A create or claim may have been applied
+    all the same; :meth:`owner` tells.
     """
 
     async def start(self) -> None:
-        """Reach the registry; raises RegistryUnavailable within 5 s, naming the address."""
+        """Connect to the registry. Raises RegistryUnavailable within 5 s, naming the address."""
         ...
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row of a session that never had one: one winner."""
+        """Create the row of a session that never had one; of concurrent calls one wins."""
         ...
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Compare and set: the only commit point of a handover.
+        """Compare and set the row of a session: the only commit point of a handover.
 
-        Only the call that made the change wins. The repeat of a claim that had been applied, its answer lost, does
-        not: `current` is then `new`.
+        Only the call that made the change wins. A repetition after a lost answer does not: `current` is then `new`.
+
+        Args:
+            session: whose row it is.
+            expected: the row that is to be replaced.
+            new: the row in its place.
         """
         ...
 
@@ -268,11 +293,15 @@ class Registry(Protocol):
         ...
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove these rows of deleted sessions, each if it is still so; first raise the floor to their generations.
+        """Remove rows of deleted sessions, after the floor was raised to their generations. A row that has changed
+        stays.
 
         Without a row a session counts as one that was deleted in the generation of the floor, for :meth:`create` and
-        :meth:`claim` too: epochs never begin anew, and nothing of a session that was deleted comes back. The watch
-        tells of every row that is removed.
+        :meth:`claim` too: epochs never start again, and nothing of a deleted session comes back. The watch reports
+        every removal.
+
+        Args:
+            deleted: the rows as they are expected to be.
         """
         ...
 
@@ -284,75 +313,91 @@ class Registry(Protocol):
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> Lease:
-        """Compare and set: make a proxy known for as long as its lease lasts, and its site's changelog for ever.
+        """Compare and set the row of a proxy, which lasts as long as its lease; the address of its site's changelog
+        stays.
 
-        A name has one holder (federation/names.py). An incarnation that is replaced is renewed no more.
+        A name has one holder (federation/names.py). An incarnation that is replaced is not renewed any more.
 
         Args:
+            row: of the proxy.
+            ttl_ms: of the lease.
             earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
-            replace: take the name from whoever has it.
+            replace: take the name from any holder.
 
         Raises:
-            NameInUse: another instance, or an incarnation that is not among the earlier ones, has a lease that lasts.
+            NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name under a
+                lease.
         """
         ...
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Want the proxy emptied, or no more."""
+        """Set the order to drain a proxy; None: take it back."""
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Try to lead `link` under the lease. Return the leader's epoch, greater than all before, or None.
+        """Try to become the leader of `link` under the lease.
 
-        Also than its own before: who leads already begins another term, in which nothing counts that is still under
-        way from the last one.
+        Returns:
+            The leader's epoch, greater than all before; None: another proxy leads. A proxy that leads already begins
+                another
+            term: everything still under way from the last one is void.
         """
         ...
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Return what only those know who can read this registry: 32 random bytes, made by whoever asks first.
+        """Return the secret of the federation, which only readers of this registry know: 32 random bytes, made by the
+        first call.
 
-        One winner, for ever. The watch does not tell of it.
+        Of concurrent calls one wins, for ever. The watch does not report it.
 
         Args:
-            before: what it was; a registry that has lost everything takes it again.
-            make: make it if there is none; else b"" says that there is none.
+            before: the secret so far; a registry that has lost everything accepts it again.
+            make: make it if there is none; False: return b"" instead.
         """
         ...
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Return which log the site has; None: it never had one."""
+        """Return the row of the site's log; None: it has none."""
         ...
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set: tell whether the row was as expected, and is `new` now. The watch does not tell of it."""
+        """Compare and set the row of the site's log; return whether it was as expected. The watch does not report it.
+
+        Args:
+            site: whose log it is.
+            expected: the row to be replaced; None: there is none.
+            new: the row in its place.
+        """
         ...
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Note up to which checkpoint of each session clients were answered; a lower one than is known changes nothing.
+        """Record the rank of the checkpoint of each session up to which clients were answered; a lower rank changes
+        nothing.
 
-        Of a session without a row nothing is noted, and :meth:`forget` removes it. The watch does not tell of it.
+        A session without a row is skipped, and :meth:`forget` removes the rank. The watch does not report it.
         """
         ...
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return what was noted of the session; None: nothing was."""
+        """Return the rank recorded for the session; None: there is none."""
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Yield :class:`Reloaded`, then every change in order, never skipping one; signs of life in between.
+        """Yield :class:`Reloaded`, then every change in order, none skipped; and :class:`WatchAlive` in silence.
 
-        Of owners and of lives in one order: whoever is told of a row knows of every life that began before it was
-        written (handover rule 26).
+        Owners and incarnations are in one order: every incarnation that began before a row was written is reported
+        before that row (handover rule 26).
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close this handle; a call under way may fail."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSnapshot:
-    """What a site log means up to `position`, the offset of the next record: `state` is SiteState.snapshot().
+    """The state of a site at `position`, the offset of the next record of its log: `state` is SiteState.snapshot().
 
     Readers take the highest (log epoch, position): in a later log epoch positions begin lower.
     """
@@ -363,66 +408,72 @@ class SiteSnapshot:
 
     @property
     def rank(self) -> tuple[int, int]:
+        """Its (log epoch, position): the higher one counts."""
         return self.log_epoch, self.position
 
 
 class Changelog(Protocol):
-    """What a proxy needs of others that are gone: checkpoints, enough to rebuild a session without its proxy, and the
-    state of its site, enough to begin at a site log whose beginning is gone.
+    """The store of what outlives a proxy: checkpoints, from which another proxy rebuilds a session, and the state of
+    a site, with which a proxy begins at a site log whose beginning is gone.
     """
 
     async def start(self) -> None:
-        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
         ...
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Return once it survives a crash.
+        """Write a checkpoint; return once it survives a crash.
 
         Raises:
             CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows; it has
                 read all that was there before its own first one, and before the first one of a session.
+            LogUnavailable: it is not known whether it was written.
         """
         ...
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
-        """Return the checkpoint with the highest (epoch, serial)."""
+        """Return the session's checkpoint with the highest (epoch, serial); None: there is none."""
         ...
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of sessions that were deleted, up to these epochs; return once that survives a crash.
+        """Remove the checkpoints of deleted sessions, up to these epochs; return once that survives a crash.
 
-        A late write of an old owner may bring one back. It means nothing: no row names that epoch any more.
+        A late write of an old owner may bring one back. It has no effect: no row names that epoch any more.
         """
         ...
 
     async def lost(self) -> None:
-        """Wait until something that had been written is not there any more: who has it writes it again."""
+        """Wait until a written checkpoint is not there any more: proxies that have it write it again."""
         ...
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Return once it survives a crash."""
+        """Write a snapshot; return once it survives a crash. Raises LogUnavailable."""
         ...
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the snapshot with the highest rank."""
+        """Return the snapshot with the highest rank; None: there is none."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close this handle; a call under way may fail."""
+        ...
 
 
 class Journal(Protocol):
-    """Facts for the audit. A relayed fact that comes twice has the same writer and number.
+    """The store of facts for the audit. A relayed fact that comes twice has the same writer and number.
 
-    A journal may be in parts (federation/journal_segments.py): each begins with a fact of the journal's own, which says
-    what stood in those before. Nothing is removed through this port.
+    A journal may be in parts (federation/journal_segments.py): each begins with a fact of the journal's own, which
+    states what the parts before had. Nothing is removed through this port.
     """
 
     async def start(self) -> None:
-        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
         ...
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Return once the facts survive a crash of this process."""
+        """Write facts; return once they survive a crash of this process. Raises LogUnavailable."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close this handle; a call under way may fail."""
+        ...

@@ -1,8 +1,8 @@
-"""How many replicas the topics of a site have on Kafka, and how many of them must have a record before it counts as
-appended. Pure: what to make, and whether what exists is enough.
+"""The replication of a site's topics on Kafka: replicas, and how many of them must have a record before it counts as
+appended. Pure: the settings of a new topic, and the check of an existing one.
 
-Nothing changes a topic that exists: an operator who asked for more than it has must not believe it, so
-that is refused. Where nothing was asked for, the recommendation is made, and less than it is a warning.
+Nothing changes an existing topic: if an operator asked for more than it has, it is refused. Where nothing was asked
+for, a new topic gets the recommendation, and an existing one with less causes a warning.
 """
 
 from __future__ import annotations
@@ -33,27 +33,33 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What was asked for; None: as recommended for the cluster.
+    """The replication that an operator asked for; None: as recommended for the cluster.
 
     Args:
-        replicas: as many as the cluster has brokers, at most 3.
-        min_insync: one less than the replicas, at least 1.
+        replicas: recommended are as many as the cluster has brokers, at most 3.
+        min_insync: recommended is one less than the replicas, at least 1.
     """
 
     replicas: int | None = None
     min_insync: int | None = None
 
     def of(self, brokers: int) -> Replicas:
-        """Return what a topic that is made gets, on a cluster of so many brokers."""
+        """Return the replication of a new topic, on a cluster of so many brokers."""
         count = self.replicas or max(1, min(RECOMMENDED_REPLICAS, brokers))
         return Replicas(count, self.min_insync or max(1, count - 1))
 
 
 def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str:
-    """Compare a topic that exists with what was asked for. Return a warning; "": there is none.
+    """Compare an existing topic with what was asked for. Return a warning; "": there is none.
+
+    Args:
+        topic: its name, for messages.
+        wanted: what the operator asked for.
+        found: what the topic has.
+        brokers: of the cluster.
 
     Raises:
-        BadConfiguration: it has less than was asked for, or so little that it takes no record.
+        BadConfiguration: it has less than was asked for, or so little that it accepts no record.
     """
     if wanted.replicas is not None and found.count < wanted.replicas:
         raise BadConfiguration(
@@ -84,16 +90,17 @@ def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str
 
 
 def check_form(topic: str, partitions: int, cleanup: str, wanted: str) -> None:
-    """Compare a topic that exists with what only one who made it by hand gets wrong, and nothing else would tell.
+    """Check the settings of an existing topic that only one made by hand has wrong, and that no other error would show.
 
     Args:
+        topic: its name, for messages.
         partitions: how many it has.
         cleanup: its cleanup.policy.
-        wanted: the one that it is to have: of a changelog the last checkpoints stay, of a log or journal all that
-            retention leaves.
+        wanted: the cleanup.policy that it must have: a changelog keeps the last checkpoints, a log or journal
+            everything within its retention.
 
     Raises:
-        BadConfiguration: its records would vanish, or have no order.
+        BadConfiguration: its records would be removed, or have no order.
     """
     if partitions != 1:
         raise BadConfiguration(

@@ -1,4 +1,4 @@
-"""What a record of a site's log means to whoever reads it."""
+"""The events of the fold of a site log: the meaning of a record for the parts of a proxy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waypost.records import Effective, Forwarded, OriginEnded, Published
 
 
 class NotificationArrived(msgspec.Struct, frozen=True):
-    """A notification came that is new here."""
+    """A notification arrived that is new here."""
 
     origin: Origin
     offset: int
@@ -17,14 +17,14 @@ class NotificationArrived(msgspec.Struct, frozen=True):
 
 
 class Advanced(msgspec.Struct, frozen=True):
-    """An origin's frontier moved without a notification."""
+    """An origin's frontier advanced without a notification."""
 
     origin: Origin
     upto: int
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """From above `above` on, this log has every match of the expression from that origin."""
+    """Above `above`, this log has every match of the expression from that origin."""
 
     expression: str
     origin: Origin
@@ -32,8 +32,8 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """What matches the expression and lies between that origin's frontier and where it is covered from now on is not
-    in this log, and never will be.
+    """Coverage of the expression has a hole for that origin: matches between its frontier and the offset from which
+    it is covered again are not in this log, and never will be.
     """
 
     expression: str
@@ -43,7 +43,7 @@ class Interrupted(msgspec.Struct, frozen=True):
 class OriginClosed(msgspec.Struct, frozen=True):
     """An origin has ended, here or at another site, or more of it is known to be lost than before.
 
-    `before`: how far it had come here. `is_first`: it had not ended before.
+    `before`: its frontier here. `is_first`: it had not ended before.
     """
 
     origin: Origin
@@ -52,37 +52,41 @@ class OriginClosed(msgspec.Struct, frozen=True):
 
 
 class EndedAnnounced(msgspec.Struct, frozen=True):
-    """To be told to a neighbour, in the order of the log: an origin has ended."""
+    """An announcement to a neighbour, in the order of the log: an origin has ended."""
 
     neighbour: SiteId
     ended: OriginEnded
 
 
 class LogDamaged(msgspec.Struct, frozen=True):
-    """A record at this offset cannot be read, and may have been of any kind. `before`: where the own origin was."""
+    """The record at this offset cannot be read; it may have been of any kind. `before`: the own origin's frontier
+    then.
+    """
 
     offset: int
     before: int
 
 
 class StateReset(msgspec.Struct, frozen=True):
-    """All that the site's proxies and neighbours have said ends here, and is to be said again."""
+    """All interests and filters stated by the site's proxies and neighbours end here, and are to be stated again."""
 
 
 class SeveranceAnnounced(msgspec.Struct, frozen=True):
-    """To be told to a neighbour, in the order of the log."""
+    """An announcement to a neighbour, in the order of the log: notifications may be lost (:class:`Severed`)."""
 
     neighbour: SiteId
     path: tuple[SiteId, ...]
 
 
 class RegistrationsExpired(msgspec.Struct, frozen=True):
+    """Every interest of this incarnation of a proxy has ended with its lease."""
+
     proxy: ProxyId
     incarnation: Incarnation
 
 
 class InterestWithdrawn(msgspec.Struct, frozen=True):
-    """From here on the proxy needs these expressions no more for the session, as it said."""
+    """The proxy has withdrawn its interest in these expressions for the session."""
 
     proxy: ProxyId
     session: SessionId
@@ -90,19 +94,19 @@ class InterestWithdrawn(msgspec.Struct, frozen=True):
 
 
 class WantsChanged(msgspec.Struct, frozen=True):
-    """What this site asks of that neighbour is different now."""
+    """The filters that this site requests of that neighbour have changed."""
 
     neighbour: SiteId
 
 
 class InterestChanged(msgspec.Struct, frozen=True):
-    """Somebody more wants what matches the expression, or nobody any more, or by other keys; perhaps."""
+    """Interest in the expression may have changed: more or fewer want it, or by other keys."""
 
     expression: str
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
+    """An announcement to a neighbour, in the order of the log: the offset above which its filter is effective."""
 
     neighbour: SiteId
     effective: Effective

@@ -1,28 +1,30 @@
-"""What a site log means: the one fold that every reader of the log shares.
+"""The state of a site: the fold of its log, which every reader of the log computes alike.
 
-A site's knowledge - how far each origin has come, what its proxies hold, what its neighbours asked for, what it
-asks of them, from where on that is effective - *is* the log, folded in order. A snapshot in the changelog is
-for who finds its beginning gone, and has nothing that the log did not have (handover rule 25). So all proxies
-of a site agree at every offset without talking, a link's sender knows exactly which filter is in force at
-the record it reads, and a proxy whose holds were dropped reads of it before it reads the first hole.
+The state - the frontier of each origin, the interests of the site's proxies, the filters that its neighbours request
+and that it requests of them, and the offsets above which those are effective - *is* the log, folded in order. A
+snapshot in the changelog is for a proxy that finds the log's beginning gone, and has nothing that the log did not have
+(handover rule 25). So all proxies of a site agree at every offset without a message, a link's sender knows exactly
+which filter is in force at the record that it reads, and a proxy whose interests expired reads so before the first
+hole.
 
-What a record does
-------------------
-Published     the site's own frontier moves to its offset
-Forwarded     its origin's frontier moves, if the record lies above it; else it is a repeat
+The effect of each record
+-------------------------
+Published     the site's own frontier advances to its offset
+Forwarded     its origin's frontier advances, if the record is above it; else it is a duplicate
 Progress      the same, without a notification
-Effective     an expression that we asked for is covered for an origin; passed on to neighbours who asked for it too.
-              Said again, from above what came so far: the neighbour's log no longer has what lies between
-InterestRegistered  a proxy's needs for one session; a first need turns on an ask, the last one turns it off
-InterestsExpired    a proxy's needs end with its lease
-FiltersRequested    a neighbour's wants; each new one is installed here and now, and answered with where it starts
-Closed        nothing; it speaks to the audit
+Effective     an expression that we requested is covered for an origin; announced to neighbours that requested it too.
+              A second one, above the frontier: the neighbour's log no longer has the offsets between
+InterestRegistered  a proxy's interests for one session; the first in an expression adds it to our requests to
+                    neighbours, the withdrawal of the last removes it
+InterestsExpired    a proxy's interests end with its lease
+FiltersRequested    a neighbour's filters; each new one is installed at this offset, and its start is announced
+Closed        none; it is for the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
-LinkLed       a leader of that link speaks from here on; what an earlier one appends later means nothing
-Severed       what comes over that link is not covered any more: something of it may have been lost on the way
-Damaged       it may have been any of these: the own origin moves past it, with a gap, and nothing else is relied on
-Repaired      what proxies and neighbours said until here is forgotten, at all proxies alike, and is said again
+LinkLed       that leader of the link is in force from here on; later records of an earlier one are ignored
+Severed       notifications of that link are not covered any more: some may have been lost on the way
+Damaged       it may have been any of these: the own origin advances past it, with a gap; the rest is not relied on
+Repaired      interests and filters stated until here are removed, at all proxies alike, and are stated again
 
 Handover rules (docs/handover-rules.md, by number)
 --------------------------------------------------
@@ -34,9 +36,9 @@ Handover rules (docs/handover-rules.md, by number)
       one that may have been there (Severed, Damaged, Repaired).
 -     After a record of a newer leader's epoch, a link's older records mean nothing.
 -     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
-27    What is lost with the end of a log is told: an origin that has ended is complete up to what anybody has seen of
-      it, and whoever has less of it catches up, which tells what is lost.
-29    Who could not read a record has it repaired, before anything is passed on, opened or covered again.
+27    A loss with the end of a log is reported: an origin that has ended is complete up to the highest offset seen of
+      it anywhere, and a session that has less catches up, which reports the loss.
+29    A proxy that could not read a record has it repaired, before it forwards, opens a link or relies on coverage.
 -     An installation's number is the log offset that turned it on: an off-and-on cannot pass for the earlier one.
 """
 
@@ -92,9 +94,8 @@ from waypost.records import (
 
 
 class Filter(msgspec.Struct):
-    """One expression that a neighbour asked for. `at`: our frontier at the log position of the installation.
-
-    `protections`: by which keys it is wanted there.
+    """An expression that a neighbour requested. `at`: our frontier at the log position of the installation. `above`:
+    the offsets above which it was announced as effective. `protections`: the keys by which it is wanted there.
     """
 
     installation: int
@@ -104,11 +105,11 @@ class Filter(msgspec.Struct):
 
 
 INSTALLATIONS = 1 << 44
-"""More than one log epoch has."""
+"""The distance of installation numbers of two log epochs: more than the offsets of one."""
 
 
 class NeighbourFilters(msgspec.Struct):
-    """What a neighbour asked for last."""
+    """The filters that a neighbour requested last, and the leader's epoch and serial of that request."""
 
     epoch: int = 0
     serial: int = -1
@@ -116,17 +117,19 @@ class NeighbourFilters(msgspec.Struct):
 
 
 class RegisteredInterest(msgspec.Struct):
+    """The interests of one proxy for one session."""
+
     incarnation: Incarnation
     expressions: tuple[str, ...]
     protections: dict[str, tuple[Protection, ...]] = {}
 
     def by_protection(self) -> dict[str, tuple[Protection, ...]]:
-        """Return by which keys each expression is held."""
+        """Return the keys by which each expression is wanted."""
         return {expression: self.protections.get(expression, (OPEN,)) for expression in self.expressions}
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """The state as it is kept beside a log position."""
+    """The state as it is stored, with its log position."""
 
     position: int
     frontier: dict[Origin, int]
@@ -145,7 +148,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 def read_snapshot(data: bytes) -> Snapshot:
-    """Return what :meth:`SiteState.snapshot` made. Raises BadRecord."""
+    """Return the snapshot that :meth:`SiteState.snapshot` encoded. Raises BadRecord: it is damaged, or no snapshot."""
     whole = unsealed(data)
     if whole is None:
         raise BadRecord("a site's state is damaged: its checksum is wrong")
@@ -156,7 +159,12 @@ def read_snapshot(data: bytes) -> Snapshot:
 
 
 class SiteState:
-    """The fold. `position` is the offset of the next record to be folded."""
+    """The state of a site, folded from its log. `position` is the offset of the next record to be folded.
+
+    Args:
+        site: whose log it is.
+        neighbours: the sites that it has links with.
+    """
 
     def __init__(self, site: SiteId, neighbours: Iterable[SiteId] = ()) -> None:
         self.site = site
@@ -166,57 +174,63 @@ class SiteState:
         self.registered: dict[tuple[ProxyId, SessionId], RegisteredInterest] = {}
         self.interest_counts: Counter[str] = Counter()
         self._protected_counts: dict[str, Counter[Protection]] = {}
-        """How often an expression is held by which keys, if any of that is not open to everybody."""
+        """Interests in each expression by keys, for expressions that are not open to everybody."""
         self.neighbour_filters: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
         self._must_request_all = True
-        """What is asked of neighbours may not follow from the rest: they may be others than when it was kept."""
+        """Whether the requests to neighbours are to be computed for all expressions: the neighbours may have changed
+        since the snapshot.
+        """
         self.damaged = NOTHING
-        """The last record that could not be read, and is not repaired yet."""
+        """The offset of the last record that could not be read, and is not repaired yet."""
         self.severed_at = NOTHING
-        """The last offset at which coverage of what we pass on began anew."""
+        """The last offset at which coverage of forwarded notifications began anew."""
         self._covered_since_repair: set[Origin] | None = None
-        """Origins of which coverage has begun anew since a repair; None: there was none."""
+        """Origins whose coverage has begun anew since a repair; None: there was no repair."""
         self.version = 0
-        """Grows whenever anything beside position and acceptance may have changed."""
+        """A counter that grows whenever anything except position and acceptance may have changed."""
 
     @property
     def origin(self) -> Origin:
-        """Where notifications are first appended here, in the present log epoch."""
+        """The origin of notifications that are first appended here, in the present log epoch."""
         return self.acceptance.origin
 
     @property
     def repaired(self) -> int:
-        """Up to here everything was said again that could not be read."""
+        """The offset up to which unreadable records were repaired."""
         return self.acceptance.repaired
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether what is known here may lack something that others know."""
+        """Whether this proxy's state may lack something that others have: a record could not be read."""
         return self.damaged != NOTHING
 
     @property
     def ended(self) -> dict[Origin, EndedOrigin]:
-        """Origins of earlier log epochs."""
+        """Origins of earlier log epochs, of this site and of others."""
         return self.acceptance.ended
 
     @property
     def frontier(self) -> dict[Origin, int]:
+        """The frontier of the log: by origin, the offset up to which it is complete for all filters in force."""
         return self.acceptance.frontier
 
     @property
     def upstream(self) -> dict[Origin, SiteId]:
+        """The link over which each origin arrives."""
         return self.acceptance.upstream
 
     def begin(self, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
-        """Begin where our own reading cannot go on: at `known`, what the log means up to a place as others say.
+        """Begin at a later position, where the log's beginning is gone: at a snapshot, or at the first record.
 
-        A log whose first record is behind that place, or of which nothing is known, begins there: what was before is
-        not to be had. A snapshot is made once a minute, and retention is longer than that.
+        A log whose first record is behind the snapshot, or without a snapshot, begins at its first record: the records
+        before are lost. A snapshot is made once a minute, and retention is longer than that.
 
         Args:
-            log_epoch: the one in which the first record is, where nothing is known.
+            first: the offset of the first record that the log keeps.
+            known: the snapshot of the changelog; None: there is none.
+            log_epoch: of the first record, where there is no snapshot.
         """
         if known is not None and known.position > self.position:
             self._restore(known)
@@ -229,7 +243,7 @@ class SiteState:
     # ------------------------------------------------------------ folding
 
     def fold(self, offset: int, record: Record) -> list[Event]:
-        """Take the next record; return what it brought, in order."""
+        """Apply the next record, at `offset`; return its events, in order."""
         self.position = offset + 1
         match record:
             case Published():
@@ -283,9 +297,10 @@ class SiteState:
         return [LogDamaged(offset, before)]
 
     def _repaired(self, offset: int, record: Repaired) -> list[Event]:
-        """Forget what others said: those who could not read something of it, and those who could, know the same again.
+        """Remove interests and filters: proxies that could not read a record, and those that could, have the same state
+        again.
 
-        Frontiers stay. Of other sites' origins they may differ; so nobody relies on them before coverage begins anew.
+        Frontiers stay. Those of other sites' origins may differ; so none is relied on before coverage begins anew.
         """
         before = self.repaired
         self.acceptance.advance(offset, record)
@@ -312,24 +327,24 @@ class SiteState:
         self.severed_at = offset
         events: list[Event] = []
         for expression, known in list(self.effective.items()):
-            for origin in [each for each in known if self.upstream.get(each) == record.link]:
+            for origin in [origin for origin in known if self.upstream.get(origin) == record.link]:
                 del known[origin]
                 events.append(Interrupted(expression, origin))
-                for asks in self.neighbour_filters.values():
-                    if expression in asks.filters:
-                        asks.filters[expression].above.pop(origin, None)
+                for requested in self.neighbour_filters.values():
+                    if expression in requested.filters:
+                        requested.filters[expression].above.pop(origin, None)
             if not known:
                 del self.effective[expression]
         concerned = [
             neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
         ]
-        events += [SeveranceAnnounced(each, record.path) for each in concerned if len(record.path) < MAX_HOPS]
+        events += [SeveranceAnnounced(neighbour, record.path) for neighbour in concerned if len(record.path) < MAX_HOPS]
         return [*events, Advanced(self.origin, offset)]
 
     def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
         before, frontier, known = self.origin, dict(self.frontier), set(self.ended)
         ended = self.acceptance.begin_log(offset, record)
-        # Whoever reads on to here has read, beyond the end, what was appended before all knew of that.
+        # A reader that reads on to here has read, beyond the end, records that were appended before all knew of it.
         if before in ended:
             frontier[before] = min(frontier.get(before, NOTHING), self.ended[before].end)
         events: list[Event] = [
@@ -337,10 +352,10 @@ class SiteState:
         ]
         events += self._announce_ended(ended)
         if self.origin != before:
-            for neighbour, asks in self.neighbour_filters.items():
-                for expression, installed in asks.filters.items():
+            for neighbour, requested in self.neighbour_filters.items():
+                for expression, installed in requested.filters.items():
                     events += self._announce(neighbour, expression, installed, self.origin, offset)
-        # What this site asked for, or took back, may have been lost with the end, and its neighbours know of it.
+        # Requests of this site, or their withdrawals, may have been lost with the end, and its neighbours know them.
         return events + self._request_again(offset, self.neighbours) if ended else events
 
     def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
@@ -349,11 +364,11 @@ class SiteState:
             return []
         events: list[Event] = [OriginClosed(record.origin, before, is_first)]
         events += self._announce_ended([record.origin], exclude=record.link)
-        # A neighbour that lost the end of its log may have lost what we asked of it.
+        # A neighbour that lost the end of its log may have lost our requests.
         return events + self._request_again(offset, [record.link]) if site_of(record.origin) == record.link else events
 
     def _request_again(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
-        """Ask these for the same by new installations: how far the earlier ones reached, nobody knows (rule 27)."""
+        """Request the same filters by new installations: it is unknown how far the earlier ones reached (rule 27)."""
         events: list[Event] = []
         for neighbour in neighbours:
             expressions = sorted(self.wants.get(neighbour, ()))
@@ -370,7 +385,7 @@ class SiteState:
         return events
 
     def _installation(self, offset: int) -> int:
-        """Return the number of an installation that begins here: never one of an earlier log epoch."""
+        """Return the number of an installation at this offset: it is not that of any earlier log epoch."""
         return offset + (self.acceptance.mark.log_epoch - 1) * INSTALLATIONS
 
     def _announce_ended(self, origins: Iterable[Origin], exclude: SiteId | None = None) -> list[Event]:
@@ -405,7 +420,7 @@ class SiteState:
             return []
         events: list[Event] = []
         if self._covered_since_repair is not None and record.origin not in self._covered_since_repair:
-            # Who knew less of the origin, for a record that could not be read, knows now how far it had come.
+            # A proxy that could not read a record of the origin learns here how far it had come.
             self._covered_since_repair.add(record.origin)
             if record.above > seen:
                 seen = self.frontier[record.origin] = record.above
@@ -414,8 +429,8 @@ class SiteState:
         events.append(Covered(record.expression, record.origin, above))
         if before is not None:
             events.append(Interrupted(record.expression, record.origin))
-        for neighbour, asks in self.neighbour_filters.items():
-            installed = asks.filters.get(record.expression)
+        for neighbour, requested in self.neighbour_filters.items():
+            installed = requested.filters.get(record.expression)
             if installed and neighbour != record.link:
                 events += self._announce(neighbour, record.expression, installed, record.origin, above)
         return events
@@ -425,22 +440,28 @@ class SiteState:
         before = self._release(key)
         after: dict[str, tuple[Protection, ...]] = {}
         if record.expressions:
-            hold = self.registered[key] = RegisteredInterest(record.incarnation, record.expressions, record.protections)
-            after = hold.by_protection()
+            interest = self.registered[key] = RegisteredInterest(
+                record.incarnation, record.expressions, record.protections
+            )
+            after = interest.by_protection()
             self._count_interests(after)
         released = frozenset(before.keys() - after.keys())
         events: list[Event] = [InterestWithdrawn(record.proxy, record.session, released)] if released else []
-        events += [InterestChanged(each) for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
+        events += [
+            InterestChanged(expression)
+            for expression in sorted({*before, *after})
+            if before.get(expression) != after.get(expression)
+        ]
         return events + self._rewant(offset, before.keys() ^ after.keys())
 
     def _interests_expired(self, offset: int, record: InterestsExpired) -> list[Event]:
-        gone = [
+        removed = [
             key
-            for key, hold in self.registered.items()
-            if key[0] == record.proxy and hold.incarnation == record.incarnation
+            for key, interest in self.registered.items()
+            if key[0] == record.proxy and interest.incarnation == record.incarnation
         ]
-        released = set[str]().union(*(self._release(key) for key in gone))
-        changed = [InterestChanged(each) for each in sorted(released)]
+        released = set[str]().union(*(self._release(key) for key in removed))
+        changed = [InterestChanged(expression) for expression in sorted(released)]
         return [*changed, *self._rewant(offset, released), RegistrationsExpired(record.proxy, record.incarnation)]
 
     def _count_interests(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
@@ -452,9 +473,9 @@ class SiteState:
                 self._protected_counts[expression].update(protections)
 
     def _release(self, key: tuple[ProxyId, SessionId]) -> dict[str, tuple[Protection, ...]]:
-        """End a hold; return what it held, and by which keys."""
-        hold = self.registered.pop(key, None)
-        released = hold.by_protection() if hold else {}
+        """Remove an interest; return its expressions, with their keys."""
+        interest = self.registered.pop(key, None)
+        released = interest.by_protection() if interest else {}
         for expression, protections in released.items():
             self.interest_counts[expression] -= 1
             if expression in self._protected_counts:
@@ -465,30 +486,31 @@ class SiteState:
         return released
 
     def _filters_requested(self, offset: int, record: FiltersRequested) -> list[Event]:
-        asks = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
-        if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
+        requested = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
+        if (record.link_epoch, record.serial) <= (requested.epoch, requested.serial):
             return []
-        asks.epoch, asks.serial = record.link_epoch, record.serial
-        before = asks.filters
+        requested.epoch, requested.serial = record.link_epoch, record.serial
+        before = requested.filters
         by_keys = {expression: installed.protections for expression, installed in before.items()}
-        asks.filters = {
+        requested.filters = {
             expression: installed
-            for expression, installed in asks.filters.items()
+            for expression, installed in requested.filters.items()
             if record.installations.get(expression) == installed.installation
         }
         events: list[Event] = []
         for expression, installation in record.installations.items():
-            if expression not in asks.filters:
-                installed = asks.filters[expression] = Filter(installation, dict(self.frontier))
+            if expression not in requested.filters:
+                installed = requested.filters[expression] = Filter(installation, dict(self.frontier))
                 events += self._installed(record.link, expression, installed)
-        for expression, installed in asks.filters.items():
+        for expression, installed in requested.filters.items():
             installed.protections = record.protections.get(expression, (OPEN,))
         events += [
-            InterestChanged(each)
-            for each in sorted({*before, *asks.filters})
-            if each not in asks.filters or by_keys.get(each) != asks.filters[each].protections
+            InterestChanged(expression)
+            for expression in sorted({*before, *requested.filters})
+            if expression not in requested.filters
+            or by_keys.get(expression) != requested.filters[expression].protections
         ]
-        return events + self._rewant(offset, before.keys() ^ asks.filters.keys())
+        return events + self._rewant(offset, before.keys() ^ requested.filters.keys())
 
     def _installed(self, neighbour: SiteId, expression: str, installed: Filter) -> list[Event]:
         own = self.frontier[self.origin]
@@ -519,7 +541,7 @@ class SiteState:
         )
 
     def _rewant(self, offset: int, concerned: Iterable[str]) -> list[Event]:
-        """Compute again what we ask of each neighbour: what is held here, and what the others ask of us.
+        """Compute the requests to each neighbour again: what is wanted here, and what the other neighbours request.
 
         Only expressions that are `concerned` can have changed; there may be very many others.
         """
@@ -530,15 +552,17 @@ class SiteState:
         concerned = sorted(concerned)
         changed: list[Event] = []
         for neighbour in self.neighbours:
-            others = [asks.filters for other, asks in self.neighbour_filters.items() if other != neighbour]
+            others = [requested.filters for other, requested in self.neighbour_filters.items() if other != neighbour]
             needed = [
-                each for each in concerned if each in self.interest_counts or any(each in filters for filters in others)
+                expression
+                for expression in concerned
+                if expression in self.interest_counts or any(expression in filters for filters in others)
             ]
             wants = self.wants[neighbour]
-            gone = [each for each in set(concerned).difference(needed) if each in wants]
-            new = [each for each in needed if each not in wants]
-            if gone or new:
-                self._want_no_more(neighbour, gone)
+            removed = [expression for expression in set(concerned).difference(needed) if expression in wants]
+            new = [expression for expression in needed if expression not in wants]
+            if removed or new:
+                self._want_no_more(neighbour, removed)
                 wants.update(dict.fromkeys(new, self._installation(offset)))
                 changed.append(WantsChanged(neighbour))
         return changed
@@ -552,31 +576,40 @@ class SiteState:
             if not known:
                 self.effective.pop(expression, None)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def interests(self, expression: str, exclude: SiteId | None = None) -> frozenset[Protection]:
-        """Return by which keys anybody wants what matches it, here or behind a neighbour other than `but`."""
+        """Return the keys by which the expression is wanted here, or behind a neighbour; empty: nobody wants it.
+
+        Args:
+            expression: in its canonical text.
+            exclude: a neighbour that does not count.
+        """
         found = set(self._protected_counts.get(expression) or ((OPEN,) if expression in self.interest_counts else ()))
-        for neighbour, asks in self.neighbour_filters.items():
-            installed = asks.filters.get(expression)
+        for neighbour, requested in self.neighbour_filters.items():
+            installed = requested.filters.get(expression)
             if installed is not None and neighbour != exclude:
                 found.update(installed.protections)
         return frozenset(found)
 
     def all_interests(self) -> set[str]:
-        """Return all expressions that anybody wants, as far as is known here."""
-        return set(self.interest_counts).union(*(asks.filters for asks in self.neighbour_filters.values()))
+        """Return all expressions that are wanted here or behind a neighbour."""
+        return set(self.interest_counts).union(*(requested.filters for requested in self.neighbour_filters.values()))
 
     def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
-        """Return what is wanted of the neighbour by keys: by which ones."""
+        """Return the keys of the requests to the neighbour, for those that are not open to everybody."""
         guarded = set(self._protected_counts).union(
             *(
-                (each for each, installed in asks.filters.items() if installed.protections != (OPEN,))
-                for asks in self.neighbour_filters.values()
+                (expression for expression, installed in requested.filters.items() if installed.protections != (OPEN,))
+                for requested in self.neighbour_filters.values()
             )
         )
-        wanted = {each: self.interests(each, neighbour) for each in guarded if each in self.wants[neighbour]}
-        return {each: tuple(sorted(found)) for each, found in sorted(wanted.items()) if found != {OPEN}}
+        wanted = {
+            expression: self.interests(expression, neighbour)
+            for expression in guarded
+            if expression in self.wants[neighbour]
+        }
+        return {expression: tuple(sorted(found)) for expression, found in sorted(wanted.items()) if found != {OPEN}}
 
     def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
         """Return the offset above which this log has all matches of all expressions, None if not yet known."""
@@ -593,38 +626,38 @@ class SiteState:
         return above
 
     def standing(self, neighbour: SiteId) -> list[Effective]:
-        """Return the announcements in force for that neighbour, to be repeated on a resume (rule 12).
+        """Return the announcements in force for that neighbour, to be repeated when it resumes (handover rule 12).
 
-        Also of what it asked for only after it opened, if the log has that already: nobody would say them later.
+        They include those for filters that it requested only after it opened, if the log has these already.
         """
-        asks = self.neighbour_filters.get(neighbour, NeighbourFilters())
+        requested = self.neighbour_filters.get(neighbour, NeighbourFilters())
         return [
             self._announcement(expression, installed, origin, above)
-            for expression, installed in asks.filters.items()
+            for expression, installed in requested.filters.items()
             for origin, above in installed.above.items()
         ]
 
     def continued(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return a frontier that has, for each of its origins that has ended, the origin that follows.
+        """Return the frontier with the following origin added for each of its origins that has ended.
 
-        Whoever has a place in an origin has one in the next: nothing of that is passed over.
+        A reader with a position in an origin has one in the next: none of that is passed over.
         """
         found = dict(frontier)
-        for origin, known in sorted(self.ended.items(), key=lambda each: log_epoch_of(each[0])):
+        for origin, known in sorted(self.ended.items(), key=lambda item: log_epoch_of(item[0])):
             if origin in found:
                 found.setdefault(known.following, known.begins)
         return found
 
     def log_epoch_at(self, offset: int) -> int:
-        """Return in which log epoch a reader is who begins at this offset."""
+        """Return the log epoch of a reader that begins at this offset."""
         begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
-        return max((log_epoch_of(each) for each in begun if site_of(each) == self.site), default=1)
+        return max((log_epoch_of(origin) for origin in begun if site_of(origin) == self.site), default=1)
 
     def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
-        """Return the origins that have ended, to be repeated for that neighbour on a resume."""
+        """Return the origins that have ended, to be announced again to that neighbour when it resumes."""
         return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
 
-    # ------------------------------------------------------------ keeping
+    # ------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
         """Return the state, sealed, for :func:`read_snapshot`."""
@@ -632,7 +665,7 @@ class SiteState:
             Snapshot(
                 position=self.position,
                 frontier=self.frontier,
-                registered=[(proxy, session, hold) for (proxy, session), hold in self.registered.items()],
+                registered=[(proxy, session, interest) for (proxy, session), interest in self.registered.items()],
                 neighbour_filters=self.neighbour_filters,
                 wants=self.wants,
                 effective=self.effective,
@@ -652,7 +685,16 @@ class SiteState:
 
     @classmethod
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
-        """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
+        """Return the state of a snapshot.
+
+        Args:
+            site: whose log it is.
+            neighbours: the present ones; the requests to a new one follow at the next change.
+            data: of :meth:`snapshot`.
+
+        Raises:
+            BadRecord: it is damaged, or no snapshot.
+        """
         state = cls(site, neighbours)
         state._restore(read_snapshot(data))
         return state
@@ -668,10 +710,10 @@ class SiteState:
             snapshot.ended,
             snapshot.repaired,
         )
-        self.registered = {(proxy, session): hold for proxy, session, hold in snapshot.registered}
+        self.registered = {(proxy, session): interest for proxy, session, interest in snapshot.registered}
         self.interest_counts, self._protected_counts = Counter(), {}
-        for hold in self.registered.values():
-            self._count_interests(hold.by_protection())
+        for interest in self.registered.values():
+            self._count_interests(interest.by_protection())
         self.neighbour_filters = snapshot.neighbour_filters
         self.wants |= {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = snapshot.effective
@@ -681,4 +723,5 @@ class SiteState:
         )
 
     def copy(self) -> SiteState:
+        """Return an independent copy."""
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -1,7 +1,7 @@
-"""A snapshot of a site's state in a compacted log that keeps one record of bounded size for each key: in parts.
+"""A snapshot of a site's state in parts, for a compacted log that keeps one record of bounded size for each key.
 
-There are two slots. A writer takes the one in which the highest whole snapshot is not, so that one that dies half-way
-through leaves that one whole.
+There are two slots. A writer takes the one without the highest complete snapshot, so that a crash half-way leaves that
+one complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLOTS = (b"0", b"1")
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """`put` names the snapshot of which this is one of `count` parts: two of one position may differ in their bytes."""
+    """One of `count` parts of the snapshot named `put`: two snapshots of one position may differ in their bytes."""
 
     put: str
     position: int
@@ -36,27 +36,33 @@ _decoder = msgspec.msgpack.Decoder(_Part)
 
 
 class SnapshotChunks:
-    """Cuts snapshots into records; fed with the log's records in their order, it knows the highest whole one."""
+    """The highest complete snapshot of a log, from its records, added in their order; and the records of a new one.
+
+    Args:
+        part_bytes: the most bytes of state in one record.
+    """
 
     def __init__(self, part_bytes: int) -> None:
         self.latest: SiteSnapshot | None = None
         self._part_bytes = part_bytes
         self._slot = b""
-        """Where the latest is."""
+        """The slot of the latest."""
         self._came: dict[bytes, dict[int, _Part]] = defaultdict(dict)
 
     def cut(self, snapshot: SiteSnapshot) -> list[tuple[bytes, bytes]]:
-        """Return the keys and values to be written, in order; none: what is there goes as far."""
+        """Return the keys and values of a snapshot, to be written in this order; empty: there is one of its rank or
+        higher.
+        """
         if self.latest is not None and snapshot.rank <= self.latest.rank:
             return []
         state, size = snapshot.state, self._part_bytes
         pieces = [state[at : at + size] for at in range(0, max(1, len(state)), size)]
-        put, slot = secrets.token_hex(8), next(each for each in SLOTS if each != self._slot)
+        put, slot = secrets.token_hex(8), next(name for name in SLOTS if name != self._slot)
         parts = [_Part(put, snapshot.position, len(pieces), piece, snapshot.log_epoch) for piece in pieces]
         return [(slot + f"/{index}".encode(), sealed(msgspec.msgpack.encode(part))) for index, part in enumerate(parts)]
 
     def add(self, key: bytes, value: bytes | None) -> None:
-        """Take the next record. Raises BadRecord."""
+        """Add the next record of the log; `value` None is ignored. Raises BadRecord: it is no part."""
         if value is None:
             return
         slot, _, index = key.partition(b"/")
@@ -66,8 +72,8 @@ class SnapshotChunks:
             raise BadRecord(f"a part of a site's state cannot be read: {error}") from None
         parts = self._came[slot]
         parts[number] = part
-        together = [parts.get(each) for each in range(part.count)]
-        if any(each is None or each.put != part.put for each in together):
+        together = [parts.get(position) for position in range(part.count)]
+        if any(found is None or found.put != part.put for found in together):
             return
         self._came[slot] = {}
         if self.latest is None or part.rank > self.latest.rank:

@@ -1,4 +1,4 @@
-"""Wakes tasks that wait for something to change. A notification that comes just before the wait is not lost."""
+"""A condition with a version. A notification that comes just before the wait is not lost."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 
 
 class VersionedCondition:
-    """Wakes whoever waits for a change. Read `version` before you look, look, and wait only if nothing was there.
+    """Wakes tasks that wait for a change. Read `version`, look for what you need, and wait only if it is not there.
 
         seen = condition.version
         if not look():
             await condition.wait(seen)
 
-    A notification between the look and the wait ends the wait at once. Belongs to one event loop at a time.
+    A notification between the look and the wait ends the wait at once. It belongs to one event loop at a time.
     """
 
     def __init__(self) -> None:
@@ -21,6 +21,7 @@ class VersionedCondition:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
+        """Wake every waiting task."""
         self.version += 1
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
@@ -28,7 +29,7 @@ class VersionedCondition:
                 waiter.set_result(None)
 
     async def wait(self, seen: int, timeout_s: float | None = None) -> None:
-        """Return once the version is another one than `seen`, or after `timeout_s`."""
+        """Return once the version differs from `seen`, or after `timeout_s` seconds; None: no time limit."""
         if self.version != seen:
             return
         waiter = asyncio.get_running_loop().create_future()

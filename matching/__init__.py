@@ -1,1 +1,1 @@
-"""Which subscriptions a notification matches."""
+"""Matching: the subscriptions that a notification matches."""

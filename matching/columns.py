@@ -1,10 +1,9 @@
-"""The bounds of all rows as columns, so that many rows are looked at in one go.
+"""The bounds of all rows as columns, so that many rows are compared at once.
 
-A row has room for :data:`WIDTH` conditions: a slot, and what its number must lie between. Each attribute that is asked
-for has two slots, one for it as a number and one for it as a string, the number of the literal that it equals. What
-an attribute is not stands as NaN, which lies between no bounds; a condition that is not used looks at slot 0, where a
-zero stands for ever. Integers are rounded to doubles; `matching.needs` makes bounds only of literals where that
-changes no answer.
+A row has room for :data:`WIDTH` conditions: a slot, and the bounds of its number. Each indexed attribute has two slots,
+one for its number and one for its string, as the number of the literal that it equals. The slot of the other type is
+NaN, which is within no bounds; an unused condition refers to slot 0, which is always zero. Integers are rounded to
+doubles; `matching.needs` makes bounds only of literals where that changes no result.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Condition = Text | Within
 
 
 class _Numbering:
-    """Numbers for what is in use, from 0; those of what no longer is are given again."""
+    """Numbers from 0 for the names in use; a number that is no longer used is assigned again."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -48,7 +47,7 @@ class _Numbering:
 
 
 class _Slot:
-    """One condition of each row."""
+    """One condition of each row: its slot and its bounds."""
 
     def __init__(self) -> None:
         self.slots: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
@@ -66,6 +65,8 @@ class _Slot:
 
 
 class Columns:
+    """The conditions and the marks of all rows, as arrays."""
+
     def __init__(self) -> None:
         self._names = _Numbering()
         self._texts = _Numbering()
@@ -74,36 +75,48 @@ class Columns:
         self._marks: NDArray[numpy.bool_] = numpy.zeros(_FIRST_ROWS, dtype=numpy.bool_)
 
     def put(self, row: int, conditions: Sequence[Condition], *, marked: bool) -> None:
-        """Set the conditions of a row, at most :data:`WIDTH`, and its mark."""
+        """Set the conditions of a row, and its mark.
+
+        Args:
+            row: its number.
+            conditions: at most :data:`WIDTH`.
+            marked: rows with and without a mark are returned apart by :meth:`passing`.
+        """
         if row >= len(self._marks):
             self._marks = numpy.concatenate([self._marks, numpy.zeros(len(self._marks), dtype=numpy.bool_)])
-            for place in self._slots:
-                place.grow()
+            for column in self._slots:
+                column.grow()
         self._marks[row] = marked
-        for place, condition in zip(self._slots, conditions, strict=False):
+        for column, condition in zip(self._slots, conditions, strict=False):
             slot = 1 + 2 * self._names.take(condition.name)
             if slot + 2 > len(self._values):
                 self._values = numpy.concatenate([self._values, numpy.full(len(self._values) + 2, math.nan)])
             if isinstance(condition, Text):
                 number = self._texts.take(condition.value)
-                place.put(row, slot + 1, number, number)
+                column.put(row, slot + 1, number, number)
             else:
-                place.put(row, slot, condition.low, condition.high)
+                column.put(row, slot, condition.low, condition.high)
 
     def drop(self, row: int, conditions: Sequence[Condition]) -> None:
-        """Take back what was put."""
-        for place, condition in zip(self._slots, conditions, strict=False):
+        """Remove the conditions of a row, the same as were put."""
+        for column, condition in zip(self._slots, conditions, strict=False):
             self._names.drop(condition.name)
             if isinstance(condition, Text):
                 self._texts.drop(condition.value)
-            place.put(row)
+            column.put(row)
 
     def passing(
         self, postings: Sequence[Posting], attributes: Mapping[str, Value]
     ) -> tuple[list[int], list[int]] | None:
-        """Return the rows of the postings whose conditions hold, as often as they are there: without a mark, and with.
+        """Return the rows of the postings whose conditions hold, as often as they occur: those without a mark, and
+        those with one.
 
-        None: that cannot be told here, because an attribute is NaN, and a bound may let it in.
+        Args:
+            postings: the candidates; at least one.
+            attributes: of the notification.
+
+        Returns:
+            None if an indexed attribute is NaN: then the bounds may be wrong, and the rows are to be tested one by one.
         """
         read = self._read(attributes)
         if read is None:
@@ -111,9 +124,9 @@ class Columns:
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         slots = numpy.array(read[0], dtype=numpy.int64)
         self._values[slots] = read[1]
-        for place in self._slots:
-            value = self._values[place.slots[rows]]
-            rows = rows[(value >= place.low[rows]) & (value <= place.high[rows])]
+        for column in self._slots:
+            value = self._values[column.slots[rows]]
+            rows = rows[(value >= column.low[rows]) & (value <= column.high[rows])]
         self._values[slots] = math.nan
         marks = self._marks[rows]
         marked = rows[marks].tolist()
@@ -142,26 +155,28 @@ class Columns:
 
 
 class Weights:
-    """What it takes to look at rows, and to do what is to be done once for all rows of one entry that are found."""
+    """The costs of rows: one for each row, and one for each entry, which counts once for all its rows."""
 
     def __init__(self) -> None:
         self._first: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
         """The first row of each row's entry."""
         self._each: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
-        """Of each row."""
+        """The cost of each row."""
         self._once: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
-        """Of each entry, at its first row."""
+        """The cost of each entry, at its first row."""
         self._total_each = self._total_once = 0.0
 
     def max(self, factor: float) -> float:
-        """Return the weight of all rows, with what is done once for an entry counted so many times."""
+        """Return the cost of all rows, with the costs of the entries multiplied by `factor`."""
         return self._total_each + factor * self._total_once
 
     def set(self, rows: Sequence[int], each: float, once: float) -> None:
-        """Set the weights of one entry, which has these rows. Rows have none that were never set.
+        """Set the costs of one entry. A row that was never set has none.
 
         Args:
+            rows: of the entry.
             each: of all its rows together.
+            once: of the entry, whichever of its rows are hit.
         """
         if not rows:
             return
@@ -169,17 +184,18 @@ class Weights:
             self._first = numpy.concatenate([self._first, numpy.zeros_like(self._first)])
             self._each = numpy.concatenate([self._each, numpy.zeros_like(self._each)])
             self._once = numpy.concatenate([self._once, numpy.zeros_like(self._once)])
-        places, first = list(rows), rows[0]
-        self._total_each += each - float(self._each[places].sum())
+        indices, first = list(rows), rows[0]
+        self._total_each += each - float(self._each[indices].sum())
         self._total_once += once - float(self._once[first])
-        self._first[places], self._each[places], self._once[first] = first, each / len(places), once
+        self._first[indices], self._each[indices], self._once[first] = first, each / len(indices), once
 
     def of(self, postings: Sequence[Posting], factor: float, *, repeating: bool) -> float:
-        """Return the weight of the rows of these postings.
+        """Return the cost of the rows of these postings.
 
         Args:
-            times: how often what is done once for an entry counts.
-            repeating: several rows of one entry may be among them.
+            postings: the rows that are hit.
+            factor: by which the costs of the entries are multiplied.
+            repeating: whether several rows of one entry may be among them.
         """
         if not postings or not self.max(1):
             return 0.0

@@ -1,12 +1,12 @@
-"""Expressions and what hangs on each, found by a notification without asking every expression.
+"""An index of expressions, each with an item: it finds those that match a notification without evaluating all.
 
-Every alternative of an expression is a *row*: it stands under the keys of one of its legs, the one that seems to let
-in the fewest notifications, so that whatever makes it true hits one of them (`matching.needs`). What a notification
-hits are candidates. Few are tested one by one, by the same closures that evaluate a whole expression; many have their
-bounds compared in one go (`matching.columns`), and only the rest of their legs is tested then. A row that no key leads
-to is a candidate every time; :attr:`Index.unindexed` counts these.
+Every alternative of an expression is a *row*: it is indexed by the keys of one of its legs, the most selective one, so
+that every notification that makes it true hits one of them (`matching.needs`). The rows that a notification hits are
+candidates. A few are tested one by one, by the same closures that evaluate a whole expression; many have their bounds
+compared at once (`matching.columns`), and only the rest of their legs is tested then. A row without keys is always a
+candidate; :attr:`Index.unindexed` counts these.
 
-With few expressions there is nothing to gain, and each is simply asked.
+With few expressions there is nothing to gain, and each is evaluated.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from waypost.subscription import Expression, Logic
 from waypost.subscription.evaluate import Test, compile_test
 
 FEW = 6
-"""So many expressions are asked one by one."""
+"""Up to this number of expressions each is evaluated."""
 MANY = 16
-"""From so many candidates on their bounds are compared in one go."""
+"""From this number of candidates on their bounds are compared at once."""
 
 T = TypeVar("T")
 Known = dict[Test, bool | None]
-"""What tests have said of one notification."""
+"""The results of tests for one notification."""
 
 
 class _Entry(Generic[T]):
-    """An expression. It may be found more than once for one notification if it stands in several places."""
+    """An expression and its item. One notification may hit it more than once if it is indexed in several places."""
 
     __slots__ = ("item", "matches", "rows", "several")
 
@@ -50,7 +50,9 @@ class _Entry(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Row(Generic[T]):
-    """One alternative. `test` is what its keys leave open, `rest` what keys and columns do; None: nothing."""
+    """One alternative. `test` decides what its keys leave open, `rest` what keys and columns do; None: nothing is
+    open.
+    """
 
     entry: _Entry[T]
     keys: Keys | None
@@ -60,7 +62,12 @@ class _Row(Generic[T]):
 
 
 class Index(Generic[T]):
-    """A set of expressions, an item to each; :meth:`match` gives the items of those that are true."""
+    """A set of expressions, each with an item; :meth:`match` returns the items of those that are true.
+
+    Args:
+        few: up to this number of expressions each is evaluated.
+        many: from this number of candidates on their bounds are compared at once.
+    """
 
     def __init__(self, few: int = FEW, many: int = MANY) -> None:
         self._few = few
@@ -70,31 +77,31 @@ class Index(Generic[T]):
         self._rows: list[_Row[T] | None] = []
         self._tests: list[Test | None] = []
         self._items: list[T | None] = []
-        """The rows' tests and items once more, side by side: in large indices it is memory that takes the time."""
+        """The tests and items of the rows, side by side: large indices are bound by memory accesses."""
         self._free: list[int] = []
         self._unindexed: Posting = array("q")
         self._columns = Columns()
         self._repeating = 0
-        """Entries that stand in several places."""
+        """The number of entries that are indexed in several places."""
         self._weights = Weights()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, expression: Expression) -> T | None:
-        """Return what hangs on this expression."""
+        """Return the item of this expression; None: it is not in the index."""
         entry = self._entries.get(expression)
         return entry.item if entry else None
 
     @property
     def unindexed(self) -> int:
-        """How many alternatives are looked at for every notification."""
+        """The number of alternatives that are candidates for every notification."""
         return len(self._unindexed)
 
     # ------------------------------------------------------------ changing
 
     def add(self, expression: Expression, item: T) -> None:
-        """Add an item under its expression. Raises Internal: the expression is in here already."""
+        """Add an expression with its item. Raises Internal: the expression is in the index already."""
         if expression in self._entries:
             raise Internal(f"{expression.canonical!r} is in the index already")
         entry = self._entries[expression] = _Entry(item, expression.matches)
@@ -104,7 +111,7 @@ class Index(Generic[T]):
         entry.rows += [self._put(row) for row in rows]
 
     def remove(self, expression: Expression) -> None:
-        """Raises KeyError: it is not there."""
+        """Remove an expression. Raises KeyError: it is not in the index."""
         entry = self._entries.pop(expression)
         self._repeating -= entry.several
         self._weights.set(entry.rows, 0.0, 0.0)
@@ -112,16 +119,24 @@ class Index(Generic[T]):
             self._drop(number)
 
     def weigh(self, expression: Expression, test_ns: float, item_ns: float) -> None:
-        """Set what an expression counts in :meth:`foreseen_ns`; at first it is nothing.
+        """Set the costs of an expression for :meth:`foreseen_ns`; without them it counts as nothing.
 
         Args:
-            test_ns: what it takes to evaluate all its alternatives.
-            item_ns: what it takes if it is true, to do with its item what is to be done.
+            expression: one of the index.
+            test_ns: to evaluate all its alternatives, in nanoseconds.
+            item_ns: to process its item once if it is true, in nanoseconds.
+
+        Raises:
+            KeyError: the expression is not in the index.
         """
         self._weights.set(self._entries[expression].rows, test_ns, item_ns)
 
     def max_ns(self, times: float = 1.0) -> float:
-        """Return what :meth:`foreseen_ns` can be at most."""
+        """Return the upper bound of :meth:`foreseen_ns`, in nanoseconds.
+
+        Args:
+            times: the factor of the costs of processing items.
+        """
         return self._weights.max(times)
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
@@ -129,7 +144,7 @@ class Index(Generic[T]):
         keys = access.reading.keys if access else None
         answered = access is not None and access.reading.exact and all(map(is_sharp, keys or ()))
         left = [leg for leg in legs if not (answered and leg is access)]
-        # What is near a range is candidate too: its own bounds go first.
+        # A range has candidates that are only near it, so its bounds are compared first.
         bounded = [leg for leg in sorted(left, key=lambda leg: leg is not access) if _condition(leg)][:WIDTH]
         conditions = [condition for leg in bounded if (condition := _condition(leg))]
         rest = [leg for leg in left if leg not in bounded]
@@ -164,7 +179,9 @@ class Index(Generic[T]):
             del self._unindexed[bisect_left(self._unindexed, number)]
 
     def _cheapest(self, legs: Sequence[Leg]) -> Leg | None:
-        """Return the leg to find the row by: of the strongest kind, and there of the rarest keys."""
+        """Return the most selective leg, to index the row by: of the strongest kind of keys, and of those the
+        rarest.
+        """
         known = [(weakest(keys), self._size(keys), leg) for leg in legs if (keys := leg.reading.keys) is not None]
         return min(known, key=itemgetter(0, 1))[2] if known else None
 
@@ -175,19 +192,25 @@ class Index(Generic[T]):
     # ------------------------------------------------------------ matching
 
     def foreseen_ns(self, attributes: Mapping[str, Value], factor: float = 1.0) -> float:
-        """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them.
+        """Estimate the costs of :meth:`match` and of processing its items, in nanoseconds, without evaluating the
+        candidates.
 
         Args:
-            times: how often what is to be done with an item counts: of a large notification it is more.
+            attributes: of the notification.
+            factor: by which the costs of processing items are multiplied; it is larger for a large notification.
         """
         if len(self._entries) <= self._few:
             return self.max_ns(factor)
         return self._weights.of(self._found(attributes), factor, repeating=self._repeating > 0)
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
-        """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.
+        """Evaluate the candidates of :meth:`match`, one at each step, so that the caller can do other work in between.
 
-        What changes in between is evaluated when it matches.
+        An expression that is added meanwhile is evaluated by :meth:`match`.
+
+        Args:
+            attributes: of the notification.
+            known: gets the results, by test; give it to :meth:`match`.
         """
         if len(self._entries) <= self._few:
             tests: list[Test | None] = [entry.matches for entry in self._entries.values()]
@@ -199,11 +222,11 @@ class Index(Generic[T]):
                 yield
 
     def match(self, attributes: Mapping[str, Value], known: Known | None = None) -> list[T]:
-        """Return the items whose expressions are true, each once, in no particular order but always the same.
+        """Return the items whose expressions are true, each once, in an order that is arbitrary but deterministic.
 
         Args:
-            attributes: a notification, or what its body holds.
-            known: what :meth:`evaluate` found out of it.
+            attributes: of the notification, or the notification itself.
+            known: results of :meth:`evaluate` for this notification; None: there are none.
         """
         if known is not None:
             return self._match_known(attributes, known)

@@ -1,8 +1,7 @@
-"""What must hold of a notification for an expression to be true of it, read off the tree.
+"""Necessary conditions of an expression, read off its tree: each notification that matches it meets them.
 
-An expression is taken apart into *parts*, one of which is true if it is; a part into *legs*, all of which are true
-if it is. Of each leg this module says by which *keys* a notification can be found that makes it true: at least one of
-them is hit whenever the leg is true.
+An expression is split into *parts*, one of which is true if it is; a part into *legs*, all of which are true if it is.
+For each leg this module finds *keys*: at least one of them is hit by every notification that makes the leg true.
 
 The logic has three values (docs/subscription-language.md, Truth), so a negation is no complement: `!x` is true where
 x is false, never where it is bottom. Therefore every reading here is of a test *and of the truth it is to have*. What
@@ -24,14 +23,14 @@ from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node,
 EXACT_IN_A_DOUBLE = 2**53
 """Integers smaller than this compare with any number as doubles, rounded or not, as they do in the language."""
 PREFIX = 16
-"""Characters of a beginning that serve as a key."""
+"""Characters of a prefix that serve as a key."""
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The attribute is this string."""
+    """The condition that the attribute is this string."""
 
     name: str
     value: str
@@ -39,7 +38,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The attribute is a number in [`low`, `high`], or NaN if `or_nan`; the bounds may be equal, or infinite."""
+    """The condition that the attribute is a number in [`low`, `high`], or NaN if `or_nan`; a bound may be infinite."""
 
     name: str
     low: float
@@ -48,18 +47,18 @@ class Within:
 
     @property
     def is_point(self) -> bool:
-        """Tell whether it is one number, and just the integers of that value are equal to it."""
+        """Whether it is one number that only integers of that value are equal to."""
         return self.low == self.high and abs(self.low) < EXACT_IN_A_DOUBLE and not self.or_nan
 
     @property
     def is_range(self) -> bool:
-        """Tell whether it has two bounds that are not too far apart."""
+        """Whether it has two bounds whose distance is finite, and is not one number."""
         return math.isfinite(self.high - self.low) and not self.is_point
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The attribute is a string that begins so; at most :data:`PREFIX` characters."""
+    """The condition that the attribute is a string with this prefix of at most :data:`PREFIX` characters."""
 
     name: str
     text: str
@@ -67,7 +66,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The attribute is there, whatever it is."""
+    """The condition that the attribute is present, with any value."""
 
     name: str
 
@@ -78,9 +77,9 @@ Keys = tuple[Key, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """By which keys a test's truth can be found; `exact`: it comes out so just when one of them is hit.
+    """The keys of a test and a truth; `exact`: the test has that truth exactly if one of the keys is hit.
 
-    None: nothing is known. No keys at all: it never comes out so.
+    None: no keys are known. An empty tuple: the test never has that truth.
     """
 
     keys: Keys | None
@@ -88,27 +87,29 @@ class Reading:
 
     @property
     def only(self) -> Key | None:
-        """The key that says just the same as the test, if it is one."""
+        """The key that is equivalent to the test, if there is just one."""
         return self.keys[0] if self.exact and self.keys and len(self.keys) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A test that must be true, and what was read of it."""
+    """A test that must be true, with its keys."""
 
     test: Node
     reading: Reading
 
 
 def parts(tree: Node) -> list[list[Leg]]:
-    """Return the alternatives of a tree, each as the legs that it needs. None of them: it is never true."""
+    """Return the alternatives of a tree, each as the legs that it needs. An empty list: the expression is never
+    true.
+    """
     reader = _Reader()
     split = (reader.legs(node, truth) for node, truth in _flat(tree, True, any_of=True))
     return [legs for legs in split if all(leg.reading.keys != () for leg in legs)]
 
 
 def _flat(node: Node, truth: bool, *, any_of: bool) -> Iterator[tuple[Node, bool]]:
-    """Yield tests and truths, of which one (or all) must come so for `node` to come out as `truth`."""
+    """Yield the tests and truths of which one (`any_of`) or all must hold for `node` to have the truth."""
     match node:
         case Not(operand=operand):
             yield from _flat(operand, not truth, any_of=any_of)
@@ -123,13 +124,17 @@ def _flat(node: Node, truth: bool, *, any_of: bool) -> Iterator[tuple[Node, bool
 
 
 class _Reader:
-    """Reads one tree. A test is read once for each truth, or nested `^^` would take exponential time."""
+    """A reader of one tree. It reads each test once for each truth: nested `^^` would take exponential time
+    otherwise.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, bool], Reading] = {}
 
     def legs(self, node: Node, truth: bool) -> list[Leg]:
-        """Return what must hold together; the bounds of one attribute are one leg."""
+        """Return the legs that must hold together for the node to have this truth; the bounds of one attribute are
+        one leg.
+        """
         bounds: dict[str, tuple[Within, list[Node]]] = {}
         legs: list[Leg] = []
         for test, wanted in _flat(node, truth, any_of=False):
@@ -144,12 +149,12 @@ class _Reader:
         return [_bounded(key, tests) for key, tests in bounds.values()] + legs
 
     def _read(self, node: Node, truth: bool) -> Reading:
-        asked = id(node), truth
-        if asked not in self._known:
+        key = id(node), truth
+        if key not in self._known:
             legs = self.legs(node, truth)
             readings = [leg.reading for leg in legs]
-            self._known[asked] = readings[0] if len(readings) == 1 else _cheapest(readings)
-        return self._known[asked]
+            self._known[key] = readings[0] if len(readings) == 1 else _cheapest(readings)
+        return self._known[key]
 
     def _of(self, node: Node, truth: bool) -> Reading:
         match node:
@@ -171,9 +176,9 @@ class _Reader:
         return _presence(node)
 
 
-def _both(one: Within, other: Within) -> Within:
-    low, high = max(one.low, other.low), min(one.high, other.high)
-    return Within(one.name, low, high, one.or_nan and other.or_nan)
+def _both(left: Within, right: Within) -> Within:
+    low, high = max(left.low, right.low), min(left.high, right.high)
+    return Within(left.name, low, high, left.or_nan and right.or_nan)
 
 
 def _bounded(key: Within, tests: list[Node]) -> Leg:
@@ -200,7 +205,7 @@ def _cheapest(choices: Iterable[Reading]) -> Reading:
 
 
 def weakest(keys: Keys) -> int:
-    """Return how little the weakest of the keys says: 0 equality, 1 prefix, 2 range, 3 one bound, 4 presence."""
+    """Return the rank of the least selective key: 0 equality, 1 prefix, 2 range, 3 one bound, 4 presence."""
     return max(map(_weakness, keys), default=0)
 
 
@@ -236,7 +241,7 @@ def _of_value(name: str, operator: str, value: Value, *, or_nan: bool) -> Key | 
     number = float(value)
     match operator:
         case "==":
-            # Also where it is said as `!(a != 5)`: of NaN that is false.
+            # Also for `!(a != 5)`, which is false for NaN.
             return Within(name, number, number)
         case "<":
             return Within(name, -math.inf, math.nextafter(number, -math.inf), or_nan)

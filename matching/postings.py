@@ -1,4 +1,4 @@
-"""Which rows a value of one attribute lets in: the rows are numbers, and belong to whoever put them here.
+"""The postings of one attribute: the rows that a value of it hits. Rows are numbers, which the caller assigns.
 
 =========  ==========================================================================================
 key        found by
@@ -11,7 +11,7 @@ one bound  a list in the order of the bounds, cut where the value stands
 presence   a list
 =========  ==========================================================================================
 
-A range lets in also what is near, all the others just what they say.
+A range is also hit by values near it, all other keys are hit exactly.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FARTHEST_CELL = 2.0**50
 
 
 def is_sharp(key: Key) -> bool:
-    """Tell whether the key lets in nothing but what it says."""
+    """Tell whether the key is hit by no other values than it states: a range also is by values near it."""
     return not (isinstance(key, Within) and key.is_range)
 
 
 class _Bounds:
-    """Rows in the order of one bound each."""
+    """Rows in the order of their bounds, one each."""
 
     __slots__ = ("bounds", "rows")
 
@@ -48,38 +48,38 @@ class _Bounds:
         self.rows: Posting = array("q")
 
     def put(self, bound: float, row: int) -> None:
-        place = bisect_right(self.bounds, bound)
-        self.bounds.insert(place, bound)
-        self.rows.insert(place, row)
+        index = bisect_right(self.bounds, bound)
+        self.bounds.insert(index, bound)
+        self.rows.insert(index, row)
 
     def drop(self, bound: float, row: int) -> None:
-        place = self.rows.index(row, bisect_left(self.bounds, bound))
-        del self.bounds[place], self.rows[place]
+        index = self.rows.index(row, bisect_left(self.bounds, bound))
+        del self.bounds[index], self.rows[index]
 
 
 class Attribute:
-    """What is asked of one attribute. `equal` is for the reader to look into; :meth:`collect` for all the rest."""
+    """The postings of one attribute. The caller looks up `equal` itself, and calls :meth:`collect` for all others."""
 
     __slots__ = ("_above", "_below", "_cells", "_nan", "_prefixes", "_present", "equal", "more")
 
     def __init__(self) -> None:
         self.equal: dict[Value, Posting] = {}
         self.more = False
-        """Tells whether there is anything to :meth:`collect`."""
+        """Whether :meth:`collect` may find anything."""
         self._prefixes: dict[int, dict[str, Posting]] = {}
         self._cells: dict[float, dict[int, Posting]] = {}
         """Rows by cell, by the number of cells to one."""
         self._above = _Bounds()
         self._below = _Bounds()
         self._nan: Posting = array("q")
-        """Rows by a bound that NaN meets too."""
+        """Rows with a bound that NaN meets too."""
         self._present: Posting = array("q")
 
     def __bool__(self) -> bool:
         return self.more or bool(self.equal)
 
     def collect(self, value: Value, found: list[Posting]) -> None:
-        """Add to `found` the rows that this value lets in, those of an equality excepted."""
+        """Append to `found` the postings that this value hits, except those of an equality."""
         if self._present:
             found.append(self._present)
         if type(value) is str:
@@ -96,9 +96,9 @@ class Attribute:
                 found.append(self._nan)
             return
         for scale, table in self._cells.items():
-            place = number * scale
-            if -_FARTHEST_CELL < place < _FARTHEST_CELL:
-                posting = table.get(math.floor(place))
+            position = number * scale
+            if -_FARTHEST_CELL < position < _FARTHEST_CELL:
+                posting = table.get(math.floor(position))
                 if posting is not None:
                     found.append(posting)
         if self._above.bounds:
@@ -129,7 +129,7 @@ class Attribute:
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:
-        """Have the row found by the key."""
+        """Add the row under the key."""
         match key:
             case Text(value=value):
                 insort(self.equal.setdefault(value, array("q")), row)
@@ -154,7 +154,7 @@ class Attribute:
         self._note()
 
     def drop(self, key: Key, row: int) -> None:
-        """Have the row found by the key no more."""
+        """Remove the row from under the key."""
         match key:
             case Text(value=value):
                 _drop(self.equal, value, row)
@@ -177,7 +177,7 @@ class Attribute:
         self._note()
 
     def _side(self, low: float, high: float) -> tuple[_Bounds, float]:
-        """Return where a key with one bound stands, and that bound; a lower bound may be infinity itself."""
+        """Return the list for a key with one bound, and that bound; a lower bound may be infinite itself."""
         return (self._above, low) if low > -math.inf else (self._below, high)
 
     def _note(self) -> None:
@@ -192,12 +192,12 @@ def _drop(table: dict[K, Posting], key: K, row: int) -> None:
         del table[key]
 
 
-def _drop_from(tables: dict[L, dict[K, Posting]], place: L, keys: Iterable[K], row: int) -> None:
-    table = tables[place]
+def _drop_from(tables: dict[L, dict[K, Posting]], group: L, keys: Iterable[K], row: int) -> None:
+    table = tables[group]
     for key in keys:
         _drop(table, key, row)
     if not table:
-        del tables[place]
+        del tables[group]
 
 
 def _scale(low: float, high: float) -> float:

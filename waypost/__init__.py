@@ -1,11 +1,11 @@
-"""Waypost: a roaming client's place in a stream of content-based notifications, kept and handed on.
+"""Waypost: durable sessions of content-based notifications for roaming clients, handed over from proxy to proxy.
 
     async with waypost.attach("travellers/alice") as receiver:
         await receiver.subscribe('origin == "JFK" && dep_delay > 30')
         async for notification in receiver:
             ...
 
-Names are loaded when they are first used, so that a command that needs little starts quickly.
+Names are imported when they are first used, so that a command that needs few of them starts quickly.
 """
 
 from __future__ import annotations

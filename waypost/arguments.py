@@ -1,4 +1,4 @@
-"""Arguments of the public API, checked before anything is done: which one is wrong, why, and what to write instead."""
+"""Checks of arguments of the public API, made before anything is done: which one is wrong, why, and how to write it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,40 @@ SECRETS = frozenset({"password", "token", "keys", "key", "raw", "producer", "con
 
 
 def shown(value: object) -> str:
-    """Return a value for an error, in a line, however large it is."""
+    """Return a value as one short line for an error; it never fails, whatever the value's repr does."""
     try:
-        said = " ".join(_repr.repr(value).split())
+        line = " ".join(_repr.repr(value).split())
     except Exception:
-        # What a program passes may not even have a repr.
-        said = "<"
-    return f"an object of type {type(value).__name__}" if said.startswith("<") else said
+        # An application's object may not even have a repr.
+        line = "<"
+    return f"an object of type {type(value).__name__}" if line.startswith("<") else line
 
 
 def wrong(value: object, field: str, instead: str) -> BadArgument:
-    """Return the error of an argument; `instead`: what is to be written in its place."""
-    said = "" if field in SECRETS or shown(value).startswith("an object of") else f"{shown(value)} is "
-    return BadArgument(f"{said}of type {type(value).__name__}; write {instead}", field=field)
+    """Return the error of an argument of the wrong type.
+
+    Args:
+        value: of the argument; not shown if `field` is one of SECRETS.
+        field: its name.
+        instead: an example of what to write.
+    """
+    subject = "" if field in SECRETS or shown(value).startswith("an object of") else f"{shown(value)} is "
+    return BadArgument(f"{subject}of type {type(value).__name__}; write {instead}", field=field)
 
 
 def text(value: object, field: str, least: int = 0, most: int | None = None, *, such_as: str = "a text") -> str:
-    """Return the text. Raises BadArgument: it is none, or has not from `least` to `most` characters."""
+    """Return the text.
+
+    Args:
+        value: of the argument.
+        field: its name.
+        least: the fewest characters.
+        most: the most characters; None: no bound.
+        such_as: an example of what to write.
+
+    Raises:
+        BadArgument: it is no text, is shorter or longer, or is no valid Unicode.
+    """
     if not isinstance(value, str):
         raise wrong(value, field, such_as)
     if len(value) < least or (most is not None and len(value) > most):
@@ -84,27 +101,27 @@ def one_of(value: object, field: str, words: Sequence[str]) -> None:
 
 
 def instance(value: object, field: str, kind: type[T], instead: str) -> T:
-    """Return the value. Raises BadArgument: it is not of that kind."""
+    """Return the value; `instead` is an example of what to write. Raises BadArgument: it is not of that type."""
     if not isinstance(value, kind):
         raise wrong(value, field, instead)
     return value
 
 
 def function(value: object, field: str, instead: str) -> None:
-    """Raise BadArgument unless the value can be called."""
+    """Raise BadArgument unless the value can be called; `instead` is an example of what to write."""
     if not callable(value):
         raise wrong(value, field, instead)
 
 
 def listed(value: object, field: str, instead: str) -> list[Any]:
-    """Return the values of a list. Raises BadArgument: it is none, or is one text, which only looks like a list."""
+    """Return the items of an iterable. Raises BadArgument: it is none, or a text, bytes or a mapping."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong(value, field, instead)
     return list(value)
 
 
 def mapping(value: object, field: str, instead: str) -> Mapping[Any, Any]:
-    """Return the mapping. Raises BadArgument: it is none."""
+    """Return the mapping; `instead` is an example of what to write. Raises BadArgument: it is none."""
     if not isinstance(value, Mapping):
         raise wrong(value, field, instead)
     return value

@@ -1,4 +1,4 @@
-"""Cutting a sequence into frames that are bounded in number and in bytes."""
+"""Cutting of a sequence into batches that are bounded in count and in size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ Item = TypeVar("Item")
 def batches(
     items: Sequence[Item], size: Callable[[Item], int], *, max_items: int, max_bytes: int
 ) -> Iterator[Sequence[Item]]:
-    """Yield the items in order, in batches within both bounds; one that is too large by itself goes alone.
+    """Yield the items in order, in batches within both bounds; an item that is too large goes alone.
 
     Args:
-        size: in what `most_bytes` counts: bytes, or something else that each item has some of.
+        items: to be cut.
+        size: of an item, in the unit of `max_bytes`: bytes, or another measure.
+        max_items: of one batch.
+        max_bytes: the sum of the sizes in one batch.
     """
     for batch, _ in sized_batches(items, size, max_items=max_items, most_bytes=max_bytes):
         yield batch
@@ -23,7 +26,7 @@ def batches(
 def sized_batches(
     items: Sequence[Item], size: Callable[[Item], int], *, max_items: int, most_bytes: int
 ) -> Iterator[tuple[Sequence[Item], int]]:
-    """Yield what :func:`batches` yields, each with its size."""
+    """Yield the batches of :func:`batches`, each with its size; `most_bytes` is its `max_bytes`."""
     begin, total = 0, 0
     for index, item in enumerate(items):
         own = size(item)

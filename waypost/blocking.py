@@ -5,7 +5,7 @@
         for notification in receiver:
             ...
 
-One background thread runs one event loop for each of them; it ends with the block.
+Each of them has a background thread with an event loop, which ends with the block.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _T = TypeVar("_T")
 _C = TypeVar("_C", bound=Client)
 _Self = TypeVar("_Self", bound="_Blocking[Any]")
 SHUTDOWN_GRACE_S = 1.0
-"""How long those who still wait for an answer have to hear that there is none."""
+"""How long pending calls have to receive their error when the client ends, in seconds; then they are cancelled."""
 
 
 class SessionClosed(Unreachable):
-    """Something was asked of a session after its end."""
+    """A method was called after the client was closed."""
 
     code = "SESSION_CLOSED"
     definite = True
@@ -48,9 +48,9 @@ class _Blocking(Generic[_C]):
 
     def __init__(self, make: Callable[..., _C], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._ending = threading.Lock()
-        """Held by who ends the client: the second one finds nothing left to do."""
+        """Held by the thread that ends the client; a second one finds the loop closed."""
         self._handing = threading.Lock()
-        """Held while something is handed to the loop, and while the loop closes: what it took, it also does."""
+        """Held while a coroutine is handed to the loop, and while the loop closes: what it accepted is also run."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
         self._thread.start()
@@ -84,28 +84,32 @@ class _Blocking(Generic[_C]):
         self._leave(lambda: self._client.__aexit__(*problem))
 
     def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
+        """Ask for interest, as :meth:`waypost.Producer.quench`."""
         self._call(self._client.quench(*names, keys=keys, insecure=insecure))
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
+        """Tell whether a subscription may match the notification, as :meth:`waypost.Producer.wanted`."""
         return self._client.wanted(notification)
 
     @property
     def terms(self) -> frozenset[str]:
+        """The interest known by :meth:`quench`, as :attr:`waypost.Producer.terms`."""
         return self._client.terms
 
     def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
+        """Publish a notification; return its coordinate once it is durable, as :meth:`waypost.Producer.publish`."""
         return self._call(self._client.publish(notification, keys=keys, insecure=insecure))
 
     def publish_with(self, keys: Keys) -> None:
-        """As :meth:`waypost.Producer.publish_with`."""
+        """Set the keys that go with every later notification, as :meth:`waypost.Producer.publish_with`."""
         self._call(self._client.publish_with(keys))
 
     def close(self) -> None:
-        """Leave in order."""
+        """Leave in order, and end the thread. A second call has no effect."""
         self._leave(self._client.close)
 
     def _leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do the last thing and end; whoever leaves second finds nothing left to do."""
+        """Run the last coroutine and end the thread; a second thread that leaves finds nothing left to do."""
         with self._ending:
             if not self._loop.is_closed():
                 try:
@@ -114,7 +118,7 @@ class _Blocking(Generic[_C]):
                     self._end()
 
     def _end(self) -> None:
-        """End the thread, and tell whoever still waits for something."""
+        """End the thread, and fail every pending call."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         with self._handing:
@@ -123,7 +127,7 @@ class _Blocking(Generic[_C]):
 
 
 class Receiver(_Blocking[asynchronous_receiver.Receiver]):
-    """As :class:`waypost.Receiver`, for blocking code."""
+    """A blocking :class:`waypost.Receiver`. Its methods may be called from any thread."""
 
     def __iter__(self) -> Iterator[Received]:
         while True:
@@ -133,7 +137,16 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
             yield received
 
     def next(self, timeout_s: float | None = None) -> Received | None:
-        """Return the next notification; None when the session was closed. Raises TimeoutError: none came so soon."""
+        """Return the next notification, and acknowledge the one before; None: the session was closed.
+
+        Args:
+            timeout_s: the longest wait, in seconds; None: without a limit.
+
+        Raises:
+            BadArgument: `timeout_s` is no time.
+            TimeoutError: no notification came within `timeout_s`.
+            WaypostError: the error that ended the session.
+        """
         if timeout_s is not None:
             seconds(timeout_s)
 
@@ -162,25 +175,27 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
         keys: Keys = NO_KEYS,
         insecure: bool = True,
     ) -> SubscriptionId:
-        """Subscribe, as :meth:`waypost.Receiver.subscribe` does; return the subscription's id when the proxy has it."""
+        """Add a subscription; return its id once it is durable, as :meth:`waypost.Receiver.subscribe`."""
         return self._call(
             self._client.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
         )
 
     def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
-        """Set keys, as :meth:`waypost.Receiver.set_keys` does."""
+        """Replace the keys of this receiver, as :meth:`waypost.Receiver.set_keys`."""
         self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
 
     def unsubscribe(self, subscription: str) -> None:
-        """End the subscription. Raises NotFound: the session has none of that id."""
+        """End a subscription, as :meth:`waypost.Receiver.unsubscribe`. Raises NotFound: the session has none of that
+        id.
+        """
         self._call(self._client.unsubscribe(subscription))
 
     def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
-        """Set who may do what, as :meth:`waypost.Receiver.set_access` does."""
+        """Replace the session's access, as :meth:`waypost.Receiver.set_access`."""
         self._call(self._client.set_access(grants, password=password))
 
     def delete(self) -> None:
-        """Delete the session, for all its receivers."""
+        """Delete the session, for all its receivers, as :meth:`waypost.Receiver.delete`; close this one."""
         with self._ending:
             try:
                 self._call(self._client.delete())
@@ -190,27 +205,31 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
 
     @property
     def state(self) -> ReceiverState:
-        """What this receiver has; hand it to the next :func:`attach` of this receiver."""
+        """The receiver's position, for a later :func:`attach`, as :attr:`waypost.Receiver.state`."""
         return self._client.state
 
     def acknowledge(self) -> None:
-        """Count everything that was returned so far as had."""
+        """Acknowledge every notification returned so far. Asking for the next one does that, too."""
         self._call(_done(self._client.acknowledge))
 
     def close(self, *, forget: bool = False) -> None:
-        """Leave in peace; `forget`: for good, and nothing is stored for this receiver any more."""
+        """Leave in order, and end the thread. A second call has no effect.
+
+        Args:
+            forget: unregister the receiver, too: the session stores nothing for it any more.
+        """
         flag(forget, "forget")
         self._leave(lambda: self._client.close(forget=forget))
 
 
 class Producer(_Blocking[asynchronous_producer.Producer]):
-    """As :class:`waypost.Producer`, for blocking code."""
+    """A blocking :class:`waypost.Producer`. Its methods may be called from any thread."""
 
 
 async def _wait_for_waiters() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        _, late = await asyncio.wait(others, timeout=SHUTDOWN_GRACE_S)
+    pending = asyncio.all_tasks() - {asyncio.current_task()}
+    if pending:
+        _, late = await asyncio.wait(pending, timeout=SHUTDOWN_GRACE_S)
         for task in late:
             task.cancel()
 
@@ -224,10 +243,10 @@ async def _make(make: Callable[..., _C], arguments: tuple[Any, ...], options: di
 
 
 def attach(session: str, **options: Any) -> Receiver:
-    """As :func:`waypost.attach`, blocking."""
+    """Return a blocking receiver; entering it attaches. Arguments and errors as of :func:`waypost.attach`."""
     return Receiver(entry.attach, (session,), options)
 
 
 def produce(name: str, **options: Any) -> Producer:
-    """As :func:`waypost.produce`, blocking."""
+    """Return a blocking producer; entering it connects. Arguments and errors as of :func:`waypost.produce`."""
     return Producer(entry.produce, (name,), options)

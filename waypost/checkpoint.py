@@ -1,6 +1,6 @@
 """A session without its notifications: its descriptor, as it is stored and handed over, and its checkpoint.
 
-Fields may be added; a reader of an older version passes over what it does not know.
+Fields may be added; a reader of an older version ignores those that it does not know.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
 UNKNOWN_END = 1 << 62
-"""The end of a subscription in an origin of which it is not known yet: proxy/stream/subscription_ends.py finds out."""
+"""The end of a subscription in an origin, while it is not known yet (proxy/stream/subscription_ends.py finds it)."""
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription, an interval of every origin; `end`, if it has ended, may be UNKNOWN_END (handover rule 7).
 
-    `life` tells it from others of the same name in the session, before and after: ``EPOCH/NUMBER``, the epoch in which
-    it was made, and its number in that epoch.
+    `generation` tells it from others of the same id in the session, before and after: ``EPOCH/NUMBER``, the epoch in
+    which it was created, and its number in that epoch.
 
     `owner`: the receiver that made it. Of its entries numbered below `expired_below` the time to live (`ttl_s`,
-    seconds) has ended; below `displaced_below` newer ones took their place (`max_count`).
+    seconds) has ended; those below `displaced_below` were displaced by newer ones (`max_count`).
 
     `keys`: its own, and `owner_keys`: its owner's, all public (waypost/keys.py). One that was `replaced` ended because
-    other keys took their place: it goes on as the next one of its name, which has its policy. `payer`: the client whose
-    bounds it counts for, wherever the session is (proxy/core/cost_budget.py).
+    its keys changed: it continues as the next one of its id, which has its policy. `payer`: the client whose bounds it
+    counts for, wherever the session is (proxy/core/cost_budget.py).
     """
 
     id: SubscriptionId
@@ -56,10 +56,10 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
 class ReceiverRow(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver's cursor: the number of the last entry that it acknowledged, and its frontier.
 
-    `keys`: those that go with every subscription that it makes, public. It gives up its place when it was not attached
-    for `expiry_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
-    its place, and was not told so yet. `reliability` and `order`: what was in force when it attached last. `selective`:
-    what it has above its frontier.
+    `keys`: those that go with every subscription of this receiver, public. The registration ends when the receiver was
+    not attached for `expiry_s` seconds (None: never); `idle_ms`: for how long it has not been, as far as counted.
+    `is_new`: it was registered, and has not been told so yet. `reliability` and `order`: those in force at the last
+    attach. `selective`: coordinates above the frontier that it has.
     """
 
     acknowledged: int
@@ -74,7 +74,7 @@ class ReceiverRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapRow(msgspec.Struct, frozen=True):
-    """Offsets `first` to `last` of an origin could not be had any more; these receivers are to be told."""
+    """Offsets `first` to `last` of an origin are lost; the receivers in `unconfirmed` have not confirmed the report."""
 
     origin: Origin
     first: int
@@ -84,8 +84,8 @@ class GapRow(msgspec.Struct, frozen=True):
 
 
 class ReceiverTombstone(msgspec.Struct, frozen=True):
-    """A receiver left for good, by its own word: which life of it, and how often that had asked for the session. What
-    it had asked before may still be on its way, over a connection that has ended.
+    """The mark of a receiver that unregistered: its incarnation, and the number of its last attach. An earlier
+    attach of it may still be on its way, over a connection that has ended.
     """
 
     incarnation: str
@@ -95,11 +95,12 @@ class ReceiverTombstone(msgspec.Struct, frozen=True):
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     """All of a session that is not a stored notification.
 
-    `created_at`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session
-    ends when nobody was attached for `expiry_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as
-    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `unregistered`:
-    what receivers had that have no place any more, and `tombstones` those of them that left for good. `reliability`:
-    that of the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
+    `created_at`: the frontier at its creation, which is that of a receiver that never acknowledged. The session ends
+    when no receiver was attached for `expiry_s` seconds (None: never); `idle_ms`: for how long none has been, as far as
+    counted. `access`: the rights by principal (waypost/access.py); without any grant it is open to everybody.
+    `unregistered`: the frontiers of receivers whose registration has ended, and `tombstones` the marks of those that
+    ended it themselves. `reliability`: that of the session, the upper bound for its receivers; `queue`: its bounds
+    (waypost/queue.py).
     """
 
     created_at: dict[Origin, int] = {}
@@ -120,7 +121,7 @@ Rank = tuple[int, int]
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A session as another proxy can rebuild it from: no payloads, those are in the site logs.
+    """The data from which another proxy rebuilds a session; it has no payloads, which are in the site logs.
 
     Readers take the highest (epoch, serial), never the last one written (handover rule 19).
     """
@@ -133,16 +134,21 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        """The greater one counts: by epoch, then by serial (handover rule 19)."""
+        """Its (epoch, serial): of two checkpoints of a session the higher one counts (handover rule 19)."""
         return (self.epoch, self.serial)
 
     @property
     def is_first(self) -> bool:
-        """Tell whether it was written before its session was there, by whoever tried to create it."""
+        """Whether it was written before its session existed, by a proxy that tried to create it."""
         return self.serial == 0
 
     def check_above(self, highest: Rank, *, is_damaged: bool = False) -> None:
-        """Compare it with the highest one that a changelog has (rule 19). A session's owner writes them in order.
+        """Compare it with the highest one that a changelog has (handover rule 19). A session's owner writes them in
+        order.
+
+        Args:
+            highest: the rank of that one.
+            is_damaged: whether that one cannot be read.
 
         Raises:
             CheckpointOutdated: that one counts more.
@@ -157,12 +163,12 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the checkpoint as it stands in a changelog, sealed."""
+    """Return the checkpoint as it is written to a changelog, sealed."""
     return sealed(msgspec.json.encode(checkpoint))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Decode a checkpoint. Raises BadRecord."""
+    """Decode a checkpoint. Raises BadRecord: it is damaged, or no checkpoint."""
     whole = unsealed(data)
     if whole is None:
         raise BadRecord("a checkpoint is damaged: its checksum is wrong")

@@ -1,7 +1,7 @@
-"""The one checksum: CRC-32C over bytes as they were encoded. What is kept or sent carries it, and whoever reads looks.
+"""The one checksum: CRC-32C of encoded bytes. Everything stored or sent carries it, and every reader checks it.
 
-Sealed bytes are the bytes and four more. A CRC over both is the same number for all bytes that are whole, so one call
-over what was read tells, and nothing is copied for it.
+Sealed bytes are the bytes followed by their checksum, four bytes. The CRC of sealed bytes is the same number for all
+that are whole, so one call checks them without a copy.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _pack = Struct("<I").pack
 
 
 def sealed(data: bytes) -> bytes:
-    """Return the bytes with their checksum behind them."""
+    """Return the bytes followed by their checksum."""
     return data + _pack(checksum(data))
 
 
 def is_whole(data: bytes) -> bool:
-    """Tell whether these are sealed bytes, as they were sealed."""
+    """Tell whether these are sealed bytes, unchanged."""
     return len(data) >= SEAL_BYTES and checksum(data) == _WHOLE
 
 
 def seal_of(data: bytes) -> int:
-    """Return the seal of sealed bytes, whole or not."""
+    """Return the checksum at the end of sealed bytes, whole or not."""
     return int.from_bytes(data[-SEAL_BYTES:], "little")
 
 
 def unsealed(data: bytes) -> bytes | None:
-    """Return what was sealed; None: these are other bytes than that."""
+    """Return the bytes without their checksum; None: they are not whole."""
     return data[:-SEAL_BYTES] if is_whole(data) else None

@@ -1,4 +1,4 @@
-"""Time and chance as ports, so that a simulator can own them."""
+"""Time as a port, so that a simulator can own it; and the jitter of retries."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import time
 from typing import Protocol
 
 NEVER = 1 << 62
-"""The time of what is not due."""
+"""The deadline of something that is not due."""
 
 
 class Clock(Protocol):
+    """The port to time: monotonic milliseconds for decisions, Unix time for people."""
+
     def now_ms(self) -> int:
-        """Milliseconds on a clock that never steps; only differences mean anything."""
+        """Return milliseconds of a clock that never steps; only differences have a meaning."""
         ...
 
     def unix_ms(self) -> int:
-        """Milliseconds since 1970, for people and logs; never for decisions."""
+        """Return milliseconds of Unix time, for people and logs; never for decisions."""
         ...
 
 
 class SystemClock:
+    """The clock of the operating system."""
+
     def now_ms(self) -> int:
         """Return milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000
@@ -31,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to."""
+    """A clock for tests, which :meth:`advance` moves."""
 
     def __init__(self, start_ms: int = 0) -> None:
         self.time_ms = start_ms
@@ -41,14 +45,21 @@ class ManualClock:
         return self.time_ms
 
     def unix_ms(self) -> int:
-        """Return the same: Unix time begins with this clock."""
+        """Return the same: the Unix time of this clock begins at 0."""
         return self.time_ms
 
     def advance(self, milliseconds: int) -> None:
-        """Let time go on."""
+        """Move the clock forward."""
         self.time_ms += milliseconds
 
 
 def full_jitter_ms(attempt: int, rng: random.Random, *, base_ms: int = 50, cap_ms: int = 5_000) -> int:
-    """Return how long to wait before the next try: uniform in [base, min(cap, base * 2**attempt)]."""
+    """Return how long to wait before the next try, in ms: uniform in [base, min(cap, base * 2**attempt)].
+
+    Args:
+        attempt: failures so far, from 0.
+        rng: the source of randomness.
+        base_ms: the least wait.
+        cap_ms: the bound of the longest wait.
+    """
     return rng.randint(base_ms, max(base_ms, min(cap_ms, base_ms << min(attempt, 20))))

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 
 class WaypostError(Exception):
-    """What every error of Waypost is. `code` is stable; `message` is one line for people."""
+    """The base of every error of Waypost.
+
+    `code` is stable; `message` is one line for people. `definite`: the action certainly did not happen. `exit_status`:
+    of the command line.
+
+    Args:
+        message: one line for people.
+        field: the argument or field at fault; None: there is none.
+        hint: how to do it instead; None: there is none.
+        retry_after_ms: when to try again; None: nothing is known.
+    """
 
     code = "ERROR"
     definite = True
@@ -31,12 +41,12 @@ class WaypostError(Exception):
 
     @property
     def kind(self) -> str:
-        """The code in words: one of a few, by which errors are counted, never what somebody made up."""
+        """The code in words, of a small fixed set, by which errors are counted."""
         return self.code.lower().replace("_", " ")
 
     def __str__(self) -> str:
-        place = f"{self.field}: " if self.field else ""
-        return f"{self.code}: {place}{self.message}"
+        field = f"{self.field}: " if self.field else ""
+        return f"{self.code}: {field}{self.message}"
 
 
 class Refused(WaypostError):
@@ -53,6 +63,8 @@ class BadArgument(Refused, TypeError, ValueError):
 
 
 class BadNotification(Refused):
+    """A notification that is not allowed: a name, type or range of an attribute, or its size."""
+
     code = "BAD_NOTIFICATION"
 
 
@@ -63,39 +75,47 @@ class BadMessage(Refused):
 
 
 class WrongVersion(BadMessage):
-    """The other side speaks a version of the protocol that is not spoken here."""
+    """The other side speaks another version of the protocol."""
 
     code = "WRONG_VERSION"
 
 
 class BadConfiguration(Refused):
+    """A setting, a flag or a file that they name is not valid."""
+
     code = "BAD_CONFIGURATION"
 
 
 class LimitExceeded(Refused):
+    """A limit is exceeded (waypost/limits.py)."""
+
     code = "LIMIT_EXCEEDED"
 
 
 class NotFound(Refused):
+    """The session, subscription, proxy or other object does not exist."""
+
     code = "NOT_FOUND"
     exit_status = 5
 
 
 class NotServed(Refused):
-    """The session is not served on this connection at the moment; the same request may do after the next attach."""
+    """The session is not served on this connection at the moment; the same request may succeed after the next
+    attach.
+    """
 
     code = "NOT_SERVED"
 
 
 class SessionDeleted(Refused):
-    """The session was deleted, by somebody who may, or because nobody was attached to it for as long as it lasts."""
+    """The session was deleted, by a client or operator with the right to, or by its expiry."""
 
     code = "SESSION_DELETED"
     exit_status = 5
 
 
 class SessionLost(Refused):
-    """There is such a session, and nobody has it any more: neither a proxy's store nor any changelog."""
+    """The session exists in the registry, but neither a proxy's store nor any changelog has it any more."""
 
     code = "SESSION_LOST"
     exit_status = 5
@@ -140,7 +160,7 @@ class NameTaken(Refused):
 
 
 class Unproven(Refused):
-    """Whoever is at the other end has not shown that it is the proxy that it says it is. `message` names why."""
+    """The other end has not proven that it is the proxy that it claims to be. `message` names why."""
 
     code = "UNPROVEN"
 
@@ -152,7 +172,7 @@ class UnexpectedInput(Refused):
 
 
 class Unreachable(WaypostError):
-    """A part that is needed does not answer; the action may or may not have happened."""
+    """A part that is needed does not answer. `definite` tells whether the action may have happened."""
 
     code = "UNREACHABLE"
     definite = False
@@ -160,18 +180,22 @@ class Unreachable(WaypostError):
 
 
 class NoProxy(Unreachable):
+    """No proxy was found or reached."""
+
     code = "NO_PROXY"
     definite = True
 
 
 class LogUnavailable(Unreachable):
+    """A site log, journal or changelog does not answer, or rejects a write."""
+
     code = "LOG_UNAVAILABLE"
 
 
 class LogReplaced(LogUnavailable):
-    """The log is shorter than what was read of it, or another one from some place on.
+    """The log is shorter than what was read of it, or differs from it from some offset on.
 
-    `end`: from here on it has lost all, as far as is known; None: nothing is known of that.
+    `end`: the offset from which on all of it is lost, as far as known; None: it is not known.
     """
 
     code = "LOG_REPLACED"
@@ -182,10 +206,10 @@ class LogReplaced(LogUnavailable):
 
 
 class CheckpointOutdated(LogUnavailable):
-    """A changelog has a checkpoint that counts more than one that was to be written. That was not written.
+    """A changelog has a checkpoint that counts more than the one to be written, which was not written.
 
-    `epoch`: of the one that is there. `by_owner`: who owned the session wrote it, and clients may have been answered
-    what it says; else it is one from before a session was created, or damaged.
+    `epoch`: of the one that is there. `by_owner`: the session's owner wrote it, and clients may have been answered by
+    it; else it is one from before the session was created, or damaged.
     """
 
     code = "CHECKPOINT_OUTDATED"
@@ -197,36 +221,38 @@ class CheckpointOutdated(LogUnavailable):
 
 
 class Altered(Unreachable):
-    """What came is not what was sent: its checksum is wrong. Nothing of it was taken, and it is to be sent again."""
+    """Data is not what was sent: its checksum is wrong. None of it was accepted; it is to be sent again."""
 
     code = "ALTERED"
     definite = True
 
 
 class RegistryUnavailable(Unreachable):
+    """The registry does not answer."""
+
     code = "REGISTRY_UNAVAILABLE"
 
 
 class NoAnswer(Unreachable):
-    """What was asked for was not answered in time; it may have been done."""
+    """No answer came in time; the action may have happened."""
 
     code = "NO_ANSWER"
 
 
 class StoreFailed(WaypostError):
-    """The local disk did not take a transaction; nothing of it was kept."""
+    """The local disk rejected a transaction; none of it was kept."""
 
     code = "STORE_FAILED"
 
 
 class StoreDamaged(StoreFailed):
-    """What the local disk has is not what was written; nothing of it is used."""
+    """The local disk returns other data than was written; none of it is used."""
 
     code = "STORE_DAMAGED"
 
 
 class HistoryTruncated(WaypostError):
-    """A log no longer holds what was asked for; `first` is the earliest offset it has."""
+    """A log no longer has the requested records; `first` is the earliest offset that it has."""
 
     code = "HISTORY_TRUNCATED"
 
@@ -236,7 +262,7 @@ class HistoryTruncated(WaypostError):
 
 
 class LogDamaged(WaypostError):
-    """A record of a log cannot be read; `offset` is where it stands."""
+    """A record of a log cannot be read; `offset` is its."""
 
     code = "LOG_DAMAGED"
 
@@ -246,24 +272,32 @@ class LogDamaged(WaypostError):
 
 
 class OutputFailed(WaypostError):
-    """What was to be printed could not be; a disk may be full."""
+    """Output could not be written; a disk may be full."""
 
     code = "OUTPUT_FAILED"
     exit_status = 3
 
 
 class BadRecord(WaypostError):
-    """What was written down cannot be read: it is damaged, or of a version that is not known here."""
+    """A stored record cannot be read: it is damaged, or of an unknown version."""
 
     code = "BAD_RECORD"
 
 
 class Internal(WaypostError):
+    """A defect of Waypost itself."""
+
     code = "INTERNAL"
 
 
 def from_wire(code: str, message: str, field: str | None = None) -> WaypostError:
-    """Return the error that was sent as these words; one of an unknown code is a plain refusal with that code."""
+    """Return the error of a message of another process.
+
+    Args:
+        code: an unknown one gives a Refused with that code.
+        message: one line for people.
+        field: at fault; None: there is none.
+    """
     kind = _BY_CODE.get(code, Refused)
     error = kind.__new__(kind)
     WaypostError.__init__(error, message, field=field)
@@ -273,8 +307,8 @@ def from_wire(code: str, message: str, field: str | None = None) -> WaypostError
 
 def _tree(kind: type[WaypostError]) -> dict[str, type[WaypostError]]:
     found = {kind.code: kind}
-    for each in kind.__subclasses__():
-        found |= _tree(each)
+    for subclass in kind.__subclasses__():
+        found |= _tree(subclass)
     return found
 
 

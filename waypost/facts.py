@@ -1,6 +1,6 @@
-"""The facts of a journal: what proxies and receivers attest, and the audit reads (docs/journal.md describes each).
+"""The facts of a journal: reports of proxies and receivers, which the audit reads (docs/journal.md describes each).
 
-What a program reads in a fact is a code of one of the enums below; `reason` is for people and never decides anything.
+Programs read only the codes of the enums below; `reason` is for people and never decides anything.
 """
 
 from __future__ import annotations
@@ -120,9 +120,10 @@ class GapCause(StrEnum):
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One attested fact. The facts of a writer are numbered 1, 2, 3, ..., so that a hole is visible.
+    """One attested fact. The facts of a writer are numbered 1, 2, 3, ..., so that a missing one is noticed.
 
-    `life` goes with every `subscription`: a name that was unsubscribed and subscribed again is another subscription.
+    `subscription_generation` goes with every `subscription`: an id that was unsubscribed and subscribed again is
+    another subscription.
     """
 
     writer: str
@@ -181,7 +182,7 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(line: bytes) -> Fact:
-    """Decode a line. Raises BadRecord."""
+    """Decode a line. Raises BadRecord: it is no fact."""
     try:
         return _fact_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Frames of the client protocol: messages to bytes and back, and what is wrong with those that are none."""
+"""Frames of the client protocol: encoding and decoding of messages, and the errors of malformed ones."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _from_proxy: msgspec.msgpack.Decoder[ProxyMessage] = msgspec.msgpack.Decoder(Pro
 
 _NAMES_COORDINATES = {kind.__struct_config__.tag for kind in (Attach, Detach, Acknowledge)}
 _ARRAY_16 = 0xDC
-"""How MessagePack begins an array of more than 15 items; a shorter one has a head of one byte."""
+"""The first byte of an array of more than 15 items in MessagePack; a shorter one has a head of one byte."""
 
 
 def encode_message(message: msgspec.Struct | msgspec.Raw) -> bytes:
-    """Return the frame; what is Raw is one already."""
+    """Return the frame of a message; a Raw is an encoded one already."""
     return _encoder.encode(message)
 
 
 def decode_client_message(frame: bytes | str) -> ClientMessage:
-    """Decode what a client sent.
+    """Decode a frame of a client.
 
     Raises:
         BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
@@ -52,7 +52,7 @@ def _tag(frame: bytes | str) -> str:
 
 
 def check_client_message(message: msgspec.Struct) -> None:
-    """Look at what a client is about to say as a proxy will. Raises BadMessage, which names the field."""
+    """Encode and decode a client's message as its proxy would. Raises BadMessage, which names the field."""
     try:
         frame = encode_message(message)
     except (TypeError, ValueError, OverflowError) as error:
@@ -61,12 +61,21 @@ def check_client_message(message: msgspec.Struct) -> None:
 
 
 def decode_proxy_message(frame: bytes | str) -> ProxyMessage:
-    """Decode what a proxy sent; raises as :func:`decode_client_message`."""
+    """Decode a frame of a proxy. Raises as :func:`decode_client_message`."""
     return decode_frame(_from_proxy, frame)
 
 
 def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T:
-    """Decode one frame, and turn the codec's errors into ours."""
+    """Decode one frame.
+
+    Args:
+        decoder: of the union of messages that may come.
+        frame: as it was received; a text frame is refused.
+
+    Raises:
+        BadMessage: as :func:`decode_client_message`.
+        LimitExceeded: the frame is larger than MAX_FRAME_BYTES.
+    """
     if isinstance(frame, str):
         raise BadMessage("a text frame; messages are MessagePack in binary frames")
     if len(frame) > MAX_FRAME_BYTES:
@@ -84,15 +93,15 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
 
 
 def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> str | None:
-    """Return the path of a field by its name: messages travel as arrays, ``$[2]`` would say little."""
-    place = re.match(r"\$\[(\d+)\]", path)
-    if place is None:
+    """Return the path of a field by its name: messages are arrays on the wire, and the codec's path is ``$[2]``."""
+    index = re.match(r"\$\[(\d+)\]", path)
+    if index is None:
         return path or None
     with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, RecursionError):
         tag = msgspec.msgpack.decode(frame)[0]
         kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
         fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()
-        number = int(place[1]) - 1
+        number = int(index[1]) - 1
         if 0 <= number < len(fields):
-            return fields[number] + path[place.end() :]
+            return fields[number] + path[index.end() :]
     return path

@@ -1,8 +1,8 @@
-"""The only kind of cursor: origin -> offset, everything up to there has been seen.
+"""The only cursor: by origin, the offset up to which every notification has been seen.
 
-Two proxies cannot compare positions in their own logs, because sites interleave differently. But every log keeps
-each origin's notifications in that origin's order, so a frontier means the same everywhere: what lies at or
-below it is a repeat, and a gap above it is a loss.
+Two proxies cannot compare positions in their own logs, because sites interleave differently. But every log keeps each
+origin's notifications in that origin's order, so a frontier means the same everywhere: a coordinate at or below it is a
+duplicate, and a gap above it is a loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def join(into: dict[Origin, int], other: Frontier) -> dict[Origin, int]:
 
 
 class Selective:
-    """Coordinates above a frontier that were had too: a selective acknowledgement, as that of TCP (RFC 2018)."""
+    """A set of coordinates above a frontier: a selective acknowledgement, as in TCP (RFC 2018)."""
 
     __slots__ = ("_offsets",)
 
@@ -42,20 +42,20 @@ class Selective:
         return bool(self._offsets)
 
     def has(self, origin: Origin, offset: int) -> bool:
-        """Tell whether that coordinate is in here."""
+        """Tell whether the coordinate is in the set."""
         return offset in self._offsets.get(origin, ())
 
     def any_of(self, origin: Origin) -> bool:
-        """Tell whether there are any of this origin."""
+        """Tell whether the set has a coordinate of this origin."""
         return origin in self._offsets
 
     def add(self, origin: Origin, offsets: Iterable[int]) -> None:
         """Add offsets of an origin."""
-        if fresh := set(offsets):
-            self._offsets.setdefault(origin, set()).update(fresh)
+        if new := set(offsets):
+            self._offsets.setdefault(origin, set()).update(new)
 
     def reached(self, frontier: Frontier) -> None:
-        """Forget what this frontier covers."""
+        """Remove the coordinates that this frontier covers."""
         for origin in self._offsets.keys() & frontier.keys():
             above = {offset for offset in self._offsets[origin] if offset > frontier[origin]}
             if above:
@@ -64,19 +64,21 @@ class Selective:
                 del self._offsets[origin]
 
     def digest(self) -> int:
-        """Return what tells these from others, in this process."""
+        """Return a hash of the set, valid in this process only."""
         return hash(frozenset((origin, frozenset(offsets)) for origin, offsets in self._offsets.items()))
 
     def rows(self) -> dict[Origin, list[int]]:
-        """Return the offsets of each origin, ascending."""
+        """Return the offsets by origin, ascending."""
         return {origin: sorted(offsets) for origin, offsets in self._offsets.items()}
 
 
 class RecentIds:
-    """The ids that a receiver was given lately, bounded; the oldest go first.
+    """The ids of the notifications that a receiver got last, bounded; the oldest are removed first.
 
-    The frontier alone does not know a publish that was retried at another origin (handover rules 17 and 18).
-    An id enters only when its notification was delivered.
+    The frontier does not recognise a publish that was retried at another origin (handover rules 17 and 18).
+
+    Args:
+        limit: how many ids are kept.
     """
 
     def __init__(self, limit: int = RECENT_IDS) -> None:
@@ -93,7 +95,7 @@ class RecentIds:
         return len(self._ids)
 
     def add(self, identity: NotificationId) -> None:
-        """Remember the id; the oldest one is forgotten when there are too many."""
+        """Add the id of a notification that was delivered; remove the oldest id past the limit."""
         self._ids[identity] = None
         if len(self._ids) > self._limit:
             self._ids.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Names of things. All are plain strings and integers, so that they sort, hash and travel as they are."""
+"""Identifiers. All are plain strings and integers, so that they sort, hash and travel as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SessionId = NewType("SessionId", str)
 SubscriptionId = NewType("SubscriptionId", str)
 ReceiverId = NewType("ReceiverId", str)
 Incarnation = NewType("Incarnation", str)
-"""A random name of one life of a process; a restart takes a new one."""
+"""A random name of one run of a process; a restart takes a new one."""
 Epoch = NewType("Epoch", int)
 """A session's ownership counter, from 1. Every start of serving takes the next one."""
 Origin = NewType("Origin", str)
@@ -20,10 +20,11 @@ Origin = NewType("Origin", str)
 the first log epoch, ``site/partition.epoch`` in each later one."""
 
 NO_PROXY = ProxyId("")
-"""Owns the sessions that were deleted."""
+"""The owner of deleted sessions."""
 GENERATION = 1_000_000_000
-"""Epochs of sessions of one name that were deleted and created again lie so far apart at least, so that what is left of
-an earlier one - a checkpoint, a copy - is never taken for a part of the next one."""
+"""The least distance of the epochs of two sessions of one name, of which the first was deleted: what is left of it -
+a checkpoint, a copy - is never taken for a part of the next one.
+"""
 NOTHING = -1
 """The offset before the first: the frontier of an origin of which nothing has been seen."""
 
@@ -36,7 +37,7 @@ class Coordinate(NamedTuple):
 
 
 class NotificationId(NamedTuple):
-    """Chosen by the producer's library, so that a publish retried at another proxy is recognised."""
+    """The id of a publish, chosen by the producer's library, by which a retry at another proxy is recognised."""
 
     producer: str
     incarnation: Incarnation
@@ -44,7 +45,7 @@ class NotificationId(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """One row of the registry: who owns a session, at which epoch."""
+    """One row of the registry: the owner of a session, and its epoch."""
 
     proxy: ProxyId
     epoch: Epoch
@@ -54,17 +55,17 @@ class Ownership(NamedTuple):
         return Ownership(proxy, Epoch(self.epoch + 1))
 
     def gone(self) -> Ownership:
-        """Return the row that says that the session is deleted: nobody's, and the first of the next generation."""
+        """Return the row of the deleted session: no owner, and the first epoch of the next generation."""
         return Ownership(NO_PROXY, Epoch((self.epoch // GENERATION + 1) * GENERATION))
 
     @property
     def deleted(self) -> bool:
-        """The session was deleted: who creates it anew takes the next epoch after this one."""
+        """Whether the session was deleted. A session created later takes the next epoch after this one."""
         return self.proxy == NO_PROXY
 
     @property
     def generation(self) -> int:
-        """Which session of that name it is: a deleted one and the next have epochs of different generations."""
+        """The number of the session among those of its name: a deletion begins the next one."""
         return self.epoch // GENERATION
 
     def outlives(self, epoch: int) -> bool:
@@ -73,19 +74,24 @@ class Ownership(NamedTuple):
 
 
 def without_row(floor: int) -> Ownership | None:
-    """Return what a session without a row counts as (handover rule 28): deleted in the generation of the registry's
-    floor; None: no row was ever removed, so it never was.
+    """Return the row that a session without a row counts as (handover rule 28).
+
+    Args:
+        floor: of the registry, a generation: every removed row was of an earlier one.
+
+    Returns:
+        A row deleted in that generation; None if `floor` is 0: no row was ever removed, so the session never existed.
     """
     return Ownership(NO_PROXY, Epoch(floor * GENERATION)) if floor else None
 
 
 def origin_of(site: SiteId, partition: int = 0, log_epoch: int = 1) -> Origin:
-    """Return the origin of a site's log in that log epoch; the first one is not named."""
+    """Return the origin of a site's log in a log epoch; the first log epoch is not written."""
     return Origin(f"{site}/{partition}" if log_epoch == 1 else f"{site}/{partition}.{log_epoch}")
 
 
 def log_epoch_of(origin: Origin) -> int:
-    """Return the log epoch in which notifications are first appended at this origin, from 1."""
+    """Return the log epoch of an origin, from 1."""
     _, _, epoch = origin.rpartition("/")[2].partition(".")
     return int(epoch) if epoch else 1
 
@@ -106,20 +112,20 @@ def site_of(origin: Origin) -> SiteId:
 
 
 def new_secret() -> str:
-    """Return what only this life of a producer knows (256 bits)."""
+    """Return a random secret for one incarnation of a producer (256 bits)."""
     return secrets.token_urlsafe(32)
 
 
 def producer_incarnation(producer: str, secret: str) -> Incarnation:
-    """Return the incarnation of a producer whose life has this secret.
+    """Return the incarnation of a producer with this secret.
 
-    Every proxy finds it out from the secret, and shares nothing with the others for it. Whoever reads the name, in a
-    notification or a log, does not learn the secret from it, and so cannot publish under that name.
+    Every proxy computes it from the secret alone. The incarnation in a notification or a log does not reveal the
+    secret, so a reader of it cannot publish under that name.
     """
     stated = f"{len(producer)} {producer} {secret}".encode("utf-8", "surrogatepass")
     return Incarnation(hashlib.blake2b(stated, digest_size=16, person=b"waypost producer").hexdigest())
 
 
 def new_incarnation() -> Incarnation:
-    """Return a name that nobody else has or can guess (64 bits)."""
+    """Return a new random incarnation, unique and not guessable (64 bits)."""
     return Incarnation(secrets.token_hex(8))

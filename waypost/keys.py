@@ -1,14 +1,14 @@
-"""Security keys, as Elvin has them: a notification reaches only those who hold the key that goes with it.
+"""Security keys, as in Elvin: a notification reaches only receivers that hold the key that goes with it.
 
-A raw key is a secret; its public form is its hash. Who holds which of the two depends on the scheme:
+A raw key is a secret; its public form is its hash. The scheme decides which side uses which of the two:
 
-producer    the producer says the raw key, the receiver the public one: what comes with it is from who knows the secret
-consumer    the receiver says the raw key, the producer the public one: only who knows the secret gets it
+producer    the producer sends the raw key, the receiver the public one: it gets only what a holder of the secret sent
+consumer    the receiver sends the raw key, the producer the public one: only a holder of the secret gets it
 dual        both at once, and both must meet
 
-So the side whose key it is proves that it knows the secret, and the proxy that it says it to hashes it at its door
-(:func:`primed`): nothing else of a raw key is ever kept, written or passed on, and what is kept on both sides is public
-and can be compared. A subscription's keys meet those of a notification if one scheme has all its sides in common
+So the side whose key it is proves that it knows the secret. Its proxy hashes the key on arrival (:func:`primed`): a raw
+key is never stored, written or passed on, and the public forms of both sides can be compared. A subscription's keys
+meet those of a notification if one scheme has all its sides in common
 (Elvin client protocol 4.0, key schemes 1 to 3 with SHA-1, 7 to 9 with SHA-256).
 
 Where no keys meet, a notification is delivered only if both its producer and the subscription allow that: `insecure`.
@@ -46,7 +46,7 @@ SIDES: dict[Scheme, frozenset[Side]] = {
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """One key: raw at the side whose key it is, and until its proxy has it; public everywhere else."""
+    """One key: raw on the side whose key it is, until its proxy has it; public everywhere else."""
 
     scheme: Scheme
     side: Side
@@ -69,14 +69,19 @@ KeyList = Annotated[list[Key], Meta(max_length=MAX_KEYS)]
 
 
 def algorithm_of(scheme: Scheme) -> Algorithm:
-    """Return the digest of a scheme of Elvin's."""
+    """Return the hash algorithm of a scheme."""
     return "sha1" if scheme.startswith("sha1-") else "sha256"
 
 
 def public_key(raw: bytes, algorithm: Algorithm = "sha256") -> bytes:
-    """Return the public form of a raw key: what is handed to those on the other side.
+    """Return the public form of a raw key, which is handed to the other side.
 
-    Raises BadArgument: it is no key, or the algorithm is none.
+    Args:
+        raw: the secret, 1 to MAX_KEY_BYTES bytes.
+        algorithm: ``sha256`` or ``sha1``.
+
+    Raises:
+        BadArgument: an argument is not valid.
     """
     one_of(algorithm, "algorithm", ALGORITHMS)
     raw_key(raw, "raw")
@@ -85,7 +90,7 @@ def public_key(raw: bytes, algorithm: Algorithm = "sha256") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys that are said together. Those of several schemes are joined by ``|``, and any one scheme will do.
+    """Keys that are used together. ``|`` joins keys of several schemes; it suffices that those of one meet.
 
     secret = os.urandom(32)
     await weather.publish(report, keys=Keys.producer(secret))
@@ -95,17 +100,17 @@ class Keys:
     keys: frozenset[Key] = frozenset()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.keys, frozenset) or not all(isinstance(each, Key) for each in self.keys):
+        if not isinstance(self.keys, frozenset) or not all(isinstance(key, Key) for key in self.keys):
             raise wrong(self.keys, "keys", KEYS)
 
     @classmethod
     def producer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
-        """Return keys of the producer scheme: raw for who publishes, public for who subscribes."""
+        """Return keys of the producer scheme: `values` are raw for a publisher, public for a subscriber."""
         return cls.dual(producer=values, scheme="producer", algorithm=algorithm)
 
     @classmethod
     def consumer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
-        """Return keys of the consumer scheme: raw for who subscribes, public for who publishes."""
+        """Return keys of the consumer scheme: `values` are raw for a subscriber, public for a publisher."""
         return cls.dual(consumer=values, scheme="consumer", algorithm=algorithm)
 
     @classmethod
@@ -117,25 +122,31 @@ class Keys:
         algorithm: Algorithm = "sha256",
         scheme: Literal["dual", "producer", "consumer"] = "dual",
     ) -> Keys:
-        """Return keys of the dual scheme: each side says its own raw, and the other's public.
+        """Return keys of the dual scheme: each side gives its own keys raw, and those of the other side public.
+
+        Args:
+            producer: the producers' keys.
+            consumer: the consumers' keys.
+            algorithm: the hash of the public forms.
+            scheme: for :meth:`producer` and :meth:`consumer`.
 
         Raises:
-            Refused: a key is empty or too long, or there are too many.
+            Refused: a key is empty or too long, or there is no such scheme.
         """
         one_of(algorithm, "algorithm", ALGORITHMS)
         whole: Scheme = f"{algorithm}-{scheme}"  # type: ignore[assignment]
         if whole not in SIDES:
             raise Refused(f"{whole} is no scheme; there are {', '.join(SIDES)}", field="keys")
-        made = [Key(whole, PRODUCER, raw_key(each, "keys")) for each in listed(producer, "producer", "a list of keys")]
-        made += [Key(whole, CONSUMER, raw_key(each, "keys")) for each in listed(consumer, "consumer", "a list of keys")]
-        return cls(frozenset(made))
+        keys = [Key(whole, PRODUCER, raw_key(key, "keys")) for key in listed(producer, "producer", "a list of keys")]
+        keys += [Key(whole, CONSUMER, raw_key(key, "keys")) for key in listed(consumer, "consumer", "a list of keys")]
+        return cls(frozenset(keys))
 
     def __or__(self, other: Keys) -> Keys:
         instance(other, "keys", Keys, KEYS)
         return Keys(self.keys | other.keys)
 
     def listed(self) -> list[Key]:
-        """Return them as they go over the wire. Raises Refused: they are too many."""
+        """Return the keys in the order of the wire. Raises Refused: there are too many."""
         if len(self.keys) > MAX_KEYS:
             raise Refused(f"{len(self.keys)} keys; the limit is {MAX_KEYS}", field="keys")
         return sorted(self.keys)
@@ -146,7 +157,7 @@ NO_KEYS = Keys()
 
 
 def raw_key(value: bytes, field: str) -> bytes:
-    """Return the key. Raises BadArgument: it is none."""
+    """Return the key; `field` names the argument in the error. Raises BadArgument: it is no bytes of a key's length."""
     if not isinstance(value, bytes):
         # Not the value: it may be a secret.
         raise BadArgument(f"a key is bytes, and this is {type(value).__name__}; write os.urandom(32)", field=field)
@@ -156,7 +167,7 @@ def raw_key(value: bytes, field: str) -> bytes:
 
 
 def check_keys(value: object, field: str = "keys") -> None:
-    """Raise BadArgument unless these are keys."""
+    """Raise BadArgument, with this `field`, unless the value is a :class:`Keys`."""
     instance(value, field, Keys, KEYS)
 
 
@@ -168,20 +179,20 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     keys: tuple[Key, ...] = ()
     insecure: bool = True
-    """It may also go, or come, where no keys meet."""
+    """Deliver also where no keys meet, if the other side allows it too."""
 
     @classmethod
     def of(cls, *keys: Iterable[Key], insecure: bool = True) -> Protection:
-        """Join public keys that were said in several places."""
+        """Join public keys from several sources, such as a subscription's own and its owner's."""
         return cls(tuple(sorted({key for several in keys for key in several})), insecure)
 
     def meets(self, other: Protection) -> bool:
-        """Tell whether the keys on the two sides meet: what is delivered so is secure."""
+        """Tell whether the keys of the two sides meet, that is, all sides of one scheme; such a delivery is secure."""
         common = {(key.scheme, key.side) for key in {*self.keys}.intersection(other.keys)}
         return any(all((scheme, side) in common for side in SIDES[scheme]) for scheme, _ in common)
 
     def lets(self, other: Protection) -> bool:
-        """Tell whether what one side publishes under this is delivered to the other, or the other way round."""
+        """Tell whether a notification of one side is delivered to the subscription of the other."""
         return (self.insecure and other.insecure) or self.meets(other)
 
 
@@ -189,10 +200,10 @@ OPEN = Protection()
 
 
 def primed(side: Side, keys: Iterable[Key]) -> tuple[Key, ...]:
-    """Return the public forms of what one side said: its own keys are raw, the other's public already."""
+    """Return the public forms of the keys that one side sent: its own are raw, the other side's are public already."""
     return tuple(sorted({key.public if key.side == side else key for key in keys}))
 
 
 def texts(keys: Sequence[Key]) -> list[str]:
-    """Return public keys as words, for the journal."""
+    """Return public keys as texts, for the journal: scheme, side, and the hash in hexadecimal."""
     return [f"{key.scheme} {key.side} {key.value.hex()}" for key in keys]

@@ -1,10 +1,9 @@
-"""What clients and proxies say to each other, version 1: one MessagePack message a WebSocket frame.
+"""The messages between clients and proxies, one in MessagePack per WebSocket frame. VERSION is the protocol's version.
 
 A message that does not decode is answered with :class:`Problem`, which names the field; the connection goes on.
 
-A client says `Hello`, then publishes, or attaches to one session, or both. A delivery is acknowledged by its last
-number (`Deliver.through`), which means something only on the connection that brought it; what survives
-connections is the frontier.
+A client sends `Hello`, then publishes, or attaches to one session, or both. A delivery is acknowledged by its number
+(`Deliver.through`), which is valid only on the connection that brought it; the frontier is valid on all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 LARGEST = 2**63 - 1
-"""Of all whole numbers that a client says: they go into logs and journals, and through the audit, as 64 bits."""
+"""The largest whole number that a client may send: logs, journals and the audit keep 64 bits."""
 Serial = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=NOTHING, le=LARGEST)]
 Secret = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -62,7 +61,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Credential(_Message, frozen=True):
-    """As whom a client attaches: a principal of the session's access, and its password, or a token that names it."""
+    """The credential of a client: a principal of the session's access, and its password, or a token that names it."""
 
     principal: Principal = ""
     password: Password = ""
@@ -73,7 +72,9 @@ class Credential(_Message, frozen=True):
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """The first word. `credential`: as whom it publishes, where not everybody may; only a token proves that."""
+    """The first message of a connection. `credential`: the publisher's, where publishing is restricted; only a token
+    counts.
+    """
 
     version: int
     client: Name
@@ -81,16 +82,16 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Attach(_Message, tag="attach", frozen=True, kw_only=True):
-    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent.
+    """A request to serve a session to a receiver. Nothing at or below `frontier`, which the receiver has, is delivered.
 
-    `session_expiry_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was
-    before, which is for ever, if nobody ever said. `receiver_expiry_s`: this receiver's place is given up once it was
-    not attached for so long, and what is stored for it alone goes with it. `epoch`: at which the client was served
-    last; one who does not create means the session of that generation. `reliability`: of this receiver, and from now on
-    `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how much the session
-    stores at most, from now on. `order`: what the application is given first; it is the library that sees to it.
-    `selective`: what it has above `frontier`. `attach_seq`: so often this life of the library has asked for it, which
-    tells what comes late from what was asked since; 0: it does not count.
+    `session_expiry_s`: from now on the session is deleted once no receiver was attached for so long; None: as it was,
+    which is never, if it was never set. `receiver_expiry_s`: this receiver's registration ends once it was not attached
+    for so long, and what is stored for it alone is removed. `epoch`: at which the client was served last; without
+    `create` the client means the session of that generation. `reliability`: of this receiver, and from now on
+    `session_reliability`, of the session; None: that of the level above, and as it was. `queue`: the bounds of what the
+    session stores, from now on. `order`: which notification the application gets first; the library sees to it.
+    `selective`: coordinates above `frontier` that the receiver has. `attach_seq`: the number of this attach among those
+    of this incarnation of the library, by which a late message is recognised; 0: not counted.
     """
 
     session: Name
@@ -112,9 +113,9 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
 
 
 class SubscriptionSettings(_Message, frozen=True, kw_only=True):
-    """A subscription as the session's receivers see it. `owner`: the receiver that made it.
+    """A subscription, as the receivers of the session see it. `owner`: the receiver that made it.
 
-    `keys`: how many it has, its owner's among them; which ones is nobody else's business.
+    `keys`: how many it has, including those of its owner; their values are not shown.
     """
 
     expression: str
@@ -126,12 +127,12 @@ class SubscriptionSettings(_Message, frozen=True, kw_only=True):
 
 
 class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
-    """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long, and
-    by which keys: exactly between two notifications.
+    """A request to add a subscription; idempotent by `subscription`, which the client chooses. If it exists, its policy
+    and its keys are changed, exactly between two notifications.
 
-    `ttl_s`: what matches is kept for so many seconds; `max_count`: only so many, the newest. None: until all have it.
-    `keys`: what comes must meet one, or, with `insecure`, be sent for everybody too (waypost/keys.py). `number`, which
-    the client chooses, is in the answer.
+    `ttl_s`: a matching notification is kept for so many seconds; `max_count`: only so many of the newest. None: until
+    all receivers have it. `keys`: a notification must meet one, or, with `insecure`, be published as insecure too
+    (waypost/keys.py). `number`, which the client chooses, is repeated in the answer.
     """
 
     subscription: Name
@@ -144,16 +145,17 @@ class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
-    """`number`, which the client chooses, is in the answer."""
+    """A request to end a subscription. `number`, which the client chooses, is repeated in the answer."""
 
     subscription: Name
     number: Serial = 0
 
 
 class SetKeys(_Message, tag="set-keys", frozen=True):
-    """From now on these keys go with every subscription that this receiver has made in the session, or makes.
+    """A request to replace the keys that go with every subscription of this receiver in the session, present and
+    future.
 
-    Idempotent; `number`, which the client chooses, is in the answer.
+    Idempotent; `number`, which the client chooses, is repeated in the answer.
     """
 
     number: Serial
@@ -161,12 +163,13 @@ class SetKeys(_Message, tag="set-keys", frozen=True):
 
 
 class Publish(_Message, tag="publish", frozen=True, kw_only=True):
-    """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them.
+    """Notifications `first`, `first` + 1, ... of this incarnation of the producer. `keys`, `insecure`: how they are
+    protected.
 
-    `secret`: of this life, chosen at random, at least 128 bits. The incarnation in what is published is its hash
-    (:func:`waypost.identity.producer_incarnation`), so only who knows it can publish as this life, or repeat a number
-    of it.
-    `checks`: the CRC-32C of each body; without any, the proxy takes the bodies to be what was sent.
+    `secret`: of this incarnation, chosen at random, at least 128 bits. The incarnation in a published notification is
+    its hash (:func:`waypost.identity.producer_incarnation`), so only a holder of the secret can publish as this
+    incarnation, or repeat one of its numbers. `checks`: the CRC-32C of each body; without any, the proxy trusts the
+    bodies.
     """
 
     producer: Name
@@ -182,16 +185,17 @@ class Publish(_Message, tag="publish", frozen=True, kw_only=True):
 
 
 class PublishWith(_Message, tag="publish-with", frozen=True):
-    """From here on these keys go with all that is published on this connection, beside its own."""
+    """From here on these keys go with every notification published on this connection, beside its own."""
 
     keys: KeyList
 
 
 class Attestation(_Message, frozen=True, kw_only=True):
-    """What the receiver's library gave to its application of one origin, in this order, with CRC-32 digests.
+    """A report of what the receiver's library returned to its application of one origin, in this order, with CRC-32
+    digests.
 
-    `order`: by which it chose what it gave first. The proxy writes it to the journal as it is; the library numbers its
-    attestations 1, 2, 3, ... and says each again until it is told that it is there.
+    `order`: by which the library chose what it returned first. The proxy writes it to the journal as it is; the library
+    numbers its attestations 1, 2, 3, ... and sends each again until :class:`Attested` confirms it.
     """
 
     number: Annotated[int, Meta(ge=1, le=LARGEST)]
@@ -204,9 +208,11 @@ class Attestation(_Message, frozen=True, kw_only=True):
 
 
 class Quench(_Message, tag="quench", frozen=True):
-    """Tell me what anybody wants that has to do with these attributes, and what changes; without any, no more.
+    """A request for the interest in these attributes, now and as it changes; without names, it is not reported any
+    more.
 
-    `keys` and `insecure`: as those of what is going to be published: who could not have it does not count.
+    `keys` and `insecure`: those of the notifications to be published; a subscription that could not get them does not
+    count.
     """
 
     number: Serial
@@ -216,11 +222,11 @@ class Quench(_Message, tag="quench", frozen=True):
 
 
 class Acknowledge(_Message, tag="acknowledge", frozen=True):
-    """All deliveries up to number `through` are the application's; 0 acknowledges none as a whole.
+    """The application has all deliveries up to number `through`; 0 acknowledges no delivery as a whole.
 
-    `frontier`: what the application was given, where it has a part of the next one. `gaps`: so many gaps were heard of
-    since the attach; those of which it is not said so are told again to the next one. `selective`: coordinates above
-    all that, one by one, of what the application was given sooner than what came before it.
+    `frontier`: what the application has, where that ends within a delivery. `gaps`: how many gaps arrived since the
+    attach; gaps that are not acknowledged so are reported again to the next attach. `selective`: coordinates above all
+    that, which the application has before earlier ones.
     """
 
     through: Serial
@@ -231,9 +237,10 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
 
 class Detach(_Message, tag="detach", frozen=True):
-    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too.
+    """A request to end the attachment; with `forget` the receiver's registration ends too, and what is stored for it is
+    removed.
 
-    `frontier`: what the application was given, in the middle of a delivery too; `selective`: what above it.
+    `frontier`: what the application has, in the middle of a delivery too; `selective`: coordinates above it.
     """
 
     forget: bool = False
@@ -246,9 +253,9 @@ class Delete(_Message, tag="delete", frozen=True):
 
 
 class Granted(_Message, frozen=True):
-    """What a principal may do. `password`: the one that proves it; empty: its name does; None: the one that it has.
+    """The rights of a principal. `password`: proves it; empty: its name is enough; None: its present password stays.
 
-    `by_token`: no password proves it, and its name neither: only a token does.
+    `by_token`: only a token proves it; neither a password nor its name does.
     """
 
     rights: Annotated[list[Right], Meta(min_length=1)]
@@ -260,9 +267,10 @@ class Granted(_Message, frozen=True):
 
 
 class SetAccess(_Message, tag="set-access", frozen=True):
-    """From now on these principals may do that, and nobody else anything; without any, everybody may do everything.
+    """A request to replace the access: these principals have these rights, and no other has any; without grants,
+    everybody has all rights.
 
-    Idempotent; `number`, which the client chooses, is in the answer.
+    Idempotent; `number`, which the client chooses, is repeated in the answer.
     """
 
     number: Serial
@@ -288,13 +296,15 @@ ClientMessage = (
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
+    """The proxy's answer to a Hello that it accepts."""
+
     version: int
     proxy: ProxyId
     site: SiteId
 
 
 class Attached(_Message, tag="attached", frozen=True, kw_only=True):
-    """The session is served to this receiver. `joined`: it had no place in it before, or has lost the one it had."""
+    """The session is served to this receiver. `joined`: it is newly registered; it was unknown, or had expired."""
 
     session: SessionId
     epoch: Epoch
@@ -306,14 +316,14 @@ class Attached(_Message, tag="attached", frozen=True, kw_only=True):
 
 
 class Wait(_Message, tag="wait", frozen=True):
-    """The session is whole but cannot be served at this moment; attach again later, here or elsewhere."""
+    """The session exists, but is not served at the moment; attach again later, here or elsewhere."""
 
     reason: str
     retry_after_ms: int
 
 
 class Moved(_Message, tag="moved", frozen=True):
-    """The session is served by another proxy; attach there."""
+    """Another proxy serves the session; attach there."""
 
     session: SessionId
     proxy: ProxyId
@@ -321,69 +331,69 @@ class Moved(_Message, tag="moved", frozen=True):
 
 
 class Deleted(_Message, tag="deleted", frozen=True):
-    """The session is no more; `reason` says by what."""
+    """The session was deleted, for this reason."""
 
     session: SessionId
     reason: str
 
 
 class Left(_Message, tag="left", frozen=True):
-    """The owner has what the receiver had when it left; this connection serves no session any more."""
+    """The owner has the receiver's last frontier; this connection serves no session any more."""
 
     receiver: Name
 
 
 class Forgotten(_Message, tag="forgotten", frozen=True):
-    """The receiver has given up its place, for good; this connection serves no session any more."""
+    """The receiver was unregistered for good; this connection serves no session any more."""
 
     receiver: Name
 
 
 class Subscribed(_Message, tag="subscribed", frozen=True):
-    """What was asked under this number is done, and would survive this proxy: there is such a subscription now."""
+    """The request of this number is done and durable: the subscription exists."""
 
     subscription: SubscriptionId
     number: int = 0
 
 
 class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
-    """Another receiver changed the session's subscriptions; no settings: it is gone."""
+    """Another receiver changed the session's subscriptions; `settings` None: the subscription ended."""
 
     subscription: SubscriptionId
     settings: SubscriptionSettings | None
 
 
 class BecameEffective(_Message, tag="effective", frozen=True):
-    """From above these offsets on, P1 holds for this subscription."""
+    """The subscription is complete above these offsets (promise P1)."""
 
     subscription: SubscriptionId
     above: dict[Origin, int]
 
 
 class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
-    """What was asked under this number is done, and would survive this proxy: there is no such subscription now."""
+    """The request of this number is done and durable: the subscription does not exist any more."""
 
     subscription: SubscriptionId
     number: int = 0
 
 
 class AccessChanged(_Message, tag="access-changed", frozen=True):
-    """What `SetAccess` asked for is in force, and would survive this proxy."""
+    """The access of the `SetAccess` of this number is in force and durable."""
 
     number: int
 
 
 class KeysChanged(_Message, tag="keys-changed", frozen=True):
-    """What `SetKeys` asked for is in force, and would survive this proxy."""
+    """The keys of the `SetKeys` of this number are in force and durable."""
 
     number: int
 
 
 class Interest(_Message, tag="interest", frozen=True):
-    """Terms that somebody wants now, and that nobody wants any more, for the `Quench` of this number.
+    """Terms that are wanted from now on, and terms that nobody wants any more, for the `Quench` of this number.
 
-    A term is one alternative of subscriptions, as an expression: whoever wants a notification, one of the terms is true
-    of it. `level`: that is all there is, as far as the proxy knows; the first time so, nothing was said before.
+    A term is one alternative of subscriptions, as an expression: a notification that anybody wants matches one of the
+    terms. `caught_up`: the proxy has now reported all terms that it knows.
     """
 
     number: int
@@ -408,7 +418,7 @@ class Delivery(_Message, frozen=True, kw_only=True):
 class Deliver(_Message, tag="deliver", frozen=True, kw_only=True):
     """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched.
 
-    `secure[i]`: those of them whose keys it met; what is not there met none.
+    `secure`: by index into `matches`, those of them whose keys were met; a missing index: none.
     """
 
     epoch: Epoch
@@ -420,7 +430,7 @@ class Deliver(_Message, tag="deliver", frozen=True, kw_only=True):
 
 
 class DeliverEncoded(_Message, tag="deliver", frozen=True, kw_only=True):
-    """The same message with its entries already encoded, once for all receivers."""
+    """The message :class:`Deliver` with its entries already encoded, once for all receivers."""
 
     epoch: Epoch
     through: int
@@ -431,7 +441,7 @@ class DeliverEncoded(_Message, tag="deliver", frozen=True, kw_only=True):
 
 
 class Acknowledged(_Message, tag="acknowledged", frozen=True):
-    """Notifications `first`, `first` + 1, ... of the producer are safe; their coordinates."""
+    """Notifications `first`, `first` + 1, ... of the producer are durable, at these offsets of `origin`."""
 
     first: int
     origin: Origin
@@ -439,13 +449,13 @@ class Acknowledged(_Message, tag="acknowledged", frozen=True):
 
 
 class Attested(_Message, tag="attested", frozen=True):
-    """Attestations up to this number are in the journal."""
+    """The journal has the attestations up to this number."""
 
     number: int
 
 
 class Gap(_Message, tag="gap", frozen=True):
-    """Offsets `first` to `last` of this origin cannot be had any more, for this cause."""
+    """Offsets `first` to `last` of this origin are lost for this receiver, for this cause."""
 
     origin: Origin
     first: int
@@ -454,32 +464,44 @@ class Gap(_Message, tag="gap", frozen=True):
 
 
 class AboutSession(_Message, tag="session", frozen=True):
+    """The answered request: an attach to this session."""
+
     session: str
 
 
 class AboutSubscription(_Message, tag="subscription", frozen=True):
+    """The answered request: the Subscribe or Unsubscribe of this number."""
+
     subscription: SubscriptionId
     number: int = 0
 
 
 class AboutPublish(_Message, tag="publish", frozen=True):
+    """The answered request: the Publish that begins with this sequence number."""
+
     first: int
 
 
 class AboutDeletion(_Message, tag="deletion", frozen=True):
-    pass
+    """The answered request: a Delete."""
 
 
 class AboutAccess(_Message, tag="access", frozen=True):
+    """The answered request: the SetAccess of this number."""
+
     number: int
 
 
 class AboutKeys(_Message, tag="keys", frozen=True):
+    """The answered request: the SetKeys of this number."""
+
     number: int
 
 
 class Problem(_Message, tag="problem", frozen=True):
-    """A refusal. `about` names what it answers: an attach, a subscription, a publish; None: a frame that said none."""
+    """A refusal. `about` names the request: an attach, a subscription, a publish, ...; None: a frame that is no
+    request.
+    """
 
     code: str
     message: str

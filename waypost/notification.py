@@ -72,6 +72,9 @@ class Notification(Mapping[str, Value]):
 
     Plain integers too wide for an int32 become an :class:`Int64`.
 
+    Args:
+        attributes: by name: int, :class:`Int64`, float, str or bytes.
+
     Raises:
         BadNotification: an attribute's name, type or range, or the whole size, is not allowed.
     """
@@ -92,7 +95,11 @@ class Notification(Mapping[str, Value]):
 
     @classmethod
     def from_body(cls, body: bytes) -> Notification:
-        """Wrap an encoded notification; it is decoded when first looked at. Raises BadArgument: it is no bytes."""
+        """Wrap an encoded notification without a check; it is decoded, and checked, when its attributes are first used.
+
+        Raises:
+            BadArgument: `body` is no bytes.
+        """
         if type(body) is not bytes:
             body = bytes(instance(body, "body", bytes, "the bytes of a notification's body"))
         notification = cls.__new__(cls)
@@ -102,12 +109,12 @@ class Notification(Mapping[str, Value]):
 
     @property
     def body(self) -> bytes:
-        """The notification as it travels, MessagePack."""
+        """The encoded notification, in MessagePack."""
         return self._body
 
     @property
     def attributes(self) -> Mapping[str, Value]:
-        """The attributes by name; decoded when they are first asked for."""
+        """The attributes by name, decoded at the first use. Raises BadNotification: the body is not valid."""
         if self._attributes is None:
             self._attributes = MappingProxyType(decode_body(self._body))
         return self._attributes
@@ -149,7 +156,7 @@ def decode_body(body: bytes) -> dict[str, Value]:
 
 
 def attribute_count(body: bytes) -> int:
-    """Return how many attributes a body says that it has, without decoding it; never more than it has room for."""
+    """Return the number of attributes that a body states, without decoding it; never more than fit in it."""
     head = body[:1]
     if b"\x80" <= head <= b"\x8f":
         stated = head[0] & 0x0F
@@ -166,7 +173,7 @@ def decoding_cost_ns(body: bytes) -> int:
 
 
 def read_body(body: bytes) -> Mapping[str, Value]:
-    """Return the attributes of a body out of a log. One that cannot be read matches nothing, and stops nobody."""
+    """Return the attributes of a body out of a log; an undecodable one has none, so it matches nothing."""
     try:
         return decode_body(body)
     except BadNotification:
@@ -174,7 +181,7 @@ def read_body(body: bytes) -> Mapping[str, Value]:
 
 
 def check_size(body: bytes, attributes: int) -> None:
-    """Refuse a notification past the limits on bytes or on the number of attributes."""
+    """Raise BadNotification for a notification past the limit on bytes or on the number of attributes."""
     if len(body) > MAX_NOTIFICATION_BYTES:
         raise BadNotification(f"{len(body)} bytes exceed the limit of {MAX_NOTIFICATION_BYTES}")
     if attributes > MAX_ATTRIBUTES:

@@ -1,5 +1,5 @@
-"""How much a session stores at most, what goes when it is more, and in which order a receiver is given what waits: the
-queue of CosNotification, with its discard and order policies.
+"""The queue of a session: its bounds, which notification is discarded past them, and the order of a receiver. The
+model is the queue of CosNotification, with its discard and order policies.
 
 Three of its properties are attributes of notifications, and count only where the queue or the order says so:
 
@@ -25,19 +25,28 @@ from waypost.notification import Value
 
 PRIORITY, STOP_TIME, TIMEOUT = "Priority", "StopTime", "Timeout"
 Discard = Literal["any", "fifo", "lifo", "priority", "deadline"]
-"""What goes first: whatever is easiest; the oldest; the newest; that of the lowest priority, or of the soonest
-deadline, and of several such ones the oldest."""
+"""Which notification is discarded first: whichever is easiest; the oldest; the newest; the one of the lowest
+priority, or of the soonest deadline, and of several such ones the oldest.
+"""
 DISCARDS: tuple[Discard, ...] = ("any", "fifo", "lifo", "priority", "deadline")
 Order = Literal["any", "fifo", "priority", "deadline"]
-"""What a receiver is given first of what waits in its library: whatever is easiest, which is the oldest; the oldest;
-that of the highest priority, or of the soonest deadline, and of several such ones the oldest."""
+"""Which waiting notification a receiver gets first: whichever is easiest, which is the oldest; the oldest; the one
+of the highest priority, or of the soonest deadline, and of several such ones the oldest.
+"""
 ORDERS: tuple[Order, ...] = ("any", "fifo", "priority", "deadline")
 
 
 class Queue(msgspec.Struct, frozen=True, array_like=True):
-    """Bounds of what one session stores. None: without one.
+    """The bounds of a session's stored notifications.
 
-    `deadlines`: what is past its StopTime or Timeout goes, whatever the bounds.
+    Args:
+        max_count: notifications; None: no bound.
+        max_bytes: bytes of their bodies; None: no bound.
+        discard: which notification is discarded first past a bound.
+        deadlines: whether notifications past their StopTime or Timeout are discarded, whatever the bounds.
+
+    Raises:
+        BadArgument: a value is of the wrong type or out of its range.
     """
 
     max_count: Annotated[int, Meta(ge=1, le=MAX_STORED)] | None = None
@@ -46,14 +55,14 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     deadlines: bool = False
 
     def __post_init__(self) -> None:
-        """Raises BadArgument."""
+        """Raise BadArgument for a value of the wrong type or out of its range."""
         whole_or_none(self.max_count, "max_count", 1, MAX_STORED)
         whole_or_none(self.max_bytes, "max_bytes", 1, MAX_STORED_BYTES)
         one_of(self.discard, "discard", DISCARDS)
         flag(self.deadlines, "deadlines")
 
     def within(self, other: Queue) -> Queue:
-        """Return the tighter bounds of the two; what goes, and whether deadlines count, is as this one says."""
+        """Return the tighter bounds of the two, with the discard policy and the deadlines of this one."""
         return msgspec.structs.replace(
             self,
             max_count=_least(self.max_count, other.max_count),
@@ -62,7 +71,7 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def uses_attributes(self) -> bool:
-        """What goes depends on attributes of notifications."""
+        """Whether the discard policy depends on attributes of notifications."""
         return self.deadlines or self.discard in ("priority", "deadline")
 
 
@@ -70,27 +79,33 @@ UNBOUNDED = Queue()
 
 
 def goes_by_attributes(order: Order) -> bool:
-    """Tell whether what comes later may be given sooner."""
+    """Tell whether a later notification may be returned before an earlier one."""
     return order in ("priority", "deadline")
 
 
 def rank(order: Order, attributes: Mapping[str, Value], at_ms: int) -> int:
-    """Return what a notification that was published at `at_ms` is ordered by; the lowest is given first."""
+    """Return the sort key of a notification, the lowest first.
+
+    Args:
+        order: ``priority``, or else by deadline.
+        attributes: of the notification.
+        at_ms: when it was published, Unix time.
+    """
     return -priority_of(attributes) if order == "priority" else deadline_of(attributes, at_ms)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+def _least(left: int | None, right: int | None) -> int | None:
+    return min((bound for bound in (left, right) if bound is not None), default=None)
 
 
 def priority_of(attributes: Mapping[str, Value]) -> int:
-    """Return the notification's priority; 0: it has none that is a number."""
+    """Return the notification's Priority; 0: it has none that is a whole number."""
     found = attributes.get(PRIORITY)
     return int(found) if isinstance(found, int) else 0
 
 
 def deadline_of(attributes: Mapping[str, Value], at_ms: int) -> int:
-    """Return when what was published at `at_ms` is of no use any more, in Unix time; NEVER: it always is."""
+    """Return the deadline of a notification that was published at `at_ms`, in ms of Unix time; NEVER: it has none."""
     stop, timeout = attributes.get(STOP_TIME), attributes.get(TIMEOUT)
     return min(
         int(stop) if isinstance(stop, int) else NEVER,

@@ -1,7 +1,7 @@
-"""The records of a site log: the shape that the service writes and the audit reads.
+"""The records of a site log, which proxies write and the audit reads.
 
-A log is a sequence of records at offsets
-0, 1, 2, ...; an offset is also the coordinate of a notification that was first appended there.
+A log is a sequence of records at offsets 0, 1, 2, ...; an offset is also the coordinate of a notification that was
+first appended there.
 
 Records of a link carry the epoch of the link's leader. After a record of a newer epoch, older ones mean nothing
 (:mod:`federation.site_state` says what every record means).
@@ -18,8 +18,9 @@ from waypost.keys import OPEN, Protection
 
 
 class Published(msgspec.Struct, tag="published", frozen=True, array_like=True, kw_only=True):
-    """A notification first appended here. `at_ms`: the proxy's clock, Unix time. `check`: the CRC-32C of the body, as
-    its producer, or else the proxy's door, took it; it goes with it as far as the receiver's library.
+    """A notification first appended here. `at_ms`: Unix time by the proxy's clock. `check`: the CRC-32C of the body,
+    computed by its producer, or else by the proxy on arrival; it goes with the body as far as the receiver's
+    library.
     """
 
     producer: str
@@ -32,7 +33,7 @@ class Published(msgspec.Struct, tag="published", frozen=True, array_like=True, k
 
 
 class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True, kw_only=True):
-    """A notification of another site, come over a link. `path`: the sites it was appended at before; `check`: as
+    """A notification of another site, received over a link. `path`: the sites that appended it before; `check`: as
     of :class:`Published`.
     """
 
@@ -51,7 +52,7 @@ class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True, k
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
-    """Silence, spoken: of `origin`, everything up to `upto` that this site asked for has come."""
+    """Everything of `origin` up to `upto` that this site requested has arrived over this link."""
 
     link: SiteId
     link_epoch: int
@@ -60,7 +61,7 @@ class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
 
 
 class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True, kw_only=True):
-    """From above `above` on, everything of `origin` that matches `expression` comes over this link."""
+    """Everything of `origin` above `above` that matches `expression` arrives over this link."""
 
     link: SiteId
     link_epoch: int
@@ -71,10 +72,10 @@ class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True, k
 
 
 class InterestRegistered(msgspec.Struct, tag="interest-registered", frozen=True, array_like=True):
-    """From here on `proxy` needs these expressions for `session`; none: it needs nothing more.
+    """From here on `proxy` needs these expressions for `session`; none: the interest is withdrawn.
 
-    `protections`: by which keys, of those that are not open to everybody. It decides nothing of what comes; it is told
-    to producers who ask (quench).
+    `protections`: the keys of those expressions that are not open to everybody. They do not filter what arrives; they
+    are reported to producers that quench.
     """
 
     proxy: ProxyId
@@ -85,14 +86,14 @@ class InterestRegistered(msgspec.Struct, tag="interest-registered", frozen=True,
 
 
 class InterestsExpired(msgspec.Struct, tag="interests-expired", frozen=True, array_like=True):
-    """The lease of that life of `proxy` has ended; what it held is held no more."""
+    """The lease of that incarnation of `proxy` has ended, and every interest that it registered with it."""
 
     proxy: ProxyId
     incarnation: Incarnation
 
 
 class FiltersRequested(msgspec.Struct, tag="filters-requested", frozen=True, array_like=True):
-    """From here on neighbour `link` wants exactly these: expression -> its number of the installation.
+    """From here on neighbour `link` requests exactly these filters, each with the number of its installation.
 
     `protections`: as those of :class:`InterestRegistered`.
     """
@@ -105,7 +106,7 @@ class FiltersRequested(msgspec.Struct, tag="filters-requested", frozen=True, arr
 
 
 class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
-    """A closing marker: `writer` says that up to `frontier` all that this log owes has been handed over."""
+    """A closing marker: `writer` reports that everything that this log owes up to `frontier` was delivered."""
 
     writer: str
     at_ms: int
@@ -113,14 +114,15 @@ class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
 
 
 class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw_only=True):
-    """A log epoch begins here, or is named again: a log may forget its beginning.
+    """A log epoch begins here, or is named again: a log may lose its beginning.
 
     Args:
         federation: the identity of the federation.
         identity: of the site's log, made once and the same in all its log epochs.
         log_epoch: from 1.
-        ended: origins of earlier log epochs -> the last offset of it that the log still has, and the highest that
-            anybody is known to have seen. What lies between is lost.
+        ended: origins of earlier log epochs -> the last offset of it that the log still has, and the highest that was
+            seen anywhere, as far as known. Those in between are lost.
+        again: the log epoch began before; the records just below belong to it too.
     """
 
     federation: str
@@ -128,15 +130,14 @@ class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw
     log_epoch: int
     ended: dict[Origin, tuple[int, int]] = {}
     again: bool = False
-    """The log epoch began before: what stands just below belongs to it too."""
 
 
 class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=True, kw_only=True):
     """An origin of another site has ended: another log epoch has begun there.
 
     Args:
-        end: up to here its log has it.
-        seen: up to here anybody is known to have seen it; what lies between `end` and there is lost.
+        end: the last offset that its log has.
+        seen: the highest offset that was seen anywhere, as far as known; those between `end` and there are lost.
         following: the origin of the next log epoch.
         begins: the offset below which the following origin has nothing.
     """
@@ -151,9 +152,9 @@ class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=Tr
 
 
 class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
-    """Of what comes over this link, of any origin, something above what has come may be lost: coverage begins anew.
+    """Notifications of this link, of any origin, above those that have arrived may be lost: coverage begins anew.
 
-    `path`: the sites that say so, each over its link to the next.
+    `path`: the sites that report it, each over its link to the next.
     """
 
     link: SiteId
@@ -176,21 +177,21 @@ class LinkLed(msgspec.Struct, tag="link-led", frozen=True, array_like=True):
 
 
 class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
-    """Some proxy could not read records up to offset `upto`, which may have been of any kind: all that the site knows
-    of holds, asks and coverage ends here, and is said again behind it (handover rule 29).
+    """A proxy could not read records up to offset `upto`, which may have been of any kind: all interests, filters
+    and coverage that the site knows end here, and are stated again behind it (handover rule 29).
     """
 
     upto: int
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """What stands in a log whole, and is no record of this version: it means nothing, and stops nobody."""
+    """An intact record that this version does not know: it is ignored."""
 
     why: str
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """What stands in a log and is not what was written, or does not stand there any more. It may have been anything."""
+    """A record that is not what was written, or is missing. It may have been of any kind."""
 
     why: str
 
@@ -205,19 +206,21 @@ _decoder: msgspec.msgpack.Decoder[_Known] = msgspec.msgpack.Decoder(_Known)
 
 
 def body_size(record: Record) -> int:
-    """Return the bytes of a notification's body; 0: it is none."""
+    """Return the bytes of a notification's body; 0: the record is no notification."""
     return len(record.body) if isinstance(record, Published | Forwarded) else 0
 
 
 def is_altered(record: Record) -> bool:
-    """Tell whether the body of a notification is another one than its producer's proxy looked at."""
+    """Tell whether the body of a notification differs from the one that its producer's proxy checked."""
     return isinstance(record, Published | Forwarded) and record.check not in (0, checksum(record.body))
 
 
 def encode_record(record: Record) -> bytes:
-    """Return the record as it stands in a log, sealed.
+    """Return the record as it is written to a log, sealed.
 
-    Raises LogUnavailable: it was altered on its way here. Sealed it would look whole, and no receiver could take it.
+    Raises:
+        LogUnavailable: its body was altered on its way here. Sealed it would look intact, and no receiver could accept
+            it.
     """
     if is_altered(record):
         raise LogUnavailable("a notification was altered in memory, and is not written")
@@ -225,7 +228,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes | None) -> Record:
-    """Return the record, or what is there in its place; never raises."""
+    """Return the record, or an :class:`Unreadable` or :class:`Damaged` in its place; None: it is missing. Never
+    raises.
+    """
     if data is None or not is_whole(data):
         return Damaged("its checksum is wrong") if data else MISSING
     try:
@@ -235,7 +240,7 @@ def decode_record(data: bytes | None) -> Record:
 
 
 def checksum_of(record: Record) -> int:
-    """Return a checksum of the record as it stands in a log; 0: it cannot be written again, nor compared."""
+    """Return a checksum of the encoded record; 0: it cannot be encoded again, nor compared."""
     return 0 if isinstance(record, Unreadable | Damaged) else checksum(_encode(record))
 
 
@@ -246,5 +251,5 @@ SITE_LOG_DDL = (
 
 
 def position_tag(data: bytes, offset: int) -> int:
-    """Return what says that a record stands where it was put: damage can move one that is whole."""
+    """Return the tag of a sealed record at its offset, by which an intact record in a wrong place is noticed."""
     return seal_of(data) ^ offset

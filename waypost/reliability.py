@@ -32,7 +32,11 @@ DEGREES: tuple[Degree, ...] = ("best-effort", "persistent")
 
 
 class Reliability(msgspec.Struct, frozen=True, array_like=True):
-    """One cell of the matrix. Raises BadArgument: it is the one that means nothing, or a word is none of these."""
+    """One cell of the table above.
+
+    Raises:
+        BadArgument: a value is no degree, or persistent events are combined with a best-effort connection.
+    """
 
     events: Degree = "persistent"
     connection: Degree = "persistent"
@@ -44,7 +48,7 @@ class Reliability(msgspec.Struct, frozen=True, array_like=True):
             raise BadArgument("persistent events on a connection of best effort mean nothing", field="connection")
 
     def below(self, other: Reliability) -> Reliability:
-        """Return what is in force where both are said, one at each level: the lower of each."""
+        """Return the reliability in force where two levels are set: the lower of each property."""
         return Reliability(_lower(self.events, other.events), _lower(self.connection, other.connection))
 
     def __str__(self) -> str:
@@ -56,16 +60,22 @@ BEST_EFFORT_EVENTS = Reliability("best-effort", "persistent")
 BEST_EFFORT = Reliability("best-effort", "best-effort")
 
 
-def _lower(one: Degree, other: Degree) -> Degree:
-    return min(one, other, key=DEGREES.index)
+def _lower(left: Degree, right: Degree) -> Degree:
+    return min(left, right, key=DEGREES.index)
 
 
 def reliability_of(events: str, connection: str) -> Reliability:
-    """Return the one that somebody named. Raises Refused: a word is none of ours, or together they mean nothing."""
+    """Return the reliability of two texts. Raises Refused: one is no degree, or the combination is not allowed."""
     return Reliability(events, connection)  # type: ignore[arg-type]
 
 
 def check_level(reliability: Reliability, above: Reliability, level: str) -> None:
-    """Raise Refused if a level asks for more than the one above it allows."""
+    """Raise Refused if a level asks for more than the one above it allows.
+
+    Args:
+        reliability: that is asked for.
+        above: of the level above.
+        level: the name of the level, for the error.
+    """
     if reliability.below(above) != reliability:
         raise Refused(f"{reliability}; here it is {above} at most", field=level)

@@ -1,18 +1,18 @@
-"""A rendezvous as notifications: what one client asks of another that may be away, and its answer. Pure.
+"""A rendezvous as notifications: the request of one client to another that may be away, and the answer. Pure.
 
 Theory
 ------
-A rendezvous is a conversation between two sessions. The owner of resources has one that subscribes to requests for
-them, who asks has one that subscribes to what is answered. Both are sessions like any other: what is asked waits for
-the owner at its proxy, the answer waits for the requester at its own, and both follow their clients from proxy to
-proxy, without a loss, through whatever dies. The three messages of P2P-DIET are three steps of that:
+A rendezvous is a conversation between two sessions. That of the owner of resources subscribes to requests, that of the
+requester subscribes to answers. Both are sessions like any other: a request waits for the owner at its proxy, an answer
+waits for the requester at its own, and both follow their clients from proxy to proxy, without a loss, through failures.
+The three messages of P2P-DIET are three steps of that:
 
-arrange-rendezvous    who asks publishes a request
+arrange-rendezvous    the requester publishes a request
 rendezvous-request    the owner's proxy delivers it: when the owner is back, if it is away
 rendezvous-resource   the owner publishes the resource in parts, which are delivered to the requester: when it is back
 
-Each time that a request is answered is an *attempt* of its own, so that the parts of two of them are never taken for
-one resource. Who holds what about the frontier and repeats: waypost/client/delivery_state.py.
+Each answer to a request is an *attempt* of its own, so that the parts of two of them are never taken for one resource.
+Frontiers and duplicates are as of any receiver: waypost/client/delivery_state.py.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from waypost.notification import Notification, Value
 from waypost.subscription.lexis import write_name, write_string
 
 KIND = "Rendezvous"
-"""The attribute that every notification of a rendezvous has, and what it is: a request, or a part of a resource."""
+"""The attribute that every notification of a rendezvous has: REQUEST, or RESOURCE for a part of one."""
 REQUEST, RESOURCE = "request", "resource"
 ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker", "Rendezvous-Path"
 MAX_NUMBER, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
 MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
-"""Characters of the name of an owner or a requester; the rest is that of the session."""
+"""Characters of the name of an owner or a requester; the prefix of the session id takes the rest."""
 MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_CHUNK_BYTES)
 
 
 def check_name(name: str, field_: str) -> None:
-    """Raise LimitExceeded unless somebody can be called so, and have a session."""
+    """Raise LimitExceeded, with this field, unless this can be the name of an owner or a requester."""
     text(name, field_, such_as="a name, as text")
     if not 0 < len(name) <= MAX_NAME_LENGTH:
         raise LimitExceeded(f"a name has 1 to {MAX_NAME_LENGTH} characters", field=field_)
@@ -54,17 +54,17 @@ def session_of_owner(name: str) -> SessionId:
 
 
 def session_of_requester(name: str) -> SessionId:
-    """Return the session in which answers wait for who asked under this name."""
+    """Return the session in which answers wait for the requester of this name."""
     return SessionId(f"rendezvous/requester/{name}")
 
 
 def requests_to(owner: str) -> str:
-    """Return the subscription to what is asked of this owner."""
+    """Return the subscription to requests for this owner."""
     return _both(REQUEST, OWNER, owner)
 
 
 def answers_to(requester: str) -> str:
-    """Return the subscription to what is answered to this asker."""
+    """Return the subscription to answers for this requester."""
     return _both(RESOURCE, ASKER, requester)
 
 
@@ -74,9 +74,9 @@ def _both(kind: str, attribute: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What `requester` asks of `owner`: the resource at `path`, of `max_bytes` at most.
+    """A request of `requester` to `owner` for the resource at `path`, of at most `max_bytes`.
 
-    `key`: only who knows the raw one gets the answer; it is the public form of a consumer's key.
+    `key`: only a holder of the raw one gets the answer; it is the public form of a consumer's key. None: not protected.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Request:
     key: Key | None = None
 
     def notification(self) -> Notification:
-        """Return it as it is published. Raises LimitExceeded, which names the field."""
+        """Return the notification to be published. Raises BadArgument or LimitExceeded, which names the field."""
         for field_, name in (("id", self.id), ("owner", self.owner), ("requester", self.requester)):
             check_name(name, field_)
         text(self.path, "path", such_as="a path, as text")
@@ -110,7 +110,7 @@ class Request:
 
     @classmethod
     def of(cls, notification: Mapping[str, Value]) -> Request:
-        """Read one; anybody may have published it. Raises BadNotification."""
+        """Read a request out of a notification, which any client may have published. Raises BadNotification."""
         key = None
         if KEY in notification:
             scheme, value = _text(notification, SCHEME, MAX_ID_LENGTH), _data(notification, KEY, MAX_KEY_BYTES)
@@ -128,7 +128,16 @@ class Request:
         )
 
     def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
-        """Yield the resource in parts, as they are published. Raises BadArgument: it is no bytes."""
+        """Yield the notifications of the answer, to be published in this order: the parts, or a refusal if it is too
+        large.
+
+        Args:
+            attempt: a unique id of this answer.
+            data: the resource.
+
+        Raises:
+            BadArgument: `data` is no bytes.
+        """
         data = bytes(instance(data, "data", bytes | bytearray | memoryview, "the bytes of the resource"))  # type: ignore[arg-type]
         if len(data) > self.max_bytes:
             yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.max_bytes}")
@@ -140,7 +149,7 @@ class Request:
             yield Notification({**self._answer(attempt), **whole, PART: number, DATA: part})
 
     def refusal(self, attempt: str, why: str) -> Notification:
-        """Return what says that it cannot be had."""
+        """Return the notification of a negative answer, with the reason for people; `attempt` is a unique id."""
         text(why, "why", such_as="the reason, as text")
         return Notification({**self._answer(attempt), ERROR: why[:MAX_PATH_LENGTH]})
 
@@ -157,7 +166,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What came of a rendezvous: the data, whose checksum was right; or why there is none."""
+    """The result of a rendezvous: the data, whose checksum was right; or in `error` the reason why there is none."""
 
     id: str
     owner: str
@@ -168,7 +177,7 @@ class Resource:
 
 @dataclass(slots=True, kw_only=True)
 class _Attempt:
-    """The parts so far of one resource."""
+    """The parts of one answer that have arrived."""
 
     owner: str
     path: str
@@ -180,20 +189,28 @@ class _Attempt:
 
 
 class Assembly:
-    """Puts resources together from their parts, in whatever order they come, one of each rendezvous."""
+    """Assembles resources from their parts, which may arrive in any order; one resource for each rendezvous."""
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[str, str], _Attempt] = {}
         self._whole: dict[str, None] = {}
-        """Rendezvous that are over: another attempt may be on its way."""
+        """Rendezvous that are over: parts of another attempt may still arrive."""
 
     @property
     def holding(self) -> int:
-        """How many resources are there in part."""
+        """The number of resources of which some parts have arrived."""
         return len(self._attempts)
 
     def add(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
-        """Take a part; return the resource if that made it whole. Raises BadNotification: it is none."""
+        """Add a part; return the resource if it is complete now, or if it was refused.
+
+        Args:
+            notification: of an answer.
+            now_ms: of the caller's clock, the same as for :meth:`expire`.
+
+        Raises:
+            BadNotification: it is no part, or of another resource than the parts before it.
+        """
         identity, attempt = _text(notification, ID, MAX_ID_LENGTH), _text(notification, ATTEMPT, MAX_ID_LENGTH)
         owner, path = _text(notification, OWNER, MAX_ID_LENGTH), _text(notification, PATH, MAX_PATH_LENGTH)
         if identity in self._whole:
@@ -204,18 +221,18 @@ class Assembly:
         part = _number(notification, PART, 0, parts - 1)
         size = _number(notification, BYTES, 0, parts * RESOURCE_CHUNK_BYTES)
         data, digest = _data(notification, DATA, RESOURCE_CHUNK_BYTES), _data(notification, DIGEST, 32)
-        mine = self._attempts.setdefault(
+        incomplete = self._attempts.setdefault(
             (identity, attempt),
             _Attempt(owner=owner, path=path, parts=parts, size=size, digest=digest, touched_ms=now_ms),
         )
-        if (mine.parts, mine.size, mine.digest) != (parts, size, digest):
+        if (incomplete.parts, incomplete.size, incomplete.digest) != (parts, size, digest):
             raise BadNotification("it is another resource than the part before it", field=PART)
-        mine.touched_ms = now_ms
-        mine.came[part] = data
-        if len(mine.came) < parts:
+        incomplete.touched_ms = now_ms
+        incomplete.came[part] = data
+        if len(incomplete.came) < parts:
             return None
         del self._attempts[identity, attempt]
-        whole = b"".join(mine.came[each] for each in range(parts))
+        whole = b"".join(incomplete.came[index] for index in range(parts))
         if len(whole) != size or hashlib.sha256(whole).digest() != digest:
             return self._over(Resource(identity, owner, path, error="its checksum is wrong"))
         return self._over(Resource(identity, owner, path, whole))
@@ -229,12 +246,12 @@ class Assembly:
         return resource
 
     def expire(self, before_ms: int) -> None:
-        """Forget what nothing came of since then: its owner begins anew, if it can."""
-        for key in [key for key, each in self._attempts.items() if each.touched_ms < before_ms]:
+        """Drop the answers of which no part came since then; their owner answers anew, if it can."""
+        for key in [key for key, attempt in self._attempts.items() if attempt.touched_ms < before_ms]:
             del self._attempts[key]
 
     def evict_oldest(self) -> Resource | None:
-        """Have the one that waits the longest end in vain; None: there is none."""
+        """Give up the answer of which no part came for longest, and return its error; None: there is none."""
         oldest = min(self._attempts, key=lambda key: self._attempts[key].touched_ms, default=None)
         if oldest is None:
             return None

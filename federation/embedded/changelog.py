@@ -38,11 +38,13 @@ Row = tuple[str, int, int, bytes]
 
 
 class EmbeddedChangelog:
-    """The changelog in the file `path`; `durable` as in the site log. Raises LogUnavailable.
+    """The changelog in a file.
 
     Args:
-        make: make the file if it is missing. Another site's must be there: an empty one in its place would say that
-            no session was ever kept there (P5).
+        path: of the file.
+        durable: write every commit through to the disk.
+        make: make the file if it is missing. Another site's must exist: an empty one in its place would state that no
+            session was ever stored there (P5).
     """
 
     def __init__(self, path: Path | str, *, durable: bool = True, make: bool = True) -> None:
@@ -86,7 +88,7 @@ class EmbeddedChangelog:
             )
 
     async def lost(self) -> None:
-        """For ever: a file loses nothing but all at once, and that is said by what it is asked."""
+        """Wait for ever: a file loses nothing but all at once, which every read reports."""
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:

@@ -32,19 +32,24 @@ Result = TypeVar("Result")
 Job = Callable[[sqlite3.Connection], T]
 
 LOCK_TIMEOUT_S = 5.0
-"""How long a write waits for the writers of other processes before it says that the file does not answer."""
+"""How long a write waits for the writers of other processes before it fails."""
 POLL_BUSY_S = 0.002
 POLL_IDLE_S = 0.010
 POLL_GROWTH = 1.25
 WAL_PAGES = 4000
-"""The WAL is folded into the file every so many pages (16 MiB)."""
+"""The number of pages after which the WAL is folded into the file (16 MiB)."""
 
 
 class DatabaseThread:
-    """Runs jobs in the order in which they are called. Opens the file at the first one, makes it if missing: then it,
-    and the folders that were missing too, can be read by their owner alone.
+    """A thread with one SQLite connection, which runs jobs in the order of the calls.
 
-    Errors of SQLite and of the file system come out of :meth:`call` as they are; the ports translate them.
+    It opens the file at the first job, and makes it and missing folders, readable by their owner alone. :meth:`call`
+    raises errors of SQLite and of the file system as they are; the ports translate them.
+
+    Args:
+        path: of the file.
+        schema: statements that make the tables, if they are missing.
+        durable: write every commit through to the disk.
     """
 
     def __init__(self, path: Path, schema: Sequence[str], *, durable: bool) -> None:
@@ -61,7 +66,7 @@ class DatabaseThread:
         self._thread: threading.Thread | None = None
 
     async def call(self, job: Job[T]) -> T:
-        """Run `job` with the connection on the thread and return what it returns."""
+        """Run `job` with the connection on the thread, and return its result."""
         if self.closed:
             raise sqlite3.ProgrammingError("closed")
         loop = asyncio.get_running_loop()
@@ -70,7 +75,7 @@ class DatabaseThread:
         return await answer
 
     def notify(self, on_change: Callable[[], None]) -> None:
-        """From now on call `on_change` in this event loop after every commit of another connection."""
+        """Call `on_change` in this event loop after every commit of another connection, from now on."""
         loop = asyncio.get_running_loop()
 
         def notify() -> None:
@@ -81,7 +86,7 @@ class DatabaseThread:
         self._submit(lambda: None)
 
     async def close(self) -> None:
-        """Finish what was called, then close the file."""
+        """Finish the jobs that were called, then close the file."""
         self.closed = True
         if self._thread is not None:
             self._jobs.put(None)

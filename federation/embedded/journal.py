@@ -21,18 +21,19 @@ from waypost.facts import Fact, decode_fact, encode_fact
 
 
 def journal_path(folder: Path | str, writer: str) -> Path:
+    """Return the file of the part being written."""
     return Path(folder) / f"{quote(writer, safe='')}.jsonl"
 
 
 def segment_paths(folder: Path | str, writer: str) -> list[Path]:
-    """Return the parts of the journal that are there, in order; the last one is being written."""
+    """Return the existing parts of the journal, in order; the last one is being written."""
     current = journal_path(folder, writer)
     earlier = _put_aside(current)
     return [*(earlier[number] for number in sorted(earlier)), *([current] if current.exists() else ())]
 
 
 def _put_aside(current: Path) -> dict[int, Path]:
-    """Return the parts that are written no more, by number."""
+    """Return the finished parts, by number."""
     paths = current.parent.glob("*.jsonl")
     return {number: path for path in paths if (number := segment_number(current.stem, path.stem))}
 
@@ -48,14 +49,16 @@ def _facts_of(path: Path) -> list[Fact]:
 
 
 class EmbeddedJournal:
-    """Appends to `folder`/<writer>.jsonl; one process at a time is that writer.
+    """The journal in `folder`/<writer>.jsonl; one process at a time is that writer.
 
-    Facts are with the operating system when `attest` returns, which outlives this process; with `durable`
-    they are on the disk. When it raises LogUnavailable (a full disk, say) the file holds whole lines only:
-    what was written of these facts has been taken back.
+    Facts are with the operating system when `attest` returns, which outlives this process. When it raises
+    LogUnavailable (a full disk, say) the file has complete lines only: a partial write was taken back.
 
     Args:
-        rotation: when the next part begins; nothing is ever removed here.
+        folder: of the file; it is made if it is missing.
+        writer: the name of the writer.
+        durable: write facts through to the disk before `attest` returns.
+        rotation: when the next part begins; nothing is ever removed here. None: no parts.
     """
 
     def __init__(

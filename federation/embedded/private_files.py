@@ -15,10 +15,10 @@ FOLDER_MODE = 0o700
 
 def make_folder(folder: Path) -> None:
     """Make a folder, and those above it that are missing. Raises OSError."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(missing):
+    missing = [directory for directory in (folder, *folder.parents) if not directory.exists()]
+    for directory in reversed(missing):
         # Another process may make it at this moment; `mkdir(parents=True)` would give those above the umask's mode.
-        each.mkdir(FOLDER_MODE, exist_ok=True)
+        directory.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def open_file(path: Path, flags: int) -> int:

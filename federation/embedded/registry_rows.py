@@ -83,22 +83,27 @@ class LeaderRow(BaseModel):
 
 
 def owner_key(session: SessionId) -> str:
+    """Return the key of the session's row."""
     return OWNER + session
 
 
 def session_of(key: str) -> SessionId:
+    """Return the session of an owner's key."""
     return SessionId(key.removeprefix(OWNER))
 
 
 def incarnations_prefix(proxy: ProxyId) -> str:
+    """Return the prefix of the keys of all incarnations of a proxy."""
     return f"{INCARNATION}{quote(proxy, safe='')}/"
 
 
 def incarnation_key(proxy: ProxyId, incarnation: Incarnation) -> str:
+    """Return the key of the row of an incarnation."""
     return f"{incarnations_prefix(proxy)}{incarnation}"
 
 
 def event_of(change: Change) -> RegistryEvent:
+    """Return the event of a change of an owner, an incarnation, a drain or a leader."""
     if change.key.startswith(OWNER):
         ownership = OwnerRow.model_validate_json(change.value).ownership if change.value is not None else None
         return OwnerChanged(session_of(change.key), ownership)
@@ -118,6 +123,7 @@ def event_of(change: Change) -> RegistryEvent:
 
 
 def get(connection: sqlite3.Connection, key: str) -> str | None:
+    """Return the value of a key; None: there is none."""
     row = connection.execute("SELECT value FROM rows WHERE key = ?", (key,)).fetchone()
     return row[0] if row else None
 
@@ -129,19 +135,23 @@ def items(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, st
 
 
 def values(connection: sqlite3.Connection, prefix: str) -> Iterator[str]:
+    """Yield the values below `prefix`, as they were written last, oldest first."""
     return (value for _, value in items(connection, prefix))
 
 
 def leaders(connection: sqlite3.Connection) -> Iterator[LeaderRow]:
+    """Yield the leaders of all links."""
     return (LeaderRow.model_validate_json(value) for value in values(connection, LEADER))
 
 
 def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None = None) -> None:
+    """Write a row and its change; under a lease, the row ends with it."""
     revision = _log(connection, key, value)
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (key, value, revision, lease))
 
 
 def delete(connection: sqlite3.Connection, key: str) -> None:
+    """Delete a row, and write the change."""
     _log(connection, key, None)
     connection.execute("DELETE FROM rows WHERE key = ?", (key,))
 
@@ -155,11 +165,13 @@ def changes_kept(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def changes_after(connection: sqlite3.Connection, revision: int, limit: int) -> list[Change]:
+    """Return up to `limit` changes above a revision, ascending."""
     query = "SELECT revision, key, value, previous FROM changes WHERE revision > ? ORDER BY revision LIMIT ?"
     return [Change(*row) for row in connection.execute(query, (revision, limit))]
 
 
 def prune(connection: sqlite3.Connection, keep: int) -> None:
+    """Remove all changes but the last `keep`."""
     _, last = changes_kept(connection)
     connection.execute("DELETE FROM changes WHERE revision <= ?", (last - keep,))
 
@@ -179,11 +191,13 @@ def _end_of(prefix: str) -> str:
 
 
 def site_log(connection: sqlite3.Connection, site: SiteId) -> SiteLogRow | None:
+    """Return the row of the site's log; None: there is none."""
     value = get(connection, LOG + site)
     return SiteLogRow.model_validate_json(value) if value is not None else None
 
 
 def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+    """Replace the row of the site's log if it is as expected; return whether it was."""
     if site_log(connection, site) != expected:
         return False
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (LOG + site, new.model_dump_json()))
@@ -191,11 +205,13 @@ def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteL
 
 
 def noted_checkpoint(connection: sqlite3.Connection, session: SessionId) -> Rank | None:
+    """Return the rank recorded for the session; None: there is none."""
     value = get(connection, CHECKPOINT + session)
     return decode_rank(value) if value is not None else None
 
 
 def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, Rank]) -> None:
+    """Record these ranks, for sessions that have a row, where they are higher than the recorded ones."""
     for session, rank in ranks.items():
         if get(connection, owner_key(session)) is not None and rank > (noted_checkpoint(connection, session) or (0, 0)):
             row = (CHECKPOINT + session, encode_rank(rank))
@@ -209,10 +225,12 @@ def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
 
 
 def generation_floor(connection: sqlite3.Connection) -> int:
+    """Return the generation of the floor (handover rule 28)."""
     return int(get(connection, FLOOR) or 0)
 
 
 def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
+    """Raise the floor to this generation; a lower one changes nothing."""
     if generation > generation_floor(connection):
         connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
@@ -221,7 +239,7 @@ def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
 
 
 def holder(connection: sqlite3.Connection, proxy: ProxyId) -> ProxyRow | None:
-    """Return the incarnation that has the name: the one that nobody has replaced."""
+    """Return the row of the incarnation that has the name: the one that was not replaced; None: there is none."""
     prefix = incarnations_prefix(proxy)
     query = (
         "SELECT value FROM rows JOIN leases ON leases.id = rows.lease"
@@ -240,9 +258,10 @@ def announce(
     earlier: Collection[Incarnation] | None,
     replace: bool,
 ) -> int:
-    """Write the row under a new lease, and refuse the incarnation that it replaces its next renewal.
+    """Write the row under a new lease, and mark the replaced incarnation so that it is not renewed; return the lease.
 
-    Raises NameInUse.
+    Raises:
+        NameInUse: the name is taken (federation/names.py).
     """
     expire_leases(connection, now)
     check_name(row, holder(connection, row.proxy), earlier=earlier, replace=replace)
@@ -260,6 +279,7 @@ def announce(
 
 
 def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) -> bool:
+    """Renew a lease; return False if it has ended or was superseded."""
     cursor = connection.execute(
         "UPDATE leases SET deadline_ms = ? WHERE id = ? AND boot = ? AND deadline_ms > ? AND superseded = 0",
         (now.ms + ttl_ms, lease, now.boot, now.ms),
@@ -268,7 +288,7 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 
 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
-    """Take the link if nobody else leads it, under the next epoch."""
+    """Make the proxy the leader of the link under the next epoch, which is returned; None: another one leads."""
     expire_leases(connection, now)
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()

@@ -1,4 +1,4 @@
-"""A client of the federation: what a receiver and a producer have in common, with asyncio around the pure machine."""
+"""A client of the federation: the part that a receiver and a producer share. It runs the pure machine on asyncio."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _Self = TypeVar("_Self", bound="Client")
 class Client:
     """A connection to the federation that publishes. Use it as an asynchronous context manager.
 
-    It reconnects with full jitter, and sends again what was not acknowledged, under the same ids.
+    It reconnects with full jitter, and sends unacknowledged notifications again, under the same ids.
 
     Args:
         machine: the pure state of the client.
         addresses: of proxies, ``ws://host:port``; None: `find` finds one.
-        find: finds proxies on the local network.
-        timeout_s: for each answer that is waited for.
+        find: finds proxies on the local network; None: there is no way to find one.
+        timeout_s: how long a call waits for its answer, in seconds.
         on_event: called with each event of the machine (:data:`waypost.client.events.ClientEvent`).
-        tls: how ``wss://`` addresses are spoken to; None: as the environment says.
+        tls: the TLS context for ``wss://`` addresses; None: made from the environment (`tls_from_environment`).
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Client:
         self._news = asyncio.Event()
         self._transport = Transport(machine, addresses, find, self._received, self._news, tls)
         self._wait_reason = ""
-        """Why the client waits, by the last proxy that said so."""
+        """The reason of the last Retry: a proxy named it, or the connection was lost."""
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: WaypostError | None = None
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._interest_changed = asyncio.Event()
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     async def __aenter__(self: _Self) -> _Self:
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._machine.name}")
@@ -79,12 +79,12 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Leave in order: the proxy is told."""
+        """Leave in order: tell the proxy, and disconnect. Publishes without an answer fail with Unreachable."""
         await self._transport.leave(self._machine.detach())
         await self._stop()
 
     async def abandon(self) -> None:
-        """Vanish without a word, as a client does that loses its network."""
+        """Break the connection off without a word to the proxy, as a client does that loses its network."""
         self._transport.break_off()
         await self._stop()
 
@@ -95,19 +95,19 @@ class Client:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        gone = Unreachable("the session was closed before an answer came")
+        error = Unreachable("the session was closed before an answer came")
         for future in self._awaited():
             if not future.done():
-                future.set_exception(gone)
+                future.set_exception(error)
                 future.exception()
         self._news.set()
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
-        """Return the answers that somebody waits for."""
+        """Return the futures of all requests without an answer."""
         return [*self._published.values()]
 
     def _ran(self, task: asyncio.Task[None]) -> None:
-        """By itself it ends only by a fault of ours, which everybody who waits is told."""
+        """Fail every pending request if the transport's task ended by an exception: it does so only by a defect."""
         fault = None if task.cancelled() else task.exception()
         while isinstance(fault, BaseExceptionGroup):
             fault = fault.exceptions[0]
@@ -115,21 +115,28 @@ class Client:
             self._refused(Internal(f"{type(fault).__name__}: {fault}"))
 
     def _check_entered(self) -> None:
-        """Raises Refused: nothing was begun that could answer."""
+        """Raise Refused unless the client was entered: before that, no task runs that could bring an answer."""
         if self._task is None:
             raise Refused("it was not entered", hint="write `async with ...:`, or `with ...:` where nothing is awaited")
 
-    async def _within(self, what: Callable[[], Awaitable[Any]], otherwise: str) -> Any:
+    async def _within(self, wait: Callable[[], Awaitable[Any]], otherwise: str) -> Any:
+        """Wait for at most `timeout_s` of the client, and return the result.
+
+        Raises:
+            NoAnswer: the time is over, and there is a connection; `otherwise` says what did not happen.
+            NoProxy: the time is over, and there is no connection.
+            WaypostError: the client failed meanwhile.
+        """
         self._check_entered()
         try:
             async with asyncio.timeout(self._timeout_s):
-                result = await what()
+                result = await wait()
         except TimeoutError:
             late = f"{otherwise} within {self._timeout_s:g} s"
             waiting = f": {self._wait_reason}" if self._wait_reason and not self._ready.is_set() else ""
-            lost = NoProxy(f"{late}{self._transport.trouble}", hint=NO_PROXY)
-            why = NoAnswer(f"{late}{waiting}") if self._transport.connected else lost
-            raise self._failure or why from None
+            no_proxy = NoProxy(f"{late}{self._transport.trouble}", hint=NO_PROXY)
+            error = NoAnswer(f"{late}{waiting}") if self._transport.connected else no_proxy
+            raise self._failure or error from None
         if self._failure is not None:
             raise self._failure
         return result
@@ -139,11 +146,21 @@ class Client:
     async def publish(
         self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True
     ) -> Coordinate:
-        """Publish; return its coordinate once it is safe. Retried under the same id until it is, however long it takes.
+        """Publish a notification; return its coordinate once it is durable in the log of its origin.
+
+        It is sent again under the same id until it is acknowledged, however long that takes: `timeout_s` does not
+        apply.
 
         Args:
-            keys: beside those of :meth:`publish_with`.
-            insecure: it may go to who has no key that meets one of these, too.
+            notification: the attributes by name.
+            keys: security keys of this notification, beside those of :meth:`publish_with`.
+            insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
+
+        Raises:
+            BadArgument: an argument is of the wrong type, or there are too many keys.
+            BadNotification: an attribute or the size is not allowed.
+            Refused: the client was not entered, or the proxy refused the notification.
+            Unreachable: the client was closed before an answer came; the notification may be published.
         """
         future = await self.publish_soon(notification, keys=keys, insecure=insecure)
         return await future
@@ -151,9 +168,13 @@ class Client:
     async def publish_soon(
         self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True
     ) -> asyncio.Future[Coordinate]:
-        """Hand over a notification to be published and return its future coordinate.
+        """Queue a notification; return a future of its coordinate, which is done once the notification is durable.
 
-        Waits only while too many are unanswered. Raises what the session ended with.
+        Waits only while PUBLISH_WINDOW notifications are unacknowledged. Arguments as of :meth:`publish`.
+
+        Raises:
+            Refused: as :meth:`publish`, for all that is checked before the notification is sent.
+            WaypostError: the error that ended the session.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -174,16 +195,24 @@ class Client:
         return future
 
     async def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
-        """Be told what anybody wants, anywhere, of what has these attributes, and of every change; returns when all was
-        told that the proxy knows of. Without names: no more.
+        """Ask the proxy for interest, as it is and as it changes: which subscriptions anywhere concern these
+        attributes.
 
-        Name all attributes that are going to be published, and then ask :meth:`wanted` of each notification. A new
-        subscription is known here some milliseconds after it is effective, or when a proxy that stands still was given
-        up: who must not miss the first notification for it, publishes all the same.
+        Returns when the proxy has sent all that it knows. Each call replaces the one before; without names, interest is
+        not asked for any more.
+
+        Name all attributes that are going to be published, and ask :meth:`wanted` about each notification. A new
+        subscription is known here some milliseconds after it is effective, or when a silent proxy was given up: a
+        producer that must not miss the first notification for it publishes without asking.
 
         Args:
-            keys: those that will be published with, beside those of :meth:`publish_with`.
-            insecure: what is going to be published may go where no keys meet.
+            names: of attributes, MAX_QUENCH_NAMES at most.
+            keys: the security keys that will be published with, beside those of :meth:`publish_with`.
+            insecure: the value of `insecure` that will be published with.
+
+        Raises:
+            BadArgument: a name is no text, too long or empty, or there are too many names.
+            NoAnswer, NoProxy: the interest was not known within `timeout_s`.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -204,13 +233,29 @@ class Client:
         await self._within(known, "no answer about what is wanted")
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
-        """Tell whether anybody may want it, by what :meth:`quench` was told; where that does not say, somebody may."""
+        """Tell whether a subscription may match the notification, by the interest that :meth:`quench` asked for.
+
+        False: no subscription that is known here matches it. True may be a false alarm: so it is before :meth:`quench`
+        has returned, after it was called without names, while a new connection has not brought all interest, and for a
+        notification with an attribute that was not named.
+
+        Args:
+            notification: with all its attributes.
+
+        Raises:
+            BadNotification: an attribute or the size is not allowed.
+        """
         if not isinstance(notification, Notification):
             notification = Notification(notification)
         return self._machine.quench_view.wanted(notification)
 
     async def wait_wanted(self, notification: Mapping[str, Value], timeout_s: float) -> bool:
-        """Wait until :meth:`wanted` says so, for so long at most; tell whether it does."""
+        """Wait until :meth:`wanted` is True, for at most `timeout_s` seconds; return its value then.
+
+        Raises:
+            BadArgument: `timeout_s` is no time.
+            BadNotification: an attribute or the size is not allowed.
+        """
         seconds(timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -221,21 +266,26 @@ class Client:
 
     @property
     def terms(self) -> frozenset[str]:
-        """What is wanted, by what :meth:`quench` was told: alternatives of subscriptions, as expressions."""
+        """The interest known by :meth:`quench`, as expressions: alternatives of subscriptions; empty without quench."""
         return frozenset(self._machine.quench_view.terms)
 
     @property
     def next_id(self) -> NotificationId:
-        """The id that the next notification to be published will have."""
+        """The id of the next notification to be published."""
         return self._machine.next_id
 
     @property
     def unacknowledged(self) -> int:
-        """How many publishes have had no answer yet."""
+        """The number of publishes without an answer."""
         return len(self._published)
 
     async def publish_with(self, keys: Keys) -> None:
-        """Change the keys that go with all that is published from here on. See :class:`waypost.Keys`."""
+        """Set the keys that go with every later notification; they replace those set before. See :class:`waypost.Keys`.
+
+        Raises:
+            BadArgument: these are no keys.
+            Refused: there are too many.
+        """
         check_keys(keys)
         self._machine.publish_with(keys.listed())
         self._transport.flush_soon()
@@ -243,13 +293,13 @@ class Client:
     # ------------------------------------------------------------ where it is connected
 
     async def move(self, url: str) -> None:
-        """Connect to another proxy from now on. Raises Refused: that is no address."""
+        """Connect to the proxy at `url` from now on. Raises Refused: `url` is no ``ws://`` or ``wss://`` address."""
         check_address(url)
         self._ready.clear()
         self._transport.move(url)
 
     def _on_event(self, event: object) -> None:
-        """Tell the application; what it throws is its own affair."""
+        """Call the application's listener. An exception of it is logged, and does not end the client."""
         if self._listener is not None:
             try:
                 self._listener(event)
@@ -274,7 +324,7 @@ class Client:
         self._on_event(event)
 
     def _received_of_session(self, event: ClientEvent) -> None:
-        """Take what only a receiver is told."""
+        """Handle an event that only a receiver gets."""
 
     def _published_answered(self, event: Published) -> None:
         self._room.set()
@@ -287,12 +337,12 @@ class Client:
             future.set_result(event.coordinate)
 
     def _refused(self, error: WaypostError) -> None:
-        """This client is over; what came is not acknowledged any more, and nobody attaches again."""
+        """End this client by an error: nothing more is acknowledged, and it does not attach again."""
         self._failure = error
         self._transport.stop()
         self._transport.break_off()
-        for wakened in (self._ready, self._news, self._interest_changed, self._room):
-            wakened.set()
+        for waited in (self._ready, self._news, self._interest_changed, self._room):
+            waited.set()
         for future in self._awaited():
             if not future.done():
                 future.set_exception(error)

@@ -1,10 +1,10 @@
-"""How a client stays connected: one connection at a time, to whichever proxy serves it. Pure: no sockets, no clock.
+"""The connection manager of a client: one connection at a time, to the proxy that serves it. Pure: no I/O, no clock.
 
-A connection that ends is followed by another one: at the address that we were told, or else at the one where we were
-let in last, or else at the next one that is known, after a pause with full jitter. What the client's machine reports is
-followed here: where the session has gone, when to ask for it again, when to publish again.
+A connection that ends is followed by another one: at the address of a redirect or move, or else at the one where the
+client was let in last, or else at the next known one, after a pause with full jitter. The connector also follows the
+machine's events: a redirect, the time to attach again, the time to publish again.
 
-The asyncio shell (waypost/client/transport.py) and the simulator perform the effects; both decide nothing.
+The asyncio shell (waypost/client/transport.py) and the simulator perform the effects; neither decides anything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waypost.errors import Altered
 from waypost.messages import Attached, ProxyMessage, Welcome
 
 LONGEST_WAIT_MS = 2_000
-"""Between two questions for a session that cannot be had at the moment."""
+"""The longest pause between two attaches to a session that is not served at the moment."""
 
 
 class ConnectorState(Enum):
-    """What a connector waits for."""
+    """The states of a connector, named by what it does or waits for."""
 
     STOPPED = auto()
     FINDING = auto()
@@ -52,7 +52,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The connection stands."""
+    """The connection is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection has ended, or could not be opened, or nobody was found.
+    """The connection has ended or could not be opened, or no proxy was found.
 
     Args:
         reason: for people.
@@ -75,14 +75,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class MoveTo:
-    """Connect there from now on."""
+    """Connect to this address from now on."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Connect no more."""
+    """Disconnect, and do not connect any more."""
 
 
 Input = Start | Found | Opened | Received | Lost | MoveTo | Stop
@@ -107,7 +107,7 @@ class Close:
     """End the connection; answered with Lost.
 
     Args:
-        altered: what came on it was not what was sent, in words; empty: nothing is wrong with it.
+        altered: in words, how a received notification differs from the published one; "": nothing is wrong.
     """
 
     altered: str = ""
@@ -115,12 +115,12 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Speak:
-    """Send what the client's machine has to say."""
+    """Send the messages of the client's machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell the application."""
+    """Report an event to the application."""
 
     event: ClientEvent
 
@@ -132,8 +132,8 @@ class Connector:
     """Keeps a client connected until it is stopped.
 
     Args:
-        machine: the client's; nobody else tells it of connections and messages.
-        addresses: of proxies; none: they are found.
+        machine: the client's; only the connector may pass connections and messages to it.
+        addresses: of proxies; empty: they are found.
         rng: for the jitter of pauses.
     """
 
@@ -141,24 +141,29 @@ class Connector:
         self.addresses = list(addresses)
         self.state = ConnectorState.STOPPED
         self.trouble = ""
-        """Why there is no connection, to be said behind what came of that."""
+        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
         self._machine = machine
         self._rng = rng
         self._url = ""
-        """Of the present connection."""
+        """The address of the present connection."""
         self._next_url: str | None = None
-        """Where to connect next, whatever else is known."""
+        """The address to connect to next, before all others."""
         self._entered_url: str | None = None
-        """Where we were let in last; None: there was no connection since."""
+        """The address where the client was let in last; None: a connection was tried there since."""
         self._next_index = 0
         self._attempts = 0
-        """Connections since we were let in."""
+        """Connections since the client was let in."""
         self._waits = 0
-        """So often a proxy had us wait since it last let us in."""
+        """Retries that proxies asked for since the client was attached last."""
         self._open_at = self._attach_at = self._publish_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
-        """Take one input; return the effects in order. What comes too late means nothing."""
+        """Handle one input; return the effects, to be performed in order. An input that comes too late has no effect.
+
+        Args:
+            input: what happened.
+            now_ms: of the caller's clock, the same as for :meth:`tick`.
+        """
         state = self.state
         match input:
             case Start() if state is ConnectorState.STOPPED:
@@ -186,7 +191,7 @@ class Connector:
         return []
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due. Call at :meth:`next_deadline`."""
+        """Do what is due at `now_ms`, and return the effects. Call it at :meth:`next_deadline`."""
         if now_ms >= self._open_at:
             self._open_at = NEVER
             return self._open_next()
@@ -201,10 +206,10 @@ class Connector:
         return [Speak()]
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
         return min(self._open_at, self._attach_at, self._publish_at)
 
-    # ------------------------------------------------------------ where to
+    # ------------------------------------------------------------ the next address
 
     def _move(self, url: str) -> list[Effect]:
         self._next_url, self._entered_url = url, None
@@ -250,7 +255,7 @@ class Connector:
         self._open_at = now_ms + wait_ms
         return [Report(Retry(reason, wait_ms))]
 
-    # ------------------------------------------------------------ what is heard
+    # ------------------------------------------------------------ messages
 
     def _received(self, message: ProxyMessage, now_ms: int) -> list[Effect]:
         try:
@@ -265,12 +270,12 @@ class Connector:
         return [*effects, Speak()]
 
     def _follow(self, event: ClientEvent, now_ms: int) -> list[Effect]:
-        """Go where the session is, and ask again when it is there."""
+        """React to an event: reconnect to where the session is, or set the time of the next attempt."""
         match event:
             case Redirected():
                 return self._move(event.url)
             case Retry():
-                # A proxy says how long it takes at least; where it takes longer, thousands need not ask every time.
+                # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.
                 longer_ms = full_jitter_ms(self._waits, self._rng, cap_ms=LONGEST_WAIT_MS)
                 self._waits += 1
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)

@@ -1,7 +1,7 @@
-"""With which credential a client attaches. Pure.
+"""The credential with which a client attaches. Pure.
 
-A password that we changed ourselves may be in force before we are told so, or not be although we asked; therefore
-several may be right, and are tried in turn.
+A password that this client changed may be in force before its answer comes, or not be in force although it was
+requested; therefore several credentials may be right, and are tried in turn.
 """
 
 from __future__ import annotations
@@ -13,41 +13,45 @@ from waypost.messages import Credential, Granted
 
 
 class Credentials:
-    """The one that counts as right, and those that may be right in its place."""
+    """The credential that counts as right, and the others that may be right instead.
+
+    Args:
+        first: the one that the application gave.
+    """
 
     def __init__(self, first: Credential) -> None:
         self._known = [first]
         self._failures = 0
-        """So many of them were wrong since the last attach that succeeded."""
+        """Credentials refused since the last attach that succeeded."""
 
     @property
     def current(self) -> Credential:
-        """As whom we attach."""
+        """The credential to attach with."""
         return self._known[0]
 
     def let_in(self) -> None:
-        """It was right."""
+        """Record that an attach with the current credential succeeded."""
         self._failures = 0
 
     def access_requested(self, grants: Mapping[str, Granted]) -> None:
-        """We have asked for this access, which may be in force from now on."""
+        """Record a requested change of the access, which may be in force from now on."""
         following = self._following(grants)
         if following not in self._known:
             self._known[1:] = [following, *self._known[1:]][: PASSWORDS_TRIED - 1]
 
     def access_accepted(self, grants: Mapping[str, Granted]) -> None:
-        """This access is in force."""
+        """Record that this access is in force: only the credential that follows from it is right."""
         self._known = [self._following(grants)]
 
     def _following(self, grants: Mapping[str, Granted]) -> Credential:
-        """Return what is right for us under this access."""
-        mine = grants.get(self.current.principal)
-        if mine is None or mine.password is None:
+        """Return the client's credential under this access."""
+        granted = grants.get(self.current.principal)
+        if granted is None or granted.password is None:
             return self.current
-        return Credential(self.current.principal, mine.password)
+        return Credential(self.current.principal, granted.password)
 
     def try_another(self) -> bool:
-        """The current one is refused: take the next one. False: all are wrong."""
+        """Take the next credential after the current one was refused. Return False when all were refused in turn."""
         self._failures += 1
         self._known.append(self._known.pop(0))
         if self._failures >= len(self._known):

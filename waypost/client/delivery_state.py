@@ -1,25 +1,25 @@
-"""What a receiver's application was given, has, and is still to be given. Pure.
+"""A receiver's deliveries: those that arrived, were returned to the application, and were acknowledged by it. Pure.
 
 Theory
 ------
-Only the library sees everything that its application was given, so only it can drop the last repeats: by epoch (a
-delivery of an older owner means nothing after a newer one's), by frontier (at or below it is a repeat), and by id (a
-publish that was retried at another origin has two coordinates; handover rules 17 and 18).
+Only the library sees every notification that was returned to its application, so only it can drop the last duplicates:
+by epoch (a delivery of an older owner is ignored after a newer one's), by frontier (a coordinate at or below it is a
+duplicate), and by id (a publish that was retried at another origin has two coordinates; handover rules 17 and 18).
 
-There are two frontiers: that of what came since the last attach, by which repeats are dropped, and the state's, which
-moves when the application has taken over what it was given. Only the second one outlives the attachment: what lies
-above it will be delivered again, though not given again if the application holds it in its hands. A delivery is
-acknowledged when the application has all of it; what it has is attested, and attested again at each attach until a
-journal has it.
+There are two frontiers: that of what arrived since the last attach, by which duplicates are dropped, and the state's,
+which advances when the application acknowledges. Only the second one outlives the attachment: notifications above it
+are delivered again, but not returned again if the application was given them before and has not acknowledged them. A
+delivery is acknowledged to the proxy when the application has acknowledged all of it; what it has is attested, and
+attested again at each attach until a journal has the attestation.
 
-Where priorities or deadlines say what is given first, the application has some of what came later sooner. No frontier
-says that; so the coordinates of those are said one by one (`selective`), and are repeats too, until the frontier has
-come past them. What is overtaken keeps its place in the window: it is overtaken by no more than the window has room
-for, and then there is nothing else to give. The frontier is no lower for that than where all is given as it comes: of
-each origin it stands just below the first notification that came and that the application does not have. What lies
-below that and did not come is not to be had: policy removed it, and another owner, which has not decided so yet, would
-deliver it behind what the application has. Above the frontier the ranks tell: what comes behind something later of the
-same origin and the same rank was removed likewise, for else it would have been given first. It is passed over.
+If notifications are ordered by priority or deadline, the application may have later ones before earlier ones. A
+frontier cannot express that; so their coordinates are acknowledged one by one (`selective`), and are duplicates, too,
+until the frontier has passed them. A notification that is overtaken keeps its slot in the window: it is overtaken by no
+more than fit in the window, and then it is next. The frontier is no lower than with another order: of each origin it is
+just below the first notification that arrived and that the application does not have. An earlier one that did not
+arrive never will: policy removed it, and another owner, which has not decided so yet, would deliver it after what the
+application has. Above the frontier the ranks decide: a notification that arrives after a later one of the same origin
+and the same rank was removed likewise, for else it would have been delivered first. It is passed over.
 """
 
 from __future__ import annotations
@@ -54,31 +54,36 @@ from waypost.queue import Order, goes_by_attributes, rank
 
 @dataclass(slots=True, kw_only=True)
 class ReceiverState:
-    """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
+    """A receiver's position: the notifications that its application has acknowledged, in all its attachments.
+
+    An application that keeps it for the next attach gets no notification twice, and misses none.
+    """
 
     receiver: tuple[str, str] | None = None
-    """Which session's, and which of its receivers; None: it has not been let in yet."""
+    """The session and the name of the receiver in it; None: it has not been attached yet."""
     frontier: dict[Origin, int] = field(default_factory=dict)
     selective: Selective = field(default_factory=Selective)
-    """What it has above the frontier."""
+    """Acknowledged coordinates above the frontier."""
     ranks: dict[Origin, dict[int, int]] = field(default_factory=dict)
-    """Of that, the highest offset of each rank, where ranks decide what is given first."""
+    """The highest of those offsets, by origin and rank, where notifications are ordered by rank."""
     recent: RecentIds = field(default_factory=RecentIds)
     epoch: Epoch = Epoch(0)
     proxy: ProxyId = ProxyId("")
-    """The one that served it at that epoch."""
+    """The owner that served it at that epoch."""
     incarnation: Incarnation = field(default_factory=new_incarnation)
     attach_seq: int = 0
-    """So often it has asked for its session."""
+    """The number of attaches sent, by which the newest is recognised."""
     attested: int = 0
     """The number of the last attestation made."""
     unconfirmed: deque[Attestation] = field(default_factory=deque)
 
     def check(self) -> None:
-        """Raise BadArgument unless this may be what a receiver had: it may have been kept in any way."""
+        """Raise BadArgument unless every field is of its type and in its range: an application may have stored it in
+        any way.
+        """
         pair = self.receiver
         if pair is not None and not (
-            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(each, str) for each in pair)
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
         ):
             raise wrong(pair, "state.receiver", "a pair of texts, the session and the receiver, or None")
         for origin, offset in mapping(self.frontier, "state.frontier", "a dict of offsets, by origin").items():
@@ -101,33 +106,37 @@ STATE_FIELDS: dict[str, type] = {
 MAX_OFFSET = 2**63 - 1
 
 DeliveredItem = tuple[Delivery, tuple[SubscriptionId, ...], tuple[SubscriptionId, ...]]
-"""What the application is given: the notification, the subscriptions that it matched, and those of them whose keys it
-met."""
+"""An item for the application: the notification, the subscriptions that it matched, and those of them whose keys it
+met.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """One delivery in the inbox: which of its entries are no repeats, in the order in which the application is given
-    them; how many of those were given, how many it has by its own word, and how many were attested.
+    """One delivery in the inbox. `entries` are the indices of those that are no duplicates, in the order in which they
+    are returned.
+
+    `delivered`, `acknowledged` and `attested` count how many of them were returned, acknowledged and attested.
     """
 
     deliver: Deliver
     proxy: ProxyId
     entries: list[int]
     arrived_before: int
-    """How many entries came before it."""
+    """The number of notifications that arrived before this delivery."""
     delivered: int = 0
     acknowledged: int = 0
     attested: int = 0
     ranks: dict[int, int] = field(default_factory=dict)
-    """By which ranks its entries were given, where they go by them."""
+    """The rank of each entry that was returned by rank, by its index."""
 
 
 class DeliveryState:
     """One receiver's deliveries.
 
     Args:
-        order: what the application is given first of what is in the inbox.
+        state: the receiver's position; it is advanced in place.
+        order: which notification of the inbox is returned first.
     """
 
     def __init__(self, state: ReceiverState, order: Order = "any") -> None:
@@ -137,30 +146,32 @@ class DeliveryState:
         self._inbox: deque[_Batch] = deque()
         self._arrived = 0
         self._ranked: list[tuple[int, int, _Batch, int]] = []
-        """A heap of what is in the inbox and was not given: by rank, then as it came; which entry of which delivery.
-        Empty where it is given as it came."""
+        """A heap of the entries that were not returned: rank, number of arrival, delivery, index. Empty where
+        notifications are returned as they arrived.
+        """
         self._unacknowledged: list[_Batch] = []
-        """Deliveries of which the application was given more than it has by its own word."""
+        """Deliveries of which more was returned than acknowledged."""
         self._unsent_coordinates: dict[Origin, list[int]] = {}
-        """What it has above the frontier, and the proxy was not told of."""
+        """Acknowledged coordinates above the frontier that were not sent to the proxy yet."""
         self._unsent_frontier: dict[Origin, int] = {}
-        """How far the frontier has come in the middle of deliveries, where the proxy was not told."""
+        """The frontier where it advanced in the middle of deliveries, and was not sent to the proxy yet."""
         self._overtaken: dict[Origin, deque[tuple[int, NotificationId]]] = {}
-        """Of each origin what came since the last attach, in order, from the first on that the application does not
-        have; where it is given by attributes."""
+        """By origin, the notifications that arrived since the last attach, in order, from the first one on that the
+        application does not have; used where they are ordered by attributes.
+        """
         self._received_frontier: dict[Origin, int] = {}
-        """The frontier of what came since the last attach; the state's is that of what was given."""
+        """The frontier of what arrived since the last attach."""
         self._inbox_ids: set[NotificationId] = set()
-        """Of what is in the inbox."""
+        """The ids of the notifications in the inbox."""
         self._unsent_attestations: list[Attestation] = []
         """Attestations that go with the next acknowledgement."""
         self.duplicates_dropped = 0
 
     def reset(self) -> None:
-        """The session is asked for again: what the application does not have will be delivered again.
+        """Prepare for a new attach: notifications that the application does not have are delivered again.
 
-        What it was given, and has not said to have, stays in its hands, in front of all that comes: there it is a
-        repeat, and is acknowledged with the delivery that brings it again.
+        Those that were returned and not acknowledged stay in front of the inbox: their second copy is a duplicate, and
+        they are acknowledged with the delivery that brings it.
         """
         self.attest()
         self._unacknowledged = [
@@ -171,25 +182,35 @@ class DeliveryState:
         self._unsent_coordinates.clear()
         self._unsent_frontier.clear()
         self._overtaken.clear()
-        self._inbox_ids = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
+        self._inbox_ids = {_id_of(entry) for batch in self._inbox for entry in batch.deliver.entries}
         self._received_frontier = dict(self.state.frontier)
 
     def attached(self, epoch: Epoch, proxy: ProxyId, *, joined: bool = False) -> None:
-        """It is served by this proxy; what an owner before it delivered means nothing any more.
+        """Record the owner that serves the session; deliveries of earlier owners are ignored from now on.
 
         Args:
-            joined: the receiver had no place there. At an earlier epoch it is another session of that name then, made
-                since the registry lost what it knew: what it delivers is news.
+            epoch: of the owner.
+            proxy: the owner.
+            joined: the receiver was not registered there. An earlier epoch is accepted then: it is another session of
+                that name, created since the registry lost the row of the first.
         """
         if joined or epoch >= self.state.epoch:
             self.state.epoch, self.state.proxy = epoch, proxy
 
-    # ------------------------------------------------------------ what comes
+    # ------------------------------------------------------------ arriving deliveries
 
     def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
-        """Take a delivery in; tell whether the application has all of it already, and all before it.
+        """Add a delivery to the inbox, without its duplicates.
 
-        Raises Altered: one of the notifications is not what was published. None of them is taken.
+        Args:
+            deliver: the message.
+            proxy: the one that sent it.
+
+        Returns:
+            Whether there is nothing new in it and nothing before it: then it can be acknowledged at once.
+
+        Raises:
+            Altered: a notification is not what was published. None of the delivery is accepted.
         """
         state = self.state
         if deliver.epoch < state.epoch:
@@ -198,7 +219,7 @@ class DeliveryState:
             altered = next(entry for entry in deliver.entries if checksum(entry.body) != entry.check)
             raise Altered(f"notification {altered.offset} of {altered.origin} is not what was published")
         state.epoch = deliver.epoch
-        seen, fresh, above = self._received_frontier, [], state.selective if state.selective else None
+        seen, new, above = self._received_frontier, [], state.selective if state.selective else None
         for index, entry in enumerate(deliver.entries):
             if entry.offset <= seen.get(entry.origin, NOTHING) or (
                 above is not None and above.has(entry.origin, entry.offset)
@@ -216,41 +237,45 @@ class DeliveryState:
                 self.duplicates_dropped += 1
                 continue
             self._inbox_ids.add(identity)
-            fresh.append(index)
-        batch = _Batch(deliver=deliver, proxy=proxy, entries=fresh, arrived_before=self._arrived)
+            new.append(index)
+        batch = _Batch(deliver=deliver, proxy=proxy, entries=new, arrived_before=self._arrived)
         self._arrived += len(deliver.entries)
         self._inbox.append(batch)
         if self._goes_by_attributes:
-            self._line_up(batch, fresh)
-        return not fresh and len(self._inbox) == 1
+            self._line_up(batch, new)
+        return not new and len(self._inbox) == 1
 
     def _line_up(self, batch: _Batch, entries: list[int]) -> None:
-        """These are to be given, by their attributes."""
+        """Add these entries to the heap, by their rank."""
         for index in entries:
             entry = batch.deliver.entries[index]
             by = rank(self.order, read_body(entry.body), entry.at_ms)
             heappush(self._ranked, (by, batch.arrived_before + index, batch, index))
 
     def _is_passed(self, entry: Delivery) -> bool:
-        """Tell whether the application has something later of the same rank: then policy had removed this before."""
+        """Tell whether the application has a later notification of the same rank: then policy had removed this one."""
         by = rank(self.order, read_body(entry.body), entry.at_ms)
         return entry.offset < self.state.ranks[entry.origin].get(by, NOTHING)
 
     def _have(self, entry: Delivery) -> None:
-        """The application has this, or is past it, whatever it has of what came before."""
+        """Record that the application has this notification, or has passed it, whatever it has of earlier ones."""
         self.state.selective.add(entry.origin, [entry.offset])
         self._unsent_coordinates.setdefault(entry.origin, []).append(entry.offset)
 
-    # ------------------------------------------------------------ what the application is given, and has
+    # ------------------------------------------------------------ returning and acknowledging
 
     @property
     def waiting(self) -> bool:
-        """Tell whether there is something for the application."""
+        """Whether deliveries wait for the application, or for its acknowledgement."""
         return bool(self._inbox)
 
     def next_items(self, max_items: int | None) -> list[DeliveredItem]:
-        """Return what the application is given next, `most` at most: from one delivery, or, where that does not go as
-        they came, the first of all.
+        """Return the next items for the application.
+
+        They are of one delivery; where notifications are ordered by attributes, they are the first of all deliveries.
+
+        Args:
+            max_items: the most to return; None: no bound.
         """
         if self._goes_by_attributes:
             return self._next_by_rank(max_items)
@@ -260,22 +285,22 @@ class DeliveryState:
         self._unacknowledged.append(batch)
         chosen = batch.entries[batch.delivered :][:max_items]
         batch.delivered += len(chosen)
-        return [_item(batch, each) for each in chosen]
+        return [_item(batch, index) for index in chosen]
 
     def _next_by_rank(self, max_items: int | None) -> list[DeliveredItem]:
-        given: list[DeliveredItem] = []
-        while self._ranked and (max_items is None or len(given) < max_items):
+        items: list[DeliveredItem] = []
+        while self._ranked and (max_items is None or len(items) < max_items):
             by, _, batch, index = heappop(self._ranked)
             batch.ranks[index] = by
             batch.entries.remove(index)
             batch.entries.insert(batch.delivered, index)
             batch.delivered += 1
             self._unacknowledged.append(batch)
-            given.append(_item(batch, index))
-        return given
+            items.append(_item(batch, index))
+        return items
 
     def nack(self) -> None:
-        """The application does not have what it was given since it last said so: it comes again."""
+        """Put the items back that were returned since the last acknowledgement: they are returned again."""
         for batch in self._unacknowledged:
             if self._goes_by_attributes:
                 self._line_up(batch, batch.entries[batch.acknowledged : batch.delivered])
@@ -283,8 +308,10 @@ class DeliveryState:
         self._unacknowledged.clear()
 
     def acknowledge(self) -> list[Acknowledge]:
-        """The application has what it was given; return what acknowledges the deliveries of which it has all, and, now
-        and then, what it has of others.
+        """Acknowledge every item returned so far; return the messages about it.
+
+        They acknowledge the deliveries of which the application has all. Now and then they also have the coordinates
+        that it has of others.
         """
         for batch in self._unacknowledged:
             self._take_over(batch)
@@ -306,19 +333,21 @@ class DeliveryState:
         return messages
 
     def _advance(self) -> None:
-        """Let the frontier come up to the first notification of each origin that came and is not had."""
+        """Advance the frontier of each origin to just below the first notification that arrived and is not
+        acknowledged.
+        """
         state = self.state
-        for origin, came in self._overtaken.items():
+        for origin, arrived in self._overtaken.items():
             before = upto = state.frontier.get(origin, NOTHING)
-            while came and self._has(origin, *came[0]):
-                upto = max(upto, came.popleft()[0])
-            if came and state.selective.any_of(origin):
-                upto = max(upto, came[0][0] - 1)
+            while arrived and self._has(origin, *arrived[0]):
+                upto = max(upto, arrived.popleft()[0])
+            if arrived and state.selective.any_of(origin):
+                upto = max(upto, arrived[0][0] - 1)
             if upto > before:
                 state.frontier[origin] = self._unsent_frontier[origin] = upto
 
     def _forget_ranks(self) -> None:
-        """Forget the ranks of what the frontier has come past."""
+        """Forget the ranks of coordinates that the frontier has passed."""
         for origin, highest in list(self.state.ranks.items()):
             upto = self.state.frontier.get(origin, NOTHING)
             left = {by: offset for by, offset in highest.items() if offset > upto}
@@ -328,7 +357,7 @@ class DeliveryState:
                 del self.state.ranks[origin]
 
     def _has(self, origin: Origin, offset: int, identity: NotificationId) -> bool:
-        """Tell whether the application has this; of a publish that was retried it has one copy."""
+        """Tell whether the application has this notification, or another copy of a publish that was retried."""
         state = self.state
         if offset <= state.frontier.get(origin, NOTHING) or state.selective.has(origin, offset):
             return True
@@ -338,7 +367,7 @@ class DeliveryState:
         return sum(map(len, self._unsent_coordinates.values()))
 
     def _take_over(self, batch: _Batch) -> None:
-        """The application has all of this delivery that it was given."""
+        """Record that the application has every entry of this delivery that was returned."""
         state = self.state
         for index in batch.entries[batch.acknowledged : batch.delivered]:
             entry = batch.deliver.entries[index]
@@ -354,29 +383,31 @@ class DeliveryState:
         batch.acknowledged = batch.delivered
 
     def _coordinate_acks(self) -> list[Acknowledge]:
-        """Return what says which of later deliveries the application has, as far as that was not said."""
-        unsaid, self._unsent_coordinates = Selective(self._unsent_coordinates), {}
+        """Return messages with the coordinates, the frontier and the attestations that were not sent yet."""
+        coordinates, self._unsent_coordinates = Selective(self._unsent_coordinates), {}
         frontier, self._unsent_frontier = self._unsent_frontier, {}
-        unsaid.reached(self.state.frontier)
+        coordinates.reached(self.state.frontier)
         self.attest()
         messages = self.attest_now()
         return (
-            [*messages, Acknowledge(0, frontier=frontier, selective=unsaid.rows())] if unsaid or frontier else messages
+            [*messages, Acknowledge(0, frontier=frontier, selective=coordinates.rows())]
+            if coordinates or frontier
+            else messages
         )
 
     # ------------------------------------------------------------ attesting
 
     def attest(self) -> None:
-        """Attest also what the application has of deliveries of which it does not have all."""
+        """Attest everything acknowledged, also in deliveries of which the application has a part."""
         for batch in self._inbox:
             if batch.attested < batch.acknowledged:
                 self._attest(batch)
 
     def _attest(self, batch: _Batch) -> None:
-        """Attest what the application has, origin by origin: no order is promised between origins."""
+        """Attest the acknowledged entries, by origin: there is no order between origins."""
         by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
-        for each in batch.entries[batch.attested : batch.acknowledged]:
-            entry = batch.deliver.entries[each]
+        for index in batch.entries[batch.attested : batch.acknowledged]:
+            entry = batch.deliver.entries[index]
             offsets, digests = by_origin.setdefault(entry.origin, ([], []))
             offsets.append(entry.offset)
             digests.append(zlib.crc32(entry.body))
@@ -397,12 +428,12 @@ class DeliveryState:
             self._unsent_attestations.append(attestation)
 
     def attest_now(self) -> list[Acknowledge]:
-        """Return what says the attestations that were not said yet."""
-        unsaid, self._unsent_attestations = self._unsent_attestations, []
-        return _saying(unsaid)
+        """Return messages with the attestations that were not sent yet, and nothing else."""
+        attestations, self._unsent_attestations = self._unsent_attestations, []
+        return _saying(attestations)
 
     def partial_acks(self) -> list[Acknowledge]:
-        """Return what says where we are in a delivery of which the application has a part."""
+        """Return messages with the frontier in the middle of a delivery of which the application has a part."""
         if self._goes_by_attributes:
             return self._coordinate_acks()
         if not self._inbox or not self._inbox[0].acknowledged:
@@ -410,27 +441,29 @@ class DeliveryState:
         batch = self._inbox[0]
         if not batch.deliver.through:
             return self.attest_now()
-        had = (batch.deliver.entries[each] for each in batch.entries[: batch.acknowledged])
-        return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in had})]
+        acknowledged = (batch.deliver.entries[index] for index in batch.entries[: batch.acknowledged])
+        return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in acknowledged})]
 
     def attest_again(self) -> list[Acknowledge]:
-        """Return what says all attestations that no journal has, as far as we know."""
+        """Return messages with all attestations that are not confirmed, for a new attachment."""
         self._unsent_attestations.clear()
         return _saying(list(self.state.unconfirmed))
 
     def confirmed(self, number: int) -> None:
-        """A journal has the attestations up to this number."""
+        """Forget the attestations up to this number: a journal has them."""
         unconfirmed = self.state.unconfirmed
         while unconfirmed and unconfirmed[0].number <= number:
             unconfirmed.popleft()
 
 
 def _unacknowledged_part(batch: _Batch) -> _Batch:
-    """Return what of a delivery the application was given and does not have; it is none of this connection."""
+    """Return a batch of the entries that were returned and not acknowledged; it belongs to no connection (`through`
+    is 0).
+    """
     held, deliver = batch.entries[batch.acknowledged : batch.delivered], batch.deliver
-    entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]
+    entries, matched = [deliver.entries[index] for index in held], [deliver.matched[index] for index in held]
     kept = replace(deliver, through=0, entries=entries, matched=matched)
-    ranks = {index: batch.ranks[each] for index, each in enumerate(held) if each in batch.ranks}
+    ranks = {position: batch.ranks[index] for position, index in enumerate(held) if index in batch.ranks}
     return _Batch(
         deliver=kept,
         proxy=batch.proxy,
@@ -448,13 +481,15 @@ def _item(batch: _Batch, index: int) -> DeliveredItem:
 
 
 def _saying(attestations: list[Attestation]) -> list[Acknowledge]:
-    """Say them and nothing else, in frames of bounded size: after a long time without a journal they are many."""
+    """Return messages with these attestations and nothing else, in frames of bounded size: after an outage they are
+    many.
+    """
     frames = batches(attestations, _bytes_of, max_items=ATTESTATIONS, max_bytes=ATTESTATIONS_BYTES)
     return [Acknowledge(0, list(frame)) for frame in frames]
 
 
 def _bytes_of(attestation: Attestation) -> int:
-    """Return at most how many bytes it takes in a frame: an offset and a digest, each with its mark."""
+    """Return an upper bound of its bytes in a frame: each offset and each digest has a mark of its type."""
     return 200 + 14 * len(attestation.offsets)
 
 

@@ -1,4 +1,4 @@
-"""How an application comes to a session: as a receiver of it, or as a producer without one."""
+"""The two ways into the federation: a receiver of a session, and a producer without a session."""
 
 from __future__ import annotations
 
@@ -54,69 +54,69 @@ def attach(
     on_event: Callable[[object], None] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Receiver:
-    """Attach to a session, and create it if there is none.
+    """Return a receiver of a session; entering it attaches, and creates the session if there is none.
 
     Args:
         session: its id, unique in the federation, such as ``travellers/alice``.
-        proxy: address(es) of proxies, ``ws://host:port``; without one, a proxy is found by mDNS.
-        receiver: which of the session's receivers this is; each has its own cursor.
-        state: where this receiver is, from an earlier `Receiver.state`. Without it what the proxy was not told of
-            before the connection ended is given again.
-        name: of the client, for people and as the producer's name.
+        proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        receiver: the name of the receiver within the session; each has its own cursor.
+        state: the receiver's position, from an earlier `Receiver.state`. Without it, notifications whose
+            acknowledgement had not reached the proxy when the last connection ended are delivered again.
+        name: of the client, for people and as the producer's name; None: ``session/receiver``.
         create: False: refuse if there is no such session.
-        session_expiry_s: from now on the session is deleted when nobody was attached for so many seconds.
-        receiver_expiry_s: this receiver's place is given up when it was not attached for so many seconds: nothing
-            is stored for
-            it any more. When it comes back, `Receiver.joined` says that it was.
-        reliability: of this receiver (:mod:`waypost.reliability`); None: as the session has it. What cannot be had any
-            more is told to `on_event`, as Gap.
-        session_reliability: of the session from now on: no receiver that attaches may exceed it.
-        queue: how much the session stores at most from now on, whoever wants it (:mod:`waypost.queue`). What is
-            discarded is in the journal, with the reason.
-        order: what is given first of what waits here, at most `window`, or 400 of them: ``fifo``, the oldest;
-            ``priority``, that of the highest Priority; ``deadline``, that of the soonest StopTime or Timeout; ``any``:
-            as is easiest.
-        principal: as whom, if the session's access names principals.
-        password: the one that proves it; a session that is open asks for none.
-        token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy
-            where not everybody may publish. A function is asked at every attach, so that it can return a new one in
-            time.
-        window: notifications that may be under way unacknowledged.
-        timeout_s: for every single thing that is waited for.
-        on_event: called with what happens: Retry, Redirected, Attached, SessionReplaced,
-            BecameEffective, Gap, ...
-        tls: how ``wss://`` addresses are spoken to; None: as WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY say. One of our
-            own proves the principal that it names.
+        session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
+        receiver_expiry_s: the registration of this receiver ends when it was not attached for so many seconds; nothing
+            is stored for it any more. `Receiver.joined` tells it when it comes back. None: never;
+            a best-effort connection always expires (BEST_EFFORT_EXPIRY_S).
+        reliability: of this receiver (:mod:`waypost.reliability`); None: that of the session. Lost notifications are
+            reported to `on_event`, as Gap.
+        session_reliability: of the session from now on, the upper bound for all its receivers; None: as it was.
+        queue: the bounds of what the session stores from now on, whichever subscription it is for
+            (:mod:`waypost.queue`); None: as they were. The journal has each discarded notification, with the cause.
+        order: which of the notifications that wait in this library is returned first; `window` of them at most, or 400:
+            ``fifo``, the oldest; ``priority``, the one of the highest Priority; ``deadline``, the one of the soonest
+            StopTime or Timeout; ``any``: as is easiest, which is the oldest.
+        principal: of the session's access; "": the one without a name.
+        password: proves the principal; an open session asks for none.
+        token: proves the principal that it names, without a password, until it expires; to the session, and to a proxy
+            that restricts publishing. A function is called at every attach, so that it can return a new token in time.
+        window: the number of notifications that may be delivered and not acknowledged.
+        timeout_s: how long a call waits for its answer, in seconds.
+        on_event: called with each event (:data:`waypost.client.events.ClientEvent`): Retry, Redirected, Attached,
+            SessionReplaced, BecameEffective, Gap, ...
+        tls: the TLS context for ``wss://`` addresses; None: by WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY. A client
+            certificate proves the principal that it names.
 
     Raises (on entering):
-        NoProxy: nobody let us in in time.
+        NoProxy: no proxy let the client in within `timeout_s`.
         WaypostError: the session was refused; `code` says why.
 
     Raises:
-        Refused: a name is too long, or empty; an address is none; the state is another receiver's.
+        Refused: an argument is of the wrong type or out of its range, an address is not valid, or the state is that of
+            another receiver; `field` names the argument.
     """
     addresses = _addresses(proxy)
     _check_options(timeout_s, token, on_event, tls)
-    for field, given, kind in (
+    for field, option, kind in (
         ("state", state, ReceiverState),
         ("reliability", reliability, Reliability),
         ("session_reliability", session_reliability, Reliability),
         ("queue", queue, Queue),
     ):
-        if given is not None:
-            instance(given, field, kind, f"a waypost.{kind.__name__}")
+        if option is not None:
+            instance(option, field, kind, f"a waypost.{kind.__name__}")
     name = f"{session}/{receiver}"[:MAX_ID_LENGTH] if name is None else name
-    for field, said, such_as in (
+    for field, value, such_as in (
         ("session", session, "the id of a session, such as 'travellers/alice'"),
         ("receiver", receiver, "the name of a receiver, such as 'main'"),
         ("name", name, "a name, as text"),
     ):
-        text(said, field, 1, MAX_ID_LENGTH, such_as=such_as)
+        text(value, field, 1, MAX_ID_LENGTH, such_as=such_as)
     if state is not None:
         state.check()
         if state.receiver not in (None, (session, receiver)):
-            whose, which = state.receiver or ("", "")
-            raise BadArgument(f"it is that of receiver {which} of session {whose}", field="state")
+            of_session, of_receiver = state.receiver or ("", "")
+            raise BadArgument(f"it is that of receiver {of_receiver} of session {of_session}", field="state")
     text(principal, "principal", 0, MAX_ID_LENGTH)
     text(password, "password", 0, MAX_PASSWORD_LENGTH)
     flag(create, "create")
@@ -152,10 +152,23 @@ def produce(
     on_event: Callable[[object], None] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Producer:
-    """Connect as a producer without a session.
+    """Return a producer without a session; entering it connects.
 
     Args:
-        token: proves who publishes, where not everybody may. A function is asked on every connection.
+        name: of the client, for people and as the producer's name in the ids of its notifications.
+        proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        token: proves the principal that it names, to a proxy that restricts publishing. A function is called on every
+            connection.
+        timeout_s: how long a call waits for its answer, in seconds; :meth:`Producer.publish` waits without a limit.
+        on_event: called with each event (:data:`waypost.client.events.ClientEvent`).
+        tls: the TLS context for ``wss://`` addresses; None: by WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY.
+
+    Raises (on entering):
+        NoProxy: no proxy let the client in within `timeout_s`.
+        WaypostError: the proxy refused the client; `code` says why.
+
+    Raises:
+        Refused: an argument is of the wrong type or out of its range, or an address is not valid.
     """
     addresses = _addresses(proxy)
     _check_options(timeout_s, token, on_event, tls)
@@ -165,17 +178,17 @@ def produce(
 
 
 def _addresses(proxy: str | Sequence[str] | None) -> list[str] | None:
-    """Return addresses of proxies; None: they are to be found. Raises Refused: one is none."""
+    """Return the addresses of proxies; None: they are to be found. Raises Refused: one is not valid."""
     if proxy is None:
         return None
-    given = [proxy] if isinstance(proxy, str) else listed(proxy, "proxy", ADDRESS)
-    if not given:
+    addresses = [proxy] if isinstance(proxy, str) else listed(proxy, "proxy", ADDRESS)
+    if not addresses:
         raise BadArgument(f"there is no address in it; write {ADDRESS}, or leave it out", field="proxy")
-    return [check_address(each) for each in given]
+    return [check_address(address) for address in addresses]
 
 
 def _check_options(timeout_s: object, token: object, on_event: object, tls: object) -> None:
-    """Raise BadArgument unless these are what every client may be told."""
+    """Raise BadArgument unless the options that all clients have are valid."""
     seconds(timeout_s)
     if not callable(token):
         text(token, "token", 0, MAX_TOKEN_LENGTH, such_as="a token as text, or a function that returns one")
@@ -186,7 +199,7 @@ def _check_options(timeout_s: object, token: object, on_event: object, tls: obje
 
 
 def _finder() -> Finder | None:
-    """Return the installed way to find proxies on the local network, if there is one."""
+    """Return the installed finder of proxies on the local network, if there is one."""
     for entry in entry_points(group="waypost.finder"):
         finder: Finder = entry.load()
         return finder

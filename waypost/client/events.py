@@ -1,4 +1,4 @@
-"""What the client library's machine tells the shell around it."""
+"""The events that the client's machine reports to the shell around it, and through it to the application."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from waypost.messages import Attached, BecameEffective, Deleted, Gap, Interest, 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An answer to a subscribe or unsubscribe; `error` None: done."""
+    """The answer to a subscribe or unsubscribe; `error` None: it succeeded."""
 
     subscription: SubscriptionId
     error: WaypostError | None
 
 
 class RequestKind(Enum):
-    """What is asked of a session as a whole, one of each at a time."""
+    """The kinds of requests about a session as a whole; one of each kind may be outstanding."""
 
     ACCESS = "a change of the access"
     KEYS = "a change of the receiver's keys"
@@ -30,7 +30,9 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """An answer to what was asked; `error` None: it is done. Of a deletion that is done, the session tells."""
+    """The answer to a request about the session; `error` None: it succeeded. A deletion that succeeds is reported by
+    Deleted.
+    """
 
     kind: RequestKind
     error: WaypostError | None
@@ -38,7 +40,7 @@ class RequestResult:
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
-    """The session is served at `url` now."""
+    """The session moved: the proxy at `url` serves it now."""
 
     proxy: ProxyId
     url: str
@@ -46,14 +48,19 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplaced:
-    """The session in which the receiver was by its state is no more; this is another one of its name, made since."""
+    """The session of the receiver's state was deleted; this is a later one of the same name."""
 
     session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Attach again after so long."""
+    """The session cannot be attached now, or the connection was lost; the library tries again.
+
+    Args:
+        reason: for people.
+        after_ms: the pause before that.
+    """
 
     reason: str
     after_ms: int
@@ -61,14 +68,18 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed:
-    """The log took nothing of what is published, the `attempts`-th time in a row: publish again after a pause."""
+    """The site's log did not accept a publish; the library publishes again after a pause.
+
+    Args:
+        attempts: failures in a row.
+    """
 
     attempts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The session cannot be had at all."""
+    """The session is refused for good: this client is over."""
 
     error: WaypostError
 

@@ -1,4 +1,4 @@
-"""Several sessions of one client as one stream: a notification that several of them have comes once, tagged with all.
+"""Several sessions of one client as one stream: a notification of several sessions comes once, tagged with all of them.
 
     async with waypost.join(["team/red", "team/blue"], receiver="me") as joined:
         await joined["team/red"].subscribe("goal > 0")
@@ -7,16 +7,16 @@
 
 Theory
 ------
-Every session is attached to by itself, wherever it is served, and keeps a place of its own for us. Each gives its next
-notification, its *head*, and no further one before that was taken. Of one origin every session has its notifications in
-order, so the head of the lowest offset is given first, together with all heads of that coordinate: they are one copy. A
-head that is not there yet is waited for a moment, for copies of one notification are on their way together where the
-sessions have one home. Where they do not, and it comes later still, it is dropped as a repeat, and its tag is missing.
-Between what only one session has and what only another has, there is no order. A session whose proxy was away for so
-long that more ids came by the others than are remembered (RECENT_IDS) gives again what they had.
+Each session is attached separately, wherever it is served, and registers the receiver for itself. Each yields its next
+notification, its *head*, and no further one before that was returned. A session yields the notifications of one origin
+in order, so the head of the lowest offset is returned first, merged with all heads of that coordinate. A head that has
+not arrived is waited for a moment (MOMENT_S), for copies of one notification arrive together if one proxy owns the
+sessions. Otherwise a copy may arrive later still: then it is dropped as a duplicate, and its tag is missing. There is
+no order between notifications of different sessions that only one of them has. A session whose proxy was away for so
+long that more ids came by the others than are remembered (RECENT_IDS) yields duplicates of those.
 
-What the application has, all sessions are told that gave it, each by itself. The ids of what it has are remembered for
-all of them together: what comes later by another session, after a move, a crash, or by another origin, is a repeat.
+A notification is acknowledged in all sessions that yielded it. The ids of what the application has are remembered for
+all of them together: a copy that another session yields later, after a move, a crash, or by another origin, is dropped.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from waypost.limits import MAX_ID_LENGTH
 from waypost.queue import goes_by_attributes
 
 MOMENT_S = 0.005
-"""How long a head is waited for that may have the same notification as the others."""
+"""How long a head that has not arrived is waited for, once another one has, in seconds."""
 
 
 class Matched(Received):
-    """A notification, and in `matched` which subscriptions of which sessions it matched.
+    """A notification, with `matched`: the ids of the subscriptions that it matched, by session.
 
     `subscriptions` are the ids of all of them, and `secure` those of which it met the keys.
     """
@@ -54,7 +54,7 @@ class Matched(Received):
 
     @classmethod
     def of_all(cls, copies: Mapping[SessionId, Received]) -> Matched:
-        """Return the one notification of which these sessions got a copy each."""
+        """Merge the copies of one notification, by the session that yielded each; at least one."""
         first = next(iter(copies.values()))
         made = cls.__new__(cls)
         made._body, made._attributes = first.body, None
@@ -63,32 +63,32 @@ class Matched(Received):
         made.subscriptions = tuple(
             dict.fromkeys(subscription for copy in copies.values() for subscription in copy.subscriptions)
         )
-        made.secure = tuple(dict.fromkeys(each for copy in copies.values() for each in copy.secure))
+        made.secure = tuple(dict.fromkeys(subscription for copy in copies.values() for subscription in copy.secure))
         return made
 
 
 @dataclass(slots=True)
 class JoinedState:
-    """What an application has of several sessions by its word; keep it, and nothing is given twice or passed over."""
+    """The application's position in several sessions; with it, nothing is delivered twice or passed over."""
 
     states: dict[SessionId, ReceiverState] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)
 
 
 class Joined:
-    """One client's sessions. Made by :func:`join`; a mapping from session id to what :func:`waypost.attach` gives."""
+    """The joined sessions of one client, made by :func:`join`; ``joined[session]`` is the receiver of one of them."""
 
     def __init__(self, sessions: dict[SessionId, Receiver], state: JoinedState) -> None:
         self.state = state
-        """Our place in all of them; give it to a later :func:`join`."""
+        """The position in all sessions; give it to a later :func:`join`."""
         self._sessions = sessions
         self._stack = AsyncExitStack()
         self._current: NotificationId | None = None
-        """What the application was given last."""
+        """The id of the notification returned last, which is not acknowledged yet."""
         self._over: set[SessionId] = set()
         self._heads: dict[SessionId, Received] = {}
         self._coming: dict[SessionId, asyncio.Task[list[Received]]] = {}
-        """Sessions whose head is waited for."""
+        """The sessions whose head is waited for."""
 
     def __getitem__(self, session: str) -> Receiver:
         found = self._sessions.get(SessionId(text(session, "session", such_as="the id of one of these sessions")))
@@ -96,7 +96,7 @@ class Joined:
             raise NotFound(f"{shown(session)} is none of {', '.join(self._sessions)}", field="session")
         return found
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     async def __aenter__(self) -> Joined:
         try:
@@ -110,17 +110,17 @@ class Joined:
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None:
             self._acknowledge_last()
-        came = [*self._heads, *(identity for identity, task in self._coming.items() if task.done())]
+        unreturned = [*self._heads, *(identity for identity, task in self._coming.items() if task.done())]
         for task in self._coming.values():
             task.cancel()
         await asyncio.gather(*self._coming.values(), return_exceptions=True)
-        for identity in came:
-            # A head that was not taken comes again; nothing else of its session is with the application.
+        for identity in unreturned:
+            # A head that was not returned comes again; the application has nothing else unacknowledged of its session.
             self._sessions[identity].nack()
         await self._stack.__aexit__(*problem)
 
     def _acknowledge_last(self) -> None:
-        """The application has what it was given last."""
+        """Record that the application has the notification returned last."""
         if self._current is not None:
             self.state.recent.add(self._current)
             self._current = None
@@ -131,7 +131,7 @@ class Joined:
         return self
 
     async def __anext__(self) -> Matched:
-        """Return the next notification; the one before is acknowledged, in all sessions that it came by."""
+        """Return the next notification; acknowledge the one before, in all sessions that yielded it."""
         self._acknowledge_last()
         while True:
             await self._until_heads()
@@ -141,9 +141,9 @@ class Joined:
                 return matched
 
     async def _until_heads(self) -> None:
-        """Wait for a head. Where others came with it, they are there already, or within a moment."""
+        """Wait for a head, and for a moment longer for the others."""
         self._ask()
-        # Whoever has something waiting gives it at once.
+        # A session that has a notification waiting yields it at once.
         await asyncio.sleep(0)
         self._receive_heads()
         if self._heads:
@@ -158,13 +158,13 @@ class Joined:
             self._receive_heads()
 
     def _ask(self) -> None:
-        """Have every session that has no head give one; that acknowledges the one before."""
+        """Ask every session without a head for its next one, which acknowledges the one before."""
         for identity, session in self._sessions.items():
             if identity not in self._heads and identity not in self._coming and identity not in self._over:
                 self._coming[identity] = asyncio.ensure_future(session.next_batch(1))
 
     def _receive_heads(self) -> None:
-        """Take the heads that have come. Raises what ended a session."""
+        """Collect the heads that have arrived. Raises the error that ended a session."""
         for identity, task in [item for item in self._coming.items() if item[1].done()]:
             del self._coming[identity]
             try:
@@ -185,20 +185,20 @@ class Joined:
 
 
 def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options: Any) -> Joined:
-    """Attach to several sessions, each created if there is none, and be given one copy of what any of them has.
+    """Return several sessions as one stream; entering it attaches to each, and creates it if there is none.
 
     Args:
         sessions: their ids.
-        state: our place in them, from an earlier :attr:`Joined.state`.
-        options: of :func:`waypost.attach`, the same for all.
+        state: the position in them, from an earlier :attr:`Joined.state`.
+        options: of :func:`waypost.attach`, the same for all. `order` may not be ``priority`` or ``deadline``.
 
     Raises:
-        Refused: there is none, or one twice; or they are to be given in another order than theirs.
+        Refused: there is no session, or one twice; the order is not supported; or an option is not valid.
     """
     instead = "a list of sessions, such as ['team/red', 'team/blue']"
     named = [
-        SessionId(text(each, "sessions", 1, MAX_ID_LENGTH, such_as=instead))
-        for each in listed(sessions, "sessions", instead)
+        SessionId(text(session, "sessions", 1, MAX_ID_LENGTH, such_as=instead))
+        for session in listed(sessions, "sessions", instead)
     ]
     if not named or len({*named}) != len(named):
         raise BadArgument("one session or several, each once", field="sessions")
@@ -206,7 +206,9 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
         instance(state, "state", JoinedState, "an earlier Joined.state")
     if goes_by_attributes(options.get("order", "any")):
         raise BadArgument("joined sessions are given in the order in which their notifications came", field="order")
-    place = state or JoinedState()
+    joined_state = state or JoinedState()
     for identity in named:
-        place.states.setdefault(identity, ReceiverState())
-    return Joined({each: attach(each, state=place.states[each], **options) for each in named}, place)
+        joined_state.states.setdefault(identity, ReceiverState())
+    return Joined(
+        {identity: attach(identity, state=joined_state.states[identity], **options) for identity in named}, joined_state
+    )

@@ -1,12 +1,13 @@
-"""The client library's machine: what a client asks of its session, and says on every connection. Pure.
+"""The client library's machine: a client's outstanding requests, and its messages on every connection. Pure.
 
-Theory ------ A connection may break at any moment, and a session may be anywhere. So nothing that was asked for is
-forgotten before it is answered, and the next connection begins with all of it: `Hello`, the publishes never
-acknowledged (waypost/client/publish_buffer.py), `Attach` with the frontier, and, when the session is there, the
-subscriptions, changes of keys and access and the deletion that were never answered, and the attestations never
-confirmed (waypost/client/delivery_state.py).
+Theory
+------
+A connection may break at any moment, and a session may be anywhere. So a request is kept until it is answered, and the
+next connection begins with all of them: `Hello`, the publishes never acknowledged (waypost/client/publish_buffer.py),
+`Attach` with the frontier, and, once attached, the subscriptions, changes of keys and access and the deletion that were
+never answered, and the attestations never confirmed (waypost/client/delivery_state.py).
 
-An answer that nothing is served at the moment answers nothing: it is asked again at the next attach.
+The answer that a session is not served at the moment is no answer: the request is sent again at the next attach.
 """
 
 from __future__ import annotations
@@ -102,18 +103,24 @@ OfASession = AboutSubscription | AboutAccess | AboutKeys | AboutDeletion
 
 
 class ClientMachine:
-    """One client.
+    """One client's state machine: messages and calls in, messages and events out.
 
     Args:
-        name: of the client, for people.
+        name: of the client, for people, and as the producer's name.
         session: to attach to; None for a producer only.
-        receiver: which of the session's receivers this is.
-        state: the receiver's place so far.
-        credential: as whom it attaches, and the password that proves it.
-        token: asked at every attach for what proves it in the password's place.
-        reliability: of this receiver, and of the session; None: as the level above has it, and as it was.
-        queue: how much the session stores at most from now on; None: as it was.
-        order: what the application is given first.
+        receiver: the name of the receiver within the session.
+        state: the receiver's position so far; None: a new receiver.
+        create: whether the first attach creates a session that does not exist.
+        window: notifications that may be delivered and not acknowledged.
+        session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
+        receiver_expiry_s: the receiver's registration ends when it was not attached for so many seconds; None:
+            never, unless the connection is best effort.
+        credential: principal and password to attach with.
+        token: called at every attach, returns the token that proves the principal instead; "": none.
+        reliability: of this receiver; None: that of the session.
+        session_reliability: of the session from now on; None: as it was.
+        queue: the bounds of what the session stores from now on; None: as they were.
+        order: which of the waiting notifications the application is given first.
     """
 
     def __init__(
@@ -143,15 +150,15 @@ class ClientMachine:
         self.proxy = ProxyId("")
         self.attached = False
         self.is_left = False
-        """The session's owner has our last word."""
+        """Whether the session's owner has confirmed the last Detach."""
         self._create = create
         self._gaps = 0
-        """Gaps that we were told of since the last attach."""
+        """Gaps received since the last attach."""
         self._resting = False
-        """A log did not take what we published: it is sent again after a pause, before anything else is."""
+        """Whether a log has rejected a publish: it is sent again after a pause, before any later one."""
         self._publish_attempts = 0
         self._has_been_in = False
-        """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
+        """Whether it was attached: a session that is missing now was deleted, with everything requested of it."""
         self._window = window
         self._session_expiry_s = session_expiry_s
         self.receiver_expiry_s = receiver_expiry_s
@@ -161,13 +168,13 @@ class ClientMachine:
         self._token = token
         self._credentials = Credentials(credential or Credential())
         self._changing: SetAccess | None = None
-        """A change of the access that was not answered yet."""
+        """The change of the access that was not answered yet."""
         self._change_number = 0
         self._keys: SetKeys | None = None
-        """A change of the receiver's keys that was not answered yet."""
+        """The change of the receiver's keys that was not answered yet."""
         self._connected = False
         self._greeted = False
-        """The proxy of this connection has let us in."""
+        """Whether the proxy of this connection has let the client in."""
         self._out: list[msgspec.Struct] = []
         self._events: list[ClientEvent] = []
         self._pending_requests: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
@@ -176,25 +183,25 @@ class ClientMachine:
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's place."""
+        """The receiver's position in its session."""
         return self._delivery_state.state
 
     # ------------------------------------------------------------ outputs
 
     def take_messages(self) -> list[msgspec.Struct]:
-        """Return what is to be sent now, in order."""
-        out, self._out = self._out, []
-        return out
+        """Remove and return the messages to be sent now, in order."""
+        messages, self._out = self._out, []
+        return messages
 
     def take_events(self) -> list[ClientEvent]:
-        """Return the events since the last take."""
+        """Remove and return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     # ------------------------------------------------------------ connections
 
     def connected(self) -> None:
-        """A new connection stands: say who we are, and all that was never answered."""
+        """Begin a new connection: greet, send every publish without an answer again, and attach."""
         self._greeted = self._resting = False
         self._out = [Hello(VERSION, self.name, Credential(token=self._token()))]
         self._connected = True
@@ -204,7 +211,9 @@ class ClientMachine:
         self.flush()
 
     def attach(self) -> None:
-        """Ask for the session, on the connection that stands. What the application does not have is delivered again."""
+        """Send an Attach on the present connection. Notifications that the application does not have are delivered
+        again.
+        """
         self.attached = False
         if self.session is not None:
             self._delivery_state.reset()
@@ -224,7 +233,7 @@ class ClientMachine:
                     receiver_expiry_s=self.receiver_expiry_s,
                     epoch=state.epoch,
                     reliability=self._reliability,
-                    # What was set once, somebody may have set otherwise since.
+                    # Sent once only: another client may have changed it since.
                     session_reliability=None if self._has_been_in else self._session_reliability,
                     queue=None if self._has_been_in else self._queue,
                     order=self._delivery_state.order,
@@ -234,23 +243,27 @@ class ClientMachine:
             )
 
     def attach_again(self) -> None:
-        """Do what :class:`Retry` asked for, unless we were let in meanwhile."""
+        """Attach again after the pause of a :class:`Retry`, unless attached meanwhile."""
         if not self.attached:
             self.attach()
 
     def disconnected(self) -> None:
-        """The connection has ended; requests without an answer are sent again on the next one."""
+        """End the connection; requests without an answer are sent again on the next one."""
         self.attached = self._connected = self._greeted = False
         self.quench_view.lost()
         self._out.clear()
 
-    # ------------------------------------------------------------ what a proxy says
+    # ------------------------------------------------------------ messages of a proxy
 
     def message(self, message: ProxyMessage) -> None:
-        """Take the next message. Raises Altered: nothing of it was taken, and the connection is to be given up."""
+        """Handle a message of the proxy; it may add messages and events.
+
+        Raises:
+            Altered: a notification is not what was published. Nothing of the message was applied; close the connection.
+        """
         match message:
             case Deliver():
-                # An older owner's, or one that is under way no more, means nothing.
+                # A delivery of an older owner, or of an attach that is over, means nothing.
                 if self.attached and self._delivery_state.deliver(message, self.proxy):
                     self._acknowledge()
             case Acknowledged():
@@ -282,7 +295,7 @@ class ClientMachine:
             case Moved():
                 self.attached = False
                 if message.proxy == self.proxy:
-                    # It has come to the proxy that relayed it to us.
+                    # The session has come to the proxy that relayed it.
                     self.attach()
                 else:
                     self._events.append(Redirected(message.proxy, message.url))
@@ -304,7 +317,7 @@ class ClientMachine:
     def _attached(self, message: Attached) -> None:
         self.attached, self._has_been_in = True, True
         self.state.receiver = (str(self.session), self.receiver)
-        # Counted since each attach, also where two that were asked for on one connection are answered.
+        # Gaps are counted from each answer on, also where two attaches of one connection are answered.
         self._gaps = 0
         self._credentials.let_in()
         before, now = self.state.epoch, Ownership(message.proxy, message.epoch)
@@ -334,11 +347,11 @@ class ClientMachine:
             self._answered(RequestKind.ACCESS, error)
         if self._keys is not None:
             self._answered(RequestKind.KEYS, error)
-        asked, self._deleting = self._deleting, False
-        self._events.append(message if asked else Refusal(error))
+        requested, self._deleting = self._deleting, False
+        self._events.append(message if requested else Refusal(error))
 
     def forget(self) -> None:
-        """Give up this receiver's place, for good."""
+        """Unregister this receiver; :class:`RequestResult` of REGISTRATION reports that it is done."""
         self.flush_acks()
         self._forgetting = True
         if self.attached:
@@ -348,9 +361,10 @@ class ClientMachine:
         return self._last_word(forget=True)
 
     def detach(self) -> Detach:
-        """Return our last word. What the application has of a delivery of which it does not have all is said before.
+        """Return the last message of this attachment, with the receiver's frontier.
 
-        The owner answers it with Left, and then :attr:`is_left` is set.
+        Attestations of partly acknowledged deliveries are put in front of it (:meth:`take_messages`). The owner answers
+        with Left, which sets :attr:`is_left`.
         """
         self.is_left = False
         if self.attached:
@@ -361,7 +375,9 @@ class ClientMachine:
         return Detach(forget, dict(self.state.frontier), self.state.selective.rows())
 
     def delete(self) -> None:
-        """Have the session deleted, for all its receivers."""
+        """Delete the session, for all its receivers; the event Deleted, or a :class:`RequestResult`, reports the
+        outcome.
+        """
         self._deleting = True
         if self.attached:
             self._out.append(Delete())
@@ -369,7 +385,11 @@ class ClientMachine:
     # ------------------------------------------------------------ access
 
     def set_access(self, grants: dict[str, Granted]) -> None:
-        """Have the session's access changed. One change at a time: the next one when this one was answered."""
+        """Replace the session's access; :class:`RequestResult` of ACCESS reports the outcome. One change at a time.
+
+        Args:
+            grants: by principal; empty: everybody may do everything.
+        """
         self._changing = SetAccess(self._next_number(), grants)
         self._credentials.access_requested(grants)
         if self.attached:
@@ -383,25 +403,25 @@ class ClientMachine:
 
     @property
     def credential(self) -> Credential:
-        """As whom we attach."""
+        """The credential to attach with."""
         return self._credentials.current
 
     def _attach_with_another(self) -> bool:
-        """Our credential is refused. False: so are all that may be right."""
+        """Attach with another credential after the current one was refused. Return False when all were refused."""
         if not self._credentials.try_another():
             return False
         self.attach()
         return True
 
-    def _answered(self, what: RequestKind, error: WaypostError) -> None:
-        """A change or a deletion was refused."""
-        if what is RequestKind.ACCESS:
+    def _answered(self, kind: RequestKind, error: WaypostError) -> None:
+        """Report that a request about the session was refused."""
+        if kind is RequestKind.ACCESS:
             self._changing = None
-        elif what is RequestKind.KEYS:
+        elif kind is RequestKind.KEYS:
             self._keys = None
         else:
             self._deleting = False
-        self._events.append(RequestResult(what, error))
+        self._events.append(RequestResult(kind, error))
 
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
@@ -433,7 +453,7 @@ class ClientMachine:
             case AboutSession(session) if session == self.session:
                 self.attached = False
                 if isinstance(error, NotFound):
-                    # Whoever asks from now on means the next one of that name.
+                    # A later attach means the next session of that name.
                     self.state.epoch = Epoch(0)
                 if not (isinstance(error, Forbidden) and self._attach_with_another()):
                     self._events.append(Refusal(error))
@@ -443,9 +463,9 @@ class ClientMachine:
                 self._events.append(problem)
 
     def _not_served(self, error: NotServed) -> None:
-        """What was asked of the session is not done at the moment; it is asked for again at the next attach.
+        """Attach again: the proxy does not serve the session at the moment, so it has not done what was requested.
 
-        As far as we know we are attached: the proxy may serve on, as if nothing had been, and no word would come.
+        It may be attached as far as this client knows; without an attach no answer would ever come.
         """
         if self.attached:
             self.attached = False
@@ -454,54 +474,61 @@ class ClientMachine:
     def _subscription_answered(
         self, subscription: SubscriptionId, number: int, error: WaypostError | None = None
     ) -> None:
-        """What was asked of the subscription is done, or refused; unless that answers what was asked before it."""
+        """Report the outcome of the outstanding request; an answer to an older one is ignored."""
         if self._is_pending(subscription, number):
             del self._pending_requests[subscription]
             self._events.append(Outcome(subscription, error))
 
     def _is_pending(self, subscription: SubscriptionId, number: int) -> bool:
-        asked = self._pending_requests.get(subscription)
-        return asked is not None and asked.number == number
+        request = self._pending_requests.get(subscription)
+        return request is not None and request.number == number
 
     # ------------------------------------------------------------ receiving
 
     @property
     def waiting(self) -> bool:
-        """Tell whether there is something for the application."""
+        """Whether deliveries wait for the application."""
         return self._delivery_state.waiting
 
     @property
     def duplicates_dropped(self) -> int:
-        """So many notifications came again and were dropped."""
+        """The number of notifications that came again and were dropped."""
         return self._delivery_state.duplicates_dropped
 
     def next_items(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[DeliveredItem]:
-        """Give the application the next notifications, `max_items` at most; with the next call, it has them, or,
-        `manual_ack`, when it says so.
+        """Return the next notifications for the application; acknowledge those returned before.
 
-        A delivery is acknowledged when the application has all of it.
+        A delivery is acknowledged to the proxy when the application has all of it.
+
+        Args:
+            max_items: the most to return; None: no bound.
+            manual_ack: acknowledge only by :meth:`acknowledge` or :meth:`flush_acks`.
         """
         if not manual_ack:
             self._acknowledge()
         return self._delivery_state.next_items(max_items)
 
     def flush_acks(self) -> None:
-        """The application has all that it was given."""
+        """Acknowledge everything returned so far, and attest it, with the next messages."""
         self._acknowledge()
         self._delivery_state.attest()
 
     def acknowledge(self) -> None:
-        """Say now how far the application has come, also in the middle of a delivery."""
+        """Acknowledge everything returned so far, and send it at once, also in the middle of a delivery."""
         self.flush_acks()
         if self.attached:
             self._out.extend(self._delivery_state.partial_acks())
 
     def nack(self) -> None:
-        """The application does not have what it was given last: it comes again."""
+        """Give back what was returned since the last acknowledgement: the next call of :meth:`next_items` returns it
+        again.
+        """
         self._delivery_state.nack()
 
     def _acknowledge(self) -> None:
-        """The application has what it was given. On a later connection its frontier says so."""
+        """Acknowledge what the application has. While not attached nothing is sent: the next Attach has the
+        frontier.
+        """
         acknowledgements = self._delivery_state.acknowledge()
         if self.attached:
             self._out.extend(replace(acknowledgement, gaps=self._gaps) for acknowledgement in acknowledgements)
@@ -518,7 +545,19 @@ class ClientMachine:
         *,
         insecure: bool = True,
     ) -> None:
-        """Ask for a subscription; :class:`RequestResult` reports what came of it."""
+        """Request a subscription, or a change of one; :class:`Outcome` reports the result.
+
+        Args:
+            subscription: its id.
+            expression: in the subscription language; the proxy parses it.
+            ttl_s: for how many seconds a matching notification is kept; None: until all receivers have it.
+            max_count: how many of the newest are kept; None: all.
+            keys: raw for the consumer's side, public for the producer's; None: none.
+            insecure: accept notifications whose keys do not meet these.
+
+        Raises:
+            BadMessage: no proxy would accept it.
+        """
         number = self._next_number()
         self._request(
             Subscribe(
@@ -533,7 +572,10 @@ class ClientMachine:
         )
 
     def set_keys(self, keys: list[Key]) -> None:
-        """Have these keys go with all that this receiver subscribes. One change at a time."""
+        """Replace the keys of all subscriptions of this receiver; :class:`RequestResult` of KEYS reports the outcome.
+
+        One change at a time. Raises BadMessage: no proxy would accept these keys.
+        """
         set_keys = SetKeys(self._next_number(), keys)
         check_client_message(set_keys)
         self._keys = set_keys
@@ -546,16 +588,16 @@ class ClientMachine:
             self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Ask for the end of a subscription; :class:`RequestResult` reports what came of it."""
+        """Request the end of a subscription; :class:`Outcome` reports the result."""
         self._request(Unsubscribe(subscription, self._next_number()))
 
     def _next_number(self) -> int:
-        """Return the number of the next change that is asked for: its answer has it."""
+        """Return the number of the next request; its answer repeats it."""
         self._change_number += 1
         return self._change_number
 
     def _request(self, message: Subscribe | Unsubscribe) -> None:
-        """Raises BadMessage: no proxy would take it."""
+        """Keep and send a request about a subscription. Raises BadMessage: no proxy would accept it."""
         check_client_message(message)
         self._pending_requests[SubscriptionId(message.subscription)] = message
         if self.attached:
@@ -565,19 +607,26 @@ class ClientMachine:
 
     @property
     def publish_room(self) -> int:
-        """So many more notifications can be published before some are acknowledged."""
+        """The number of notifications that may be published before others are acknowledged."""
         return self._publish_buffer.room
 
     @property
     def next_id(self) -> NotificationId:
-        """The id of the next notification that is published."""
+        """The id of the next notification to be published."""
         return self._publish_buffer.next_id
 
     def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
-        """Take one notification to be published; return its sequence. Sent at the next flush.
+        """Add a notification to the publish buffer; return its sequence number, which :class:`Published` repeats.
+
+        It is sent at the next :meth:`flush`.
+
+        Args:
+            body: the encoded notification.
+            keys: raw for the producer's side, public for the consumer's; None: none.
+            insecure: deliver it also where no keys meet.
 
         Raises:
-            BadMessage: the keys are none.
+            BadMessage: no proxy would accept the keys.
         """
         if keys or insecure is not True:
             check_client_message(
@@ -586,31 +635,41 @@ class ClientMachine:
         return self._publish_buffer.publish(body, keys, insecure=insecure)
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Let these keys go with all that is published from here on."""
+        """Set the keys that go with every later notification."""
         self._publish_buffer.publish_with(keys)
 
     def quench(self, names: list[str], keys: list[Key], *, insecure: bool) -> None:
-        """Ask to be told what anybody wants of what has these attributes."""
+        """Ask for the interest in these attributes, now and on every later connection; Interest reports it.
+
+        Args:
+            names: of attributes; empty: interest is not asked for any more.
+            keys: that will be published with.
+            insecure: the value that will be published with.
+
+        Raises:
+            BadMessage: no proxy would accept it.
+        """
         check_client_message(Quench(0, names, keys, insecure))
-        asked = self.quench_view.ask(names, keys, insecure=insecure)
+        message = self.quench_view.ask(names, keys, insecure=insecure)
         if self._connected:
-            self._out.append(asked)
+            self._out.append(message)
 
     def flush(self) -> None:
-        """Send what was taken since the last flush."""
+        """Move the notifications of the publish buffer to the messages to be sent, if they may be sent now."""
         if self._connected and not self._resting:
             self._out.extend(self._publish_buffer.flush())
 
     def _publish_failed(self, first: int) -> None:
-        """Nothing may overtake what the log did not take: until it was sent again, nothing else is."""
+        """Pause publishing after the log rejected the oldest frame: nothing may overtake it."""
         if self._publish_buffer.is_oldest(first):
             self._resting = True
             self._publish_attempts += 1
             self._events.append(PublishFailed(self._publish_attempts))
 
     def publish_again(self) -> None:
-        """Send all that has no answer once more; the log may have taken it. To be called after
-        :class:`PublishFailed`.
+        """Send all publishes without an answer again, after the pause of a :class:`PublishFailed`.
+
+        The log may have some of them already; receivers drop those as duplicates.
         """
         if self._resting and self._connected:
             self._resting = False

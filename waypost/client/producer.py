@@ -1,7 +1,9 @@
-"""A producer without a session, as an application has it.
+"""A producer without a session, the application's view.
 
-async with waypost.produce("weather") as producer:
-    await producer.publish({"temperature": 21})
+    async with waypost.produce("weather") as producer:
+        await producer.publish({"temperature": 21})
+
+It acknowledges nothing and subscribes to nothing.
 """
 
 from __future__ import annotations
@@ -10,4 +12,6 @@ from waypost.client.client import Client
 
 
 class Producer(Client):
-    """Publishes, and may ask what anybody wants (:meth:`quench`); made by :func:`produce`. It has no subscriptions."""
+    """A client that publishes, and may ask for interest (:meth:`quench`); made by :func:`produce`. It has no
+    subscriptions.
+    """

@@ -1,14 +1,14 @@
-"""What a producer has published, and what became of it. Pure.
+"""The publish buffer of a producer: notifications to be sent, in flight, and answered. Pure.
 
 Theory
 ------
-Notifications are numbered within this life of the producer, and cut into frames when they are sent. A frame stays in
-flight until it is acknowledged or refused for good; on every new connection all that is in flight is sent again, in
-order, wherever that is. So a publish may be appended twice, at two origins: its number is what the receivers' libraries
-know it again by (handover rules 17 and 18).
+Notifications are numbered within this incarnation of the producer, and cut into frames when they are sent. A frame
+stays in flight until it is acknowledged or refused for good; on every new connection all frames in flight are sent
+again, in order, to whichever proxy. So a publish may be appended twice, at two origins: receivers' libraries recognise
+it by its number (handover rules 17 and 18).
 
-Keys that go with all that is published change between two notifications, and stay there: the change is sent again in
-its place among the frames.
+The keys that go with all notifications change between two of them: the change is sent again in its position among the
+frames.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from waypost.notification import attribute_count
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An answer to the publish of `sequence`."""
+    """The answer to one publish.
+
+    Args:
+        sequence: the number that :meth:`PublishBuffer.publish` returned.
+        coordinate: of the notification, which is durable; None: it was refused.
+        error: the refusal; None: there is none.
+    """
 
     sequence: int
     coordinate: Coordinate | None
@@ -37,7 +43,11 @@ class Published:
 
 
 class PublishBuffer:
-    """One life of a producer."""
+    """The publishes of one incarnation of a producer.
+
+    Args:
+        producer: its name.
+    """
 
     def __init__(self, producer: str) -> None:
         self._producer = producer
@@ -46,27 +56,33 @@ class PublishBuffer:
         self._next_sequence = 0
         self._unsent: list[bytes] = []
         self._keys: tuple[list[Key] | None, bool] = (None, True)
-        """Those of `_unsent`, and whether it may go where none meet."""
+        """The keys of `_unsent`, and whether those may be delivered where no keys meet."""
         self._cut: list[Publish | PublishWith] = []
         """Frames that were cut and not sent yet."""
         self._with = PublishWith([])
-        """The keys that go with all that is published, before the first of `_in_flight`."""
+        """The keys that go with all notifications, as they were before the first of `_in_flight`."""
         self._in_flight: deque[Publish | PublishWith] = deque()
         self._outstanding = 0
-        """Notifications that were not answered yet."""
+        """The number of notifications without an answer."""
 
     @property
     def room(self) -> int:
-        """How many notifications may be published now."""
+        """The number of notifications that may be published now."""
         return PUBLISH_WINDOW - self._outstanding
 
     @property
     def next_id(self) -> NotificationId:
-        """The id of the next notification that is published."""
+        """The id of the next notification to be published."""
         return NotificationId(self._producer, self._incarnation, self._next_sequence)
 
     def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
-        """Take one notification to be published; return its sequence. Sent at the next flush."""
+        """Add a notification; return its sequence number. It is sent at the next flush.
+
+        Args:
+            body: the encoded notification.
+            keys: that go with it alone; None: none.
+            insecure: whether it is delivered also where no keys meet.
+        """
         if (keys, insecure) != self._keys:
             self._cut_frames()
             self._keys = (keys, insecure)
@@ -77,12 +93,12 @@ class PublishBuffer:
         return sequence
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Let these keys go with all that is published from here on."""
+        """Set the keys that go with every notification added later."""
         self._cut_frames()
         self._cut.append(PublishWith(keys))
 
     def _cut_frames(self) -> None:
-        """Put what was taken into frames of bounded size."""
+        """Cut the unsent notifications into frames of bounded size."""
         first = self._next_sequence - len(self._unsent)
         keys, insecure = self._keys
         for bodies in framed(self._unsent):
@@ -102,7 +118,7 @@ class PublishBuffer:
         self._unsent = []
 
     def flush(self) -> list[Publish | PublishWith]:
-        """Return what was taken since the last flush, in frames of bounded size."""
+        """Return what was added since the last flush, in frames of bounded size, and count it as in flight."""
         self._cut_frames()
         frames, self._cut = self._cut, []
         self._in_flight.extend(frames)
@@ -110,40 +126,47 @@ class PublishBuffer:
         return frames
 
     def _apply_keys(self) -> None:
-        """A change of keys before which nothing is in flight any more is what the next connection begins with."""
+        """Take changes of keys at the front of what is in flight as the keys that the next connection begins with."""
         while self._in_flight and isinstance(first := self._in_flight[0], PublishWith):
             self._with = first
             self._in_flight.popleft()
 
     def in_flight(self) -> list[Publish | PublishWith]:
-        """Return all that was sent and not answered, in order, on a connection that knows nothing of us yet, or not
-        any more.
-        """
-        changed = any(isinstance(each, PublishWith) for each in self._in_flight)
+        """Return all that was sent and not answered, in order, for a connection that knows nothing of this producer."""
+        changed = any(isinstance(frame, PublishWith) for frame in self._in_flight)
         return [*([self._with] if self._with.keys or changed else []), *self._in_flight]
 
     def is_oldest(self, first: int) -> bool:
-        """Tell whether nothing is in flight before the frame that begins there. With it fails all that follows it."""
+        """Tell whether the frame that begins at sequence `first` is the oldest in flight. If it failed, all later
+        ones have.
+        """
         oldest = self._in_flight[0] if self._in_flight else None
         return isinstance(oldest, Publish) and oldest.first == first
 
     def refused(self, first: int, error: WaypostError) -> list[Published]:
-        """A frame was refused for good: return what became of each notification in it."""
+        """Remove a frame that was refused for good; return the answer to each of its notifications.
+
+        Args:
+            first: the sequence number at which the frame begins.
+            error: the refusal.
+        """
         frame = self._land(first)
         bodies = frame.bodies if frame else []
-        return [Published(first + each, None, error) for each in range(len(bodies))]
+        return [Published(first + index, None, error) for index in range(len(bodies))]
 
     def acknowledged(self, message: Acknowledged) -> list[Published]:
-        """A frame is safe: return where each notification in it is."""
+        """Remove a frame that is durable; return the coordinate of each of its notifications. Empty: it was answered
+        before.
+        """
         if self._land(message.first) is None:
             return []
         return [
-            Published(message.first + each, Coordinate(message.origin, offset), None)
-            for each, offset in enumerate(message.offsets)
+            Published(message.first + index, Coordinate(message.origin, offset), None)
+            for index, offset in enumerate(message.offsets)
         ]
 
     def _land(self, first: int) -> Publish | None:
-        """Take the frame that begins there out of what is in flight, and return it; None: it was answered before."""
+        """Remove the frame that begins at `first` from those in flight, and return it; None: it was answered before."""
         for index, frame in enumerate(self._in_flight):
             if isinstance(frame, Publish) and frame.first == first:
                 del self._in_flight[index]
@@ -154,7 +177,7 @@ class PublishBuffer:
 
 
 def framed(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield the bodies in order, as many at a time as may go in one frame."""
+    """Yield the bodies in order, in lists that fit one frame each: by count, bytes and attributes."""
     for batch in batches(bodies, len, max_items=MAX_PUBLISH_BATCH, max_bytes=PUBLISH_BYTES):
         for part in batches(batch, attribute_count, max_items=MAX_PUBLISH_BATCH, max_bytes=FRAME_ATTRIBUTES):
             yield list(part)

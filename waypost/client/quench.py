@@ -1,9 +1,10 @@
-"""What a producer was told of what anybody wants. Pure.
+"""A producer's view of interest: which subscriptions concern the attributes that it publishes. Pure.
 
 Theory
 ------
-What a proxy told is true as long as its connection stands; on the next one all is told anew. As long as not all was
-told, anything may be wanted: to send too much costs a little, to send too little loses what somebody was promised.
+The interest that a proxy reported is valid as long as the connection lives; on the next one it is reported anew. Until
+all was reported, any notification may be wanted: sending too much costs a little, sending too little loses
+notifications that a receiver was promised.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from waypost.subscription import Expression, parse
 
 
 class QuenchView:
-    """One producer's question, and the answers on the connection that stands."""
+    """The quench of one producer, and the interest reported on the present connection."""
 
     def __init__(self) -> None:
         self._requested: Quench | None = None
         self._number = 0
         self._names: frozenset[str] = frozenset()
         self.terms: dict[str, Expression] = {}
-        """What is wanted, by its text."""
+        """Alternatives of subscriptions, parsed, by their text."""
         self.caught_up = False
-        """All was told that the proxy knows of."""
+        """Whether the proxy has reported all interest that it knows."""
 
     def ask(self, names: list[str], keys: list[Key], *, insecure: bool) -> Quench:
-        """Return what asks for terms that have to do with these attributes, in place of what was asked before."""
+        """Return the message that asks for the interest in these attributes, in place of what was asked before.
+
+        Args:
+            names: of attributes; empty: interest is not asked for any more.
+            keys: that will be published with.
+            insecure: the value that will be published with.
+        """
         self._number += 1
         self._names = frozenset(names)
         quench = Quench(self._number, sorted(self._names), keys, insecure)
@@ -38,17 +45,17 @@ class QuenchView:
         return quench
 
     def lost(self) -> None:
-        """What was told means nothing any more."""
+        """Forget the reported interest: the connection has ended."""
         self.terms.clear()
         self.caught_up = False
 
     def reset(self) -> list[Quench]:
-        """Return what asks again on a new connection."""
+        """Return the message that asks again on a new connection, if there is one to send."""
         self.lost()
         return [] if self._requested is None else [self._requested]
 
     def receive(self, message: Interest) -> bool:
-        """Take an answer; tell whether it is one to what was asked last."""
+        """Apply reported interest; return False for an answer to an older quench, which changes nothing."""
         if message.number != self._number:
             return False
         for term in message.removed:
@@ -58,7 +65,10 @@ class QuenchView:
         return True
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
-        """Tell whether somebody may want it; somebody may before all was told, and where an attribute was not named."""
+        """Tell whether a subscription may match the notification.
+
+        It is True also before all interest was reported, and for a notification with an attribute that was not named.
+        """
         if self._requested is None or not self.caught_up:
             return True
         attributes = notification.attributes if isinstance(notification, Notification) else dict(notification)

@@ -8,10 +8,11 @@ from waypost.notification import Notification
 
 
 class Received(Notification):
-    """A notification as received: a mapping of its attributes, and where it comes from.
+    """A notification as received: a mapping of its attributes, and its origin.
 
-    `subscriptions` are the ids of all subscriptions of the session that it matched, `secure` those of them whose keys
-    it met (:class:`waypost.Keys`).
+    `coordinate` is where it was first appended, `id` its producer's, `at_ms` when it was published, in ms of Unix time
+    by the clock of its proxy. `subscriptions` are the ids of all subscriptions of the session that it matched, `secure`
+    those of them whose keys it met (:class:`waypost.Keys`).
     """
 
     __slots__ = ("at_ms", "coordinate", "id", "secure", "subscriptions")
@@ -23,10 +24,10 @@ class Received(Notification):
     secure: tuple[SubscriptionId, ...]
 
     @classmethod
-    def of(cls, taken: DeliveredItem) -> Received:
-        """Return the notification as the application gets it."""
+    def of(cls, item: DeliveredItem) -> Received:
+        """Make one from an item of the delivery state."""
         received = cls.__new__(cls)
-        entry, received.subscriptions, received.secure = taken
+        entry, received.subscriptions, received.secure = item
         received._body = entry.body
         received._attributes = None
         received.coordinate = Coordinate(entry.origin, entry.offset)

@@ -1,13 +1,14 @@
-"""A receiver of a session, as an application has it.
+"""A receiver of a session, the application's view.
 
     async with waypost.attach("travellers/alice", proxy="ws://127.0.0.1:7311") as receiver:
         await receiver.subscribe('origin == "JFK" && dep_delay > 30')
         async for notification in receiver:
             print(notification["flight"])
 
-A notification is acknowledged when the application asks for the next one, says :meth:`Receiver.acknowledge`, or leaves
-the block in peace. What was not acknowledged - the one in hand when the block ends by an exception, what was not
-asked for yet - comes again to the next attach with the same `state` or the same receiver.
+A notification is acknowledged when the application asks for the next one, calls :meth:`Receiver.acknowledge`, or leaves
+the block without an exception. Unacknowledged notifications - the current one when the block ends by an exception, and
+those that the application has not asked for - come again after the next attach with the same `state` or as the same
+receiver.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from waypost.messages import Attached, BecameEffective, Deleted, Granted, Subscr
 from waypost.subscription.expression import EXPRESSION
 
 MAX_ITEMS = 1 << 31
-"""More than a window ever has."""
+"""The bound of `max_items`: more than a window ever holds."""
 
 
 class Receiver(Client):
     """One receiver of a session, made by :func:`attach`; it may publish, too.
 
-    It follows a session that moves, and drops what comes twice. Arguments as of :class:`Client`.
+    It follows a session that moves, and drops duplicates. Arguments as of :class:`Client`.
     """
 
     def __init__(
@@ -59,15 +60,15 @@ class Receiver(Client):
         self._effective_changed = asyncio.Event()
         self._changing = asyncio.Lock()
         self._pending_requests: dict[RequestKind, asyncio.Future[None]] = {}
-        """Who waits for a change of the access, or for the deletion."""
+        """Requests about the session as a whole that wait for an answer."""
         self.attached: Attached | None = None
-        """What the proxy said at the last attach."""
+        """The proxy's answer to the last attach; None: no attach was answered yet, or none since :meth:`move`."""
         self._began_at = dict(self._machine.state.frontier)
-        """What the application had when this began."""
+        """The frontier that the application had when this receiver was made."""
         self.joined = False
-        """This receiver was given a place, at this attach or an earlier one here: it had none, or had lost it."""
+        """Whether an attach of this object registered the receiver: it was unknown, or had expired."""
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -75,11 +76,17 @@ class Receiver(Client):
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
-        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it.
+        """Leave the session: send the owner what the application has, and close the connection.
 
-        Each is tried for two seconds, here or where the session has gone; if nobody answers, the place stays. Where no
-        proxy that serves the session hears that we leave, none knows what we had last either: a warning says so, and
-        `state` has it.
+        Unregistering and leaving have two seconds (FAREWELL_S) each, at this proxy or at the one that the session has
+        moved to. If no proxy answers, the registration stays. If the owner cannot be told what the application has, a
+        warning is logged; `state` knows it.
+
+        Args:
+            forget: unregister the receiver, too: the session stores nothing for it any more.
+
+        Raises:
+            BadArgument: `forget` is no bool.
         """
         flag(forget, "forget")
         self._machine.flush_acks()
@@ -99,9 +106,9 @@ class Receiver(Client):
         await self._stop()
 
     async def _leave(self) -> bool:
-        """Say what we have and that we leave; False: no proxy heard it, and there was something to say.
+        """Send the frontier and the Detach; return False if no owner confirmed them, and there was something to report.
 
-        A session that changes hands at this moment is served again soon, and whoever serves it then is told.
+        A session that is handed over just now is served again soon: then its next owner gets them.
         """
         if self._transport.over or dict(self.state.frontier) == self._began_at:
             await self._transport.leave(self._machine.detach())
@@ -116,15 +123,20 @@ class Receiver(Client):
         return self._transport.over
 
     async def delete(self) -> None:
-        """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
+        """Delete the session, with all that is stored for any of its receivers, which are told; close this receiver.
+
+        Raises:
+            Forbidden: the access does not allow it.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
+        """
         await self._request(RequestKind.DELETION, self._machine.delete, "the session was not deleted")
         await self.close()
 
     async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
-        """Change who may do what with the session; returns once that is in force, and would survive its proxy.
+        """Replace the session's access: which principals may do what. Returns once it is in force and durable.
 
-        Who loses the right to read is told, and gets nothing from then on; who has another password now has to say it.
-        This session keeps what it may do, and goes on under its own new password by itself.
+        A receiver that loses the right to read is told, and gets nothing from then on; one whose password changed has
+        to attach with the new one. This receiver keeps its own rights, and uses its own new password by itself.
 
             await receiver.set_access(password=secret)                                # one password, for everything
             await receiver.set_access({"alice": waypost.grant("owner", password=a),   # `attach(principal="alice")`
@@ -132,12 +144,16 @@ class Receiver(Client):
             await receiver.set_access()                                               # open to everybody
 
         Args:
-            grants: by principal; nobody else may do anything. Whoever asks must be among them, and administer.
-            password: the one that everybody has to say who names no principal, and may do everything then.
+            grants: by principal, made by :func:`grant`; no other principal may do anything. The caller's own principal
+                must be among them, with the right to administer. None or empty, without `password`: everybody may do
+                everything.
+            password: of the empty principal, that is, of clients that name none; it then has every right.
 
         Raises:
-            Forbidden: we may not change it.
-            Refused: we could never change it again, or a principal has no password that it could keep.
+            BadArgument: the grants are of the wrong type.
+            Forbidden: the caller may not administer the session.
+            Refused: the caller could never change the access again, or a principal has no password to keep.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the access may be changed.
         """
         chosen = dict(_checked_grants({} if grants is None else grants))
         if password is not None:
@@ -147,15 +163,15 @@ class Receiver(Client):
                 RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access"
             )
 
-    async def _request(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
-        future = self._pending_requests[what] = asyncio.get_running_loop().create_future()
+    async def _request(self, kind: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
+        future = self._pending_requests[kind] = asyncio.get_running_loop().create_future()
         ask()
         self._transport.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), otherwise)
         finally:
-            if self._pending_requests.get(what) is future:
-                del self._pending_requests[what]
+            if self._pending_requests.get(kind) is future:
+                del self._pending_requests[kind]
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
         return [*super()._awaited(), *self._pending.values(), *self._pending_requests.values()]
@@ -170,7 +186,10 @@ class Receiver(Client):
         return received
 
     async def batches(self) -> AsyncIterator[list[Received]]:
-        """Yield what is there, a list at a time; a list is acknowledged when the next one is asked for."""
+        """Yield batches of the notifications that have arrived; asking for the next batch acknowledges the one before.
+
+        Ends when the session was left. Raises WaypostError: the error that ended the session.
+        """
         while True:
             try:
                 yield await self.next_batch()
@@ -178,15 +197,17 @@ class Receiver(Client):
                 return
 
     async def next_batch(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[Received]:
-        """Return what is there, waiting for something; what was given before is acknowledged.
+        """Wait for notifications, and return those that have arrived; acknowledge those returned before.
 
         Args:
-            max_items: so many at most.
-            manual_ack: what was given before is not acknowledged, but by :meth:`acknowledge`: until then it comes
-                again to the next attach. The proxy sends no more than the window of :func:`attach` ahead of that.
+            max_items: the most notifications to return; None: no bound.
+            manual_ack: acknowledge only by :meth:`acknowledge`. What is not acknowledged comes again after the next
+                attach. The proxy sends at most the `window` of :func:`attach` beyond the last acknowledgement.
 
         Raises:
+            BadArgument: an argument is of the wrong type or out of range.
             StopAsyncIteration: the session was left.
+            WaypostError: the error that ended the session.
         """
         whole_or_none(max_items, "max_items", 1, MAX_ITEMS)
         flag(manual_ack, "manual_ack")
@@ -194,36 +215,46 @@ class Receiver(Client):
         while True:
             if self._failure is not None:
                 raise self._failure
-            taken = self._machine.next_items(max_items, manual_ack=manual_ack)
+            items = self._machine.next_items(max_items, manual_ack=manual_ack)
             self._transport.flush_soon()
-            if taken:
-                return [Received.of(each) for each in taken]
+            if items:
+                return [Received.of(item) for item in items]
             if self._transport.over:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
 
     def acknowledge(self) -> None:
-        """Say that the application has all that it was given so far; asking for the next one says it too."""
+        """Acknowledge every notification returned so far. Asking for the next one does that, too."""
         self._machine.acknowledge()
         self._transport.flush_soon()
 
     def nack(self) -> None:
-        """Say that the application does not have what it was given since it last said so: that comes again."""
+        """Give back the notifications returned since the last acknowledgement: the next call returns them again.
+
+        Nothing is sent to the proxy. Those acknowledged before stay acknowledged.
+        """
         self._machine.nack()
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's place; give it to a later :func:`attach`."""
+        """The receiver's position in its session, for a later :func:`attach`. It changes until the receiver closes."""
         return self._machine.state
 
     @property
     def duplicates_dropped(self) -> int:
-        """So many notifications came again and were dropped."""
+        """The number of notifications that came again and were dropped."""
         return self._machine.duplicates_dropped
 
     async def wait_attested(self, timeout_s: float = 5) -> bool:
-        """Wait until a journal has all that the application was given; tell whether it has."""
+        """Acknowledge everything returned so far, and wait until a journal has the attestations of it.
+
+        Args:
+            timeout_s: the longest wait, in seconds.
+
+        Returns:
+            Whether the journal has them all.
+        """
         seconds(timeout_s)
         self._machine.flush_acks()
         self._transport.flush_soon()
@@ -245,22 +276,24 @@ class Receiver(Client):
         keys: Keys = NO_KEYS,
         insecure: bool = True,
     ) -> SubscriptionId:
-        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy
-        and its keys.
+        """Add a subscription; return its id once it is durable. For an id that exists, change its policy and its keys.
 
-        From when on it is effective for notifications of other sites comes later: :meth:`effective`.
+        For notifications of other sites it becomes effective later: see :meth:`effective` and :meth:`wait_effective`.
 
         Args:
-            ttl_s: keep what it matches for so many seconds only; None: until all receivers have it.
-            max_count: keep the newest so many only; None: all.
-            keys: beside those of :meth:`set_keys`. They change exactly between two notifications of every origin.
-            insecure: take also what comes where no keys meet.
+            expression: in the subscription language (docs of :mod:`waypost.subscription`).
+            id: of the subscription within the session; None: the expression itself, or a digest of a long one.
+            ttl_s: keep a matching notification for so many seconds only; None: until all receivers have it.
+            max_count: keep only so many of the newest matching notifications; None: all.
+            keys: security keys, beside those of :meth:`set_keys`. A change of them takes effect between two
+                notifications of every origin.
+            insecure: accept also notifications whose keys do not meet these, if their producers allow that.
 
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
-            LogUnavailable, StoreFailed: it could not be written. It may be in force all the same, until somebody who
-                reads what was written serves the session: ask for it again under its id, or end it.
-            Unreachable: nobody has answered in time; it may be in force.
+            LogUnavailable, StoreFailed: it could not be written. It may be in force all the same, until a proxy that
+                reads the written state serves the session: subscribe again under its id, or unsubscribe.
+            Unreachable: no answer came within `timeout_s`; it may be in force.
         """
         text(expression, "expression", such_as=EXPRESSION)
         identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
@@ -268,23 +301,25 @@ class Receiver(Client):
         whole_or_none(max_count, "max_count", 1, MAX_COUNT)
         check_keys(keys)
         flag(insecure, "insecure")
-        said = keys.listed()
+        key_list = keys.listed()
         await self._ask(
             identity,
-            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, said, insecure=insecure),
+            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, key_list, insecure=insecure),
         )
         return identity
 
     async def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
-        """Change the keys that go with all that is done here; those said before go. See :class:`waypost.Keys`.
+        """Replace the keys that go with everything this receiver does. See :class:`waypost.Keys`.
 
         Args:
-            subscribing: with every subscription that this receiver made in the session, or makes; they stay with its
-                place, wherever the session goes. Returns once that is in force, and would survive the proxy.
-            publishing: with all that is published from here on.
+            subscribing: with every subscription of this receiver in the session, present and future; they belong to its
+                registration, wherever the session goes. Returns once they are in force and durable. None: unchanged.
+            publishing: with every later notification that this client publishes. None: unchanged.
 
         Raises:
-            Forbidden: we may not subscribe.
+            BadArgument: these are no keys.
+            Forbidden: the receiver may not subscribe.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the keys may be changed.
         """
         for field, keys in (("subscribing", subscribing), ("publishing", publishing)):
             if keys is not None:
@@ -292,30 +327,32 @@ class Receiver(Client):
         if publishing is not None:
             await self.publish_with(publishing)
         if subscribing is not None:
-            said = subscribing.listed()
+            key_list = subscribing.listed()
             async with self._changing:
-                await self._request(RequestKind.KEYS, lambda: self._machine.set_keys(said), "no answer about the keys")
+                await self._request(
+                    RequestKind.KEYS, lambda: self._machine.set_keys(key_list), "no answer about the keys"
+                )
 
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription.
 
-        All that matches it and was acknowledged to its producer before is still delivered, after this returns too. So
-        may be what is published after this, until the session's owner has learnt how far the logs went: some
-        milliseconds as a rule. Where the owner is paused or dies just then, that is until it or another one serves the
-        session again: a lease and some seconds. Of a site that the owner cannot reach for 5 s, only what has come from
-        there is delivered.
+        Every matching notification that was acknowledged to its producer before is still delivered, also after this
+        returns. Notifications published later may be delivered until the session's owner has learnt the ends of the
+        logs: some milliseconds as a rule. If the owner is paused or dies just then, that lasts until it or another
+        proxy serves the session again: a lease and some seconds. Of a site that the owner cannot reach for 5 s, only
+        what has arrived from there is delivered.
 
         Args:
             subscription: its id.
 
         Raises:
-            Refused: the id is none, or the receiver may not change subscriptions.
-            LogUnavailable, StoreFailed: it could not be written that it has ended; it may have.
-            Unreachable: nobody has answered in time; it may have ended.
+            Refused: the id is not valid or not known, or the receiver may not change subscriptions.
+            LogUnavailable, StoreFailed: the end could not be written; the subscription may have ended.
+            Unreachable: no answer came within `timeout_s`; the subscription may have ended.
         """
         identity = SubscriptionId(_checked_id(subscription, "subscription"))
         await self._ask(identity, lambda: self._machine.unsubscribe(identity))
-        # The next one of this name is promised anew.
+        # A later subscription of this id has promises of its own.
         self._effective.pop(identity, None)
 
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
@@ -328,11 +365,27 @@ class Receiver(Client):
             self._pending.pop(identity, None)
 
     def effective(self, subscription: str) -> Mapping[Origin, int]:
-        """Return from above which offsets, by origin, the subscription is promised to be complete."""
+        """Return the offsets, by origin, above which the subscription is promised to be complete.
+
+        An origin that is missing has no promise yet; so has every origin after each attach until the proxy has said so.
+
+        Args:
+            subscription: its id; an unknown one has no promises.
+        """
         return self._effective.get(SubscriptionId(_checked_id(subscription, "subscription")), {})
 
     async def wait_effective(self, subscription: str, origins: Sequence[str]) -> None:
-        """Wait until the subscription is effective for these origins, such as ``B/0``."""
+        """Wait until the subscription is effective for all these origins.
+
+        Args:
+            subscription: its id.
+            origins: such as ``B/0``: the site and the number of its log's partition.
+
+        Raises:
+            BadArgument: the id is no id, or the origins are no list of texts.
+            NoAnswer, NoProxy: it did not become effective within `timeout_s`.
+            WaypostError: the error that ended the session.
+        """
         _checked_id(subscription, "subscription")
         origins = listed(origins, "origins", "a list of origins, such as ['A/0']")
         for origin in origins:
@@ -348,13 +401,22 @@ class Receiver(Client):
     # ------------------------------------------------------------ where it is served
 
     async def move(self, url: str) -> None:
-        """Attach at another proxy from now on; the session follows."""
+        """Attach at the proxy at `url` from now on; the session is handed over to it. See :meth:`wait_attached`.
+
+        Raises:
+            Refused: `url` is no ``ws://`` or ``wss://`` address.
+        """
         check_address(url)
         self.attached = None
         await super().move(url)
 
     async def wait_attached(self) -> Attached:
-        """Wait until the session is served to us, wherever that is."""
+        """Wait until a proxy serves the session to this receiver; return its answer to the attach.
+
+        Raises:
+            NoAnswer, NoProxy: that took longer than `timeout_s`.
+            WaypostError: the error that ended the session.
+        """
         await self._within(self._ready.wait, "the session could not be attached")
         assert self.attached is not None
         return self.attached
@@ -370,7 +432,7 @@ class Receiver(Client):
             case Attached():
                 self.attached = event
                 self.joined = self.joined or event.joined
-                # What is promised now is said next; a name may mean another subscription than when we were here last.
+                # The proxy states its promises next; an id may mean another subscription than at the last attach.
                 self._effective.clear()
                 self._ready.set()
             case SubscriptionChanged(settings=None):
@@ -385,8 +447,8 @@ class Receiver(Client):
             case _:
                 pass
 
-    def _resolve(self, what: RequestKind, error: WaypostError | None) -> None:
-        future = self._pending_requests.get(what)
+    def _resolve(self, kind: RequestKind, error: WaypostError | None) -> None:
+        future = self._pending_requests.get(kind)
         if future is not None and not future.done():
             future.set_exception(error) if error else future.set_result(None)
 
@@ -396,12 +458,12 @@ class Receiver(Client):
 
 
 def _checked_id(identity: object, field: str) -> str:
-    """Return the id of a subscription. Raises BadArgument: it is none."""
+    """Return the id of a subscription. Raises BadArgument: it is not valid."""
     return text(identity, field, 1, MAX_ID_LENGTH, such_as="the id of a subscription, a text")
 
 
 def _checked_grants(grants: object) -> Mapping[str, Granted]:
-    """Return the grants. Raises BadArgument: they are none."""
+    """Return the grants. Raises BadArgument: they are no mapping from principals to Granted."""
     instead = "a dict of principals, such as {'alice': waypost.grant('owner')}"
     found = mapping(grants, "grants", instead)
     for principal, granted in found.items():
@@ -411,31 +473,31 @@ def _checked_grants(grants: object) -> Mapping[str, Granted]:
 
 
 def _short(expression: str) -> SubscriptionId:
-    """Return the id of a subscription that was given none: its expression, or a digest of a long one."""
+    """Return the default id of a subscription: its expression, or a digest of a long one."""
     if len(expression) <= MAX_ID_LENGTH:
         return SubscriptionId(expression)
     return SubscriptionId("sha256:" + hashlib.sha256(expression.encode()).hexdigest())
 
 
 def grant(*rights: str, password: str | None = None, by_token: bool = False) -> Granted:
-    """Return what a principal is allowed, for :meth:`Receiver.set_access`.
+    """Return the rights of one principal, for :meth:`Receiver.set_access`.
 
     Args:
         rights: ``read``, ``subscribe``, ``administer``; or a level: ``user`` reads, ``admin`` subscribes too, ``owner``
-            may do everything.
-        password: the one that proves the principal; "": its name is enough; None: the one that it has.
-        by_token: no password proves the principal, only a token does.
+            may do everything. At least one.
+        password: proves the principal; "": the name alone is enough; None: the principal's present password stays.
+        by_token: only a token proves the principal, no password does.
 
     Raises:
-        Refused: there is no such right.
+        BadArgument: a right is unknown, none is named, or `password` or `by_token` is of the wrong type.
     """
     known = (*LEVELS["owner"], *LEVELS)
-    unknown = [each for each in rights if not isinstance(each, str) or each not in known]
+    unknown = [right for right in rights if not isinstance(right, str) or right not in known]
     if unknown or not rights:
-        what = shown(unknown[0]) if unknown else "nothing"
-        raise BadArgument(f"{what} is no right; there are {', '.join(known)}", field="rights")
+        subject = shown(unknown[0]) if unknown else "nothing"
+        raise BadArgument(f"{subject} is no right; there are {', '.join(known)}", field="rights")
     if password is not None:
         text(password, "password", 0, MAX_PASSWORD_LENGTH)
     flag(by_token, "by_token")
-    wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
+    wanted = {right for name in rights for right in LEVELS.get(name, (name,))}
     return Granted([right for right in LEVELS["owner"] if right in wanted], password, by_token)

@@ -1,4 +1,4 @@
-"""Rendezvous: resources of a client that may be away, for one that may be away when it answers.
+"""Rendezvous: a client fetches resources of another one; each of them may be away while the other acts.
 
     async with waypost.offer("bob", provide) as offering:       # provide(request) returns bytes
         await offering.serve()
@@ -8,9 +8,9 @@
         async for resource in meeting:
             ...
 
-Why nothing is lost of it: waypost/rendezvous.py. Both sides say what they wait for before anybody speaks to them: an
-owner's subscription to requests stays while it is away, and an answer is not published before it is known, at the
-owner's proxy, that it is wanted: else it could be ahead of the subscription that it is for.
+Why no request or resource is lost: waypost/rendezvous.py. Both sides subscribe before any message is sent to them: an
+owner's subscription to requests stays while it is away, and an answer is not published before the owner's proxy knows
+of the requester's subscription: else the answer could be ahead of the subscription that it is for.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ from waypost.rendezvous import (
 log = logging.getLogger("waypost")
 Provide = Callable[[Request], bytes | Awaitable[bytes]]
 WAITING = SubscriptionId("rendezvous")
-"""The id of the one subscription in a session of a rendezvous."""
+"""The id of the only subscription in a session of a rendezvous."""
 KEPT_S = 30 * 86_400
-"""So long what was asked waits for its owner, and what was answered for who asked, if nothing else is said."""
+"""How long a request waits for its owner, and an answer for its requester, by default; in seconds."""
 KNOWN_S = 2.0
-"""How long who asks waits to hear of an owner of that name."""
+"""How long a requester waits for the interest of an owner of that name, in seconds."""
 ANSWERED_AT_ONCE = 8
-"""Requests that one owner answers at one time, if they came from several; each has its resource in memory."""
+"""Requests that one owner answers concurrently, if several requesters sent them; each has its resource in memory."""
 WANTED_S = 5.0
-"""How long an owner waits until its proxy knows where its answer is to go: longer than a question is ahead of that."""
+"""How long an owner waits for the interest of the requester: longer than a request can be ahead of it, in seconds."""
 STALLED_MS = 10 * 60_000
-"""A resource of which nothing more came for so long was broken off; its owner begins anew when it is back."""
+"""A resource of which no part came for so long was interrupted; its owner begins again when it is back."""
 
 
 class _Party:
-    """One side of rendezvous: a session with one subscription, by which what is meant for it waits while it is away."""
+    """One side of rendezvous: a session with one subscription, by which messages wait for it while it is away."""
 
     def __init__(self, session: Receiver, expression: str, key: bytes | None, kept_s: int) -> None:
         self.session = session
-        """To move it, to ask where it is, and so on."""
+        """The receiver of that session: to move it, to see where it is served, and so on."""
         self._expression = expression
         self._key = key
         self._kept_s = kept_s
@@ -87,18 +87,18 @@ class _Party:
         await self.session.__aexit__(*problem)
 
     async def _ask_who_wants(self, names: Iterable[str], keys: Keys) -> None:
-        """Be told of everybody who waits for what has these attributes and keys."""
+        """Ask for the interest of everybody that waits for notifications with these attributes and keys."""
         await self.session.quench(*names, keys=keys, insecure=not keys.keys)
 
 
 class Offering(_Party):
-    """The owner of resources, back and ready to answer. Made by :func:`offer`."""
+    """An owner of resources that is back, and ready to answer requests. Made by :func:`offer`."""
 
     def __init__(self, session: Receiver, name: str, provide: Provide, key: bytes | None, kept_s: int) -> None:
         super().__init__(session, requests_to(name), key, kept_s)
         self._provide = provide
         self.answered = 0
-        """How many requests were answered so that it is safe."""
+        """The number of requests whose answers are durable."""
         self._answering = False
 
     async def __aenter__(self) -> Offering:
@@ -107,36 +107,39 @@ class Offering(_Party):
 
     async def __aexit__(self, *problem: Any) -> None:
         if self._answering:
-            # We are interrupted in it: the request comes again.
+            # Interrupted while it answers: the requests come again.
             self.session.nack()
         await super().__aexit__(*problem)
 
     async def serve(self) -> None:
-        """Answer what was asked, and what will be, some at one time, until cancelled. Raises what ends the session.
+        """Answer the requests that wait, and those to come, some at a time, until cancelled.
 
-        A request counts as had when its answer is safe, and those of all that were answered with it: if we do not live
-        to see that, they come again.
+        A request is acknowledged when the answers of all requests of its batch are durable. Until then it comes again
+        to the next owner of this name.
+
+        Raises:
+            WaypostError: the error that ended the session.
         """
         while True:
             try:
-                came = await self.session.next_batch(ANSWERED_AT_ONCE)
+                batch = await self.session.next_batch(ANSWERED_AT_ONCE)
             except StopAsyncIteration:
                 return
             self._answering = True
             by_key: dict[Key | None, list[Request]] = {}
-            for request in filter(None, map(_understood, came)):
+            for request in filter(None, map(_understood, batch)):
                 by_key.setdefault(request.key, []).append(request)
             for key, requests in by_key.items():
                 await self._answer(requests, NO_KEYS if key is None else Keys(frozenset({key})))
             self._answering = False
-            self.answered += len(came)
+            self.answered += len(batch)
 
     async def withdraw(self) -> None:
-        """Offer nothing any more: requests do not wait here from now on, and those that do are gone."""
+        """Stop offering: delete the session, with the requests that wait in it. Later requests do not wait for it."""
         await self.session.delete()
 
     async def _answer(self, requests: list[Request], keys: Keys) -> None:
-        """Answer these, whose answers go by the same keys: all who asked at one time, each of them in turn."""
+        """Answer requests whose answers have the same keys: requesters concurrently, each one's in order."""
         answers = await asyncio.gather(*map(self._parts, requests))
         await self._ask_who_wants({name for parts in answers for name in parts[0]}, keys)
         by_requester: dict[str, list[list[Notification]]] = {}
@@ -170,10 +173,10 @@ class Offering(_Party):
 
 
 class RendezvousConsumer(_Party):
-    """Who asks for resources, and is given what came; also of what was asked before, by an earlier life.
+    """A requester of resources, and a stream of those that came, also by requests of an earlier process of its name.
 
-    A resource counts as had when the next one is asked for, or when the block is left in peace, if no other one is on
-    its way just then; else it may come again to a later life of ours, under the same id.
+    A resource is acknowledged when the next one is asked for, or when the block ends without an exception, if no other
+    one has arrived in part by then; else it may come again to a later process, under the same id.
     """
 
     def __init__(self, session: Receiver, name: str, key: bytes | None, kept_s: int) -> None:
@@ -183,10 +186,11 @@ class RendezvousConsumer(_Party):
         self._assembly = Assembly()
         self._came: deque[Resource] = deque()
         self._unsettled = 0
-        """Bytes given to us and not acknowledged."""
+        """Bytes received and not acknowledged."""
         self.known = False
-        """An owner was heard of to whom the last request went. If not: the request waits for an owner only if it
-        offers already, at a proxy that cannot be asked at the moment."""
+        """Whether the interest of an owner of that name was known when the last request was sent. If not, the request
+        waits only for an owner that offers already, at a proxy that cannot be reached just now.
+        """
 
     async def __aenter__(self) -> RendezvousConsumer:
         await self._enter()
@@ -194,7 +198,7 @@ class RendezvousConsumer(_Party):
 
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None and not self._finish():
-            # What we have in part, or were not asked for, comes again.
+            # What has arrived in part, or was not asked for by the application, comes again.
             self.session.nack()
         await super().__aexit__(*problem)
 
@@ -207,16 +211,20 @@ class RendezvousConsumer(_Party):
         max_bytes: int = MAX_RESOURCE_BYTES,
         key: bytes | None = None,
     ) -> str:
-        """Ask that a resource of `owner`, known by its path, be sent to us when it is back; return the rendezvous' id
-        once the request is safe. :attr:`known` says whether an owner of that name was heard of.
+        """Request a resource; return the id of the rendezvous once the request is durable.
+
+        The owner sends the resource when it is back. :attr:`known` tells whether an owner of that name was heard of.
 
         Args:
-            id: of the rendezvous; asked again under the same id, it is answered once.
-            max_bytes: what is larger is refused by its owner.
-            key: the owner's public one, by which nobody else can read what is asked.
+            owner: the name of its :func:`offer`.
+            path: of the resource, as its owner understands it.
+            id: of the rendezvous; None: a new one. A request that is repeated under its id is answered once.
+            max_bytes: the owner refuses to send a larger resource.
+            key: the public form of the owner's key: nobody else can read the request.
 
         Raises:
-            Refused: the path or a name is too long.
+            Refused: the path or a name is too long, or the key is no key.
+            NoAnswer, NoProxy: interest was not known in time.
         """
         request = Request(
             id=uuid4().hex if id is None else id,
@@ -263,7 +271,7 @@ class RendezvousConsumer(_Party):
             self._came.append(resource)
 
     def _finish(self) -> bool:
-        """Say that we have all that was given to us, if we do; tell whether we do."""
+        """Acknowledge everything received, if the application has it all; return whether it has."""
         if self._came or self._assembly.holding:
             return False
         self.session.acknowledge()
@@ -271,27 +279,28 @@ class RendezvousConsumer(_Party):
         return True
 
     def _make_room(self) -> None:
-        """Nothing more comes before something is acknowledged: give up one that holds it up."""
+        """Give up the resource that holds up the others: nothing more comes until something is acknowledged."""
         given_up = self._assembly.evict_oldest()
         if given_up is not None:
             self._came.append(given_up)
 
 
 def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Offering:
-    """Answer what is asked of the owner `name`: enter it, then :meth:`Offering.serve`.
+    """Return the owner `name` of resources: enter it, then call :meth:`Offering.serve`.
 
-    From the first time on, what is asked of that owner waits for it while it is away.
+    From its first start on, requests to that owner wait for it while it is away.
 
     Args:
-        provide: given a :class:`Request`, returns the resource at its path, or raises Refused with what the requester
-            is told; a function, or a coroutine function. Whether the requester may have it, is its to decide: who knows
-            the `key` of a request gets the answer, whoever calls himself so.
-        key: a raw one; requests are read then only if they are protected by its public form.
-        kept_s: so long a request waits.
+        name: of the owner.
+        provide: called with a :class:`Request`, returns the bytes of the resource at its path, or raises Refused with a
+            message for the requester; a function, or a coroutine function. It decides whether the requester may have
+            the resource: whoever holds the `key` of a request can read the answer, whatever name the request gives.
+        key: a raw key: only requests protected by its public form are delivered. None: all.
+        kept_s: how long a request waits, in seconds.
         options: of :func:`waypost.attach`.
 
     Raises:
-        Refused: the name is too long.
+        Refused: the name is too long, or another argument is not valid.
     """
     function(provide, "provide", "a function that is given a waypost.Request and returns bytes")
     _check_party(name, key, kept_s)
@@ -301,22 +310,23 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
 def connect_rendezvous(
     name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any
 ) -> RendezvousConsumer:
-    """Ask for resources as `name`, and be given what came since we were here.
+    """Return a requester of resources: enter it, then call :meth:`RendezvousConsumer.arrange`, and iterate.
 
     Args:
-        key: a raw one: only who knows it, and so nobody but us, can read what is answered.
-        kept_s: so long an answer waits.
+        name: of the requester; answers wait for it while it is away.
+        key: a raw key: only its holder can read the answers. None: they are not protected.
+        kept_s: how long an answer waits, in seconds.
         options: of :func:`waypost.attach`.
 
     Raises:
-        Refused: the name is too long.
+        Refused: the name is too long, or another argument is not valid.
     """
     _check_party(name, key, kept_s)
     return RendezvousConsumer(attach(session_of_requester(name), **options), name, key, kept_s)
 
 
 def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
-    """Raise BadArgument or LimitExceeded: one of these is not what it should be."""
+    """Raise BadArgument or LimitExceeded unless these are valid."""
     whole(kept_s, "kept_s", 1, MAX_TTL_S)
     check_name(name, "name")
     if key is not None:
@@ -326,15 +336,23 @@ def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
 async def ask(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
-    """Ask as :meth:`RendezvousConsumer.arrange` does, also beside a :class:`RendezvousConsumer` of that name that goes
-    on; return the rendezvous' id, and whether an owner of that name was heard of.
+    """Send one request, and leave; a :class:`RendezvousConsumer` of the same name that is running goes on.
 
     Args:
-        owner_key: the owner's public key.
+        requester: the name for which the answer waits (:func:`connect_rendezvous`).
+        owner: the name of its :func:`offer`.
+        path: of the resource.
+        owner_key: the public form of the owner's key.
         options: of :func:`connect_rendezvous`.
+
+    Returns:
+        The id of the rendezvous, and whether an owner of that name was heard of.
+
+    Raises:
+        Refused: as :meth:`RendezvousConsumer.arrange`.
     """
     check_name(requester, "requester")
-    key, attaching = options.pop("key", None), {each: options[each] for each in options.keys() - {"kept_s"}}
+    key, attaching = options.pop("key", None), {name: options[name] for name in options.keys() - {"kept_s"}}
     visitor = attach(
         session_of_requester(requester),
         receiver=f"asking/{uuid4().hex}",

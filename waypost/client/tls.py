@@ -1,4 +1,4 @@
-"""TLS as a client speaks it: whom it believes, and who it says it is."""
+"""TLS of a client: the authorities that it trusts, and its own certificate."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ CA, CERT, KEY = "WAYPOST_CA", "WAYPOST_CERT", "WAYPOST_KEY"
 
 
 def tls_from_environment() -> ssl.SSLContext:
-    """Return what a ``wss://`` address is spoken to with.
+    """Return the TLS context for ``wss://`` addresses, TLS 1.3 at least.
 
-    WAYPOST_CA names a file of the authorities that certify proxies; else the system's are believed. WAYPOST_CERT and
-    WAYPOST_KEY name files of a certificate of our own, which proves a principal, and of its key.
+    WAYPOST_CA names a file of the authorities that certify proxies; without it the system's are trusted. WAYPOST_CERT
+    and WAYPOST_KEY name files of the client's certificate, which proves a principal, and of its key.
 
     Raises:
-        BadConfiguration: one of the files is not there, or is none of that sort.
+        BadConfiguration: a file is missing, or its content is not of that kind.
     """
-    authorities, certificate, key = (os.environ.get(each) or None for each in (CA, CERT, KEY))
+    authorities, certificate, key = (os.environ.get(variable) or None for variable in (CA, CERT, KEY))
     try:
         context = ssl.create_default_context(cafile=authorities)
     except (OSError, ssl.SSLError) as error:

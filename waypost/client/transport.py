@@ -1,6 +1,6 @@
-"""A client's line to the federation, with asyncio: it performs what the connector decides (connector.py).
+"""A client's transport on asyncio and websockets: it performs the effects of the connector (connector.py).
 
-Receive, step, send: what a proxy says goes to the connector, what the client's machine has to say goes out.
+Receive, step, send: a proxy's messages go to the connector, the messages of the client's machine go out.
 """
 
 from __future__ import annotations
@@ -46,19 +46,26 @@ from waypost.messages import Detach
 
 log = logging.getLogger("waypost")
 FAREWELL_S = 2.0
-"""How long leaving in order may take."""
+"""The time limit of leaving in order, in seconds."""
 Finder = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the addresses of proxies, best first."""
+"""A function that returns the addresses of proxies, best first."""
 
 
 def check_address(url: object) -> str:
-    """Return the address of a proxy. Raises Refused: it is none."""
+    """Return the address of a proxy.
+
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``.
+
+    Raises:
+        Refused: it is none.
+    """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
-        is_one = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_one = False
-    if not is_one:
+        is_valid = False
+    if not is_valid:
         raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
     return str(url)
 
@@ -69,9 +76,10 @@ class Transport:
     Args:
         machine: the client's.
         addresses: of proxies; without any, `find` finds them.
-        on_event: called with all that happens.
-        news: set when there is something for the application.
-        tls: how a ``wss://`` address is spoken to; None: as the environment says.
+        find: finds proxies on the local network; None: there is no way to find one.
+        on_event: called with each event of the machine and the connector.
+        news: set when notifications wait for the application.
+        tls: the TLS context for ``wss://`` addresses; None: made from the environment.
     """
 
     def __init__(
@@ -95,32 +103,39 @@ class Transport:
         self._socket: ClientConnection | None = None
         self._output_ready = asyncio.Event()
         self._message_received = asyncio.Event()
-        """A message has come, or the connection has ended."""
+        """Set when a message was received, or the connection has ended."""
         self.over = False
-        """Nobody connects any more."""
+        """Whether it was stopped: it does not connect any more."""
 
     @property
     def connected(self) -> bool:
-        """There is a connection to a proxy."""
+        """Whether there is a connection to a proxy."""
         return self._socket is not None
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection, to be said behind what came of that."""
+        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
         return self._connector.trouble
 
     def flush_soon(self) -> None:
-        """The machine may have something to say."""
+        """Wake the writer: the machine may have messages to send."""
         self._output_ready.set()
 
     # ------------------------------------------------------------ leaving one proxy
 
     def move(self, url: str) -> None:
-        """Connect there from now on."""
+        """Connect to the proxy at `url` from now on."""
         self._step(MoveTo(url))
 
     async def leave(self, farewell: Detach) -> bool:
-        """Say what is left to say, and that we go; tell whether a proxy heard it that serves the session to us."""
+        """Send what is unsent, then the farewell, and close the connection; wait for the answer for at most FAREWELL_S.
+
+        Args:
+            farewell: the machine's last message, from :meth:`ClientMachine.detach`.
+
+        Returns:
+            Whether the proxy that serves the session has confirmed the farewell. False without a connection.
+        """
         socket = self._socket
         if socket is None:
             return False
@@ -135,19 +150,19 @@ class Transport:
         return self._machine.is_left
 
     def break_off(self) -> None:
-        """Vanish without a word."""
+        """Abort the connection, if there is one, without a word to the proxy."""
         if self._socket is not None:
             self._socket.transport.abort()
 
     def stop(self) -> None:
-        """Connect no more."""
+        """End the connection, and do not connect any more."""
         self.over = True
         self._step(Stop())
 
     # ------------------------------------------------------------ the connector
 
     async def run(self) -> None:
-        """Stay connected until cancelled. What no library may raise, and no proxy can cause, ends this."""
+        """Stay connected until cancelled. Raises an exception only by a defect of ours or of a library."""
         async with asyncio.TaskGroup() as self._tasks:
             if not self.over:
                 self._step(Start())
@@ -204,14 +219,14 @@ class Transport:
         self._step(Found(found) if found else Lost("no proxy is known"))
 
     def _security(self, url: str) -> ssl.SSLContext | None:
-        """Return how this address is spoken to. Raises BadConfiguration."""
+        """Return the TLS context for this address; None: it is no ``wss://`` one. Raises BadConfiguration."""
         if not url.startswith("wss:"):
             return None
         self._tls = self._tls or tls_from_environment()
         return self._tls
 
     async def _serve(self, url: str) -> None:
-        """Live on one connection until it ends."""
+        """Run one connection until it ends."""
         reason = f"{url} closed the connection"
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
@@ -249,7 +264,7 @@ class Transport:
                     await writer
 
     async def _write(self, socket: ClientConnection) -> None:
-        """Write until cancelled; when this ends by itself, so does the connection: it would be mute."""
+        """Write until cancelled. If this ends otherwise, it aborts the connection, which could not send any more."""
         try:
             while True:
                 await self._output_ready.wait()

@@ -1,10 +1,10 @@
-"""Elvin's subscription language: what a subscriber asks for, as text, as a tree, and as a test.
+"""Elvin's subscription language: a filter as text, as a tree, and as a test of notifications.
 
 `parse` is the entry: it returns an :class:`Expression` or raises :class:`SubscriptionError`. An expression is
 true, false or bottom (``None``) of a notification; only true delivers. The tree is public,
 :mod:`waypost.subscription.tree`; so is the table of functions, :mod:`waypost.subscription.functions`.
 
-Source: the Elvin client protocol, draft 4.0, section 6.1; what it leaves open, docs/subscription-language.md decides.
+Source: the Elvin client protocol, draft 4.0, section 6.1; docs/subscription-language.md decides what it leaves open.
 """
 
 from waypost.subscription.errors import SubscriptionError

@@ -1,6 +1,6 @@
-"""One question a line: does this expression match this notification?
+"""Matching in batch: each line of JSON has an expression and a notification, and gets whether they match.
 
-This is what `waypost match --batch` asks for each line of JSON it reads. A line always gets an answer, and
+`waypost match --batch` evaluates each line that it reads. A line always gets an answer, and
 one that can be compared: "true", "false", "bottom", or an error with code, offset and message. No line can
 stop the batch.
 
@@ -31,11 +31,11 @@ _SPECIAL_REALS = ("nan", "inf", "-inf")
 
 
 def evaluate_line(line: str) -> dict[str, Any]:
-    """Answer one line, ``{"expr": "...", "notification": {...}}``. Never raises.
+    """Evaluate one line, ``{"expr": "...", "notification": {...}}``. Never raises.
 
     Returns:
-        ``{"result": "true" | "false" | "bottom"}``, or ``{"result": "error", "code", "offset", "message"}``,
-        where the offset is None unless the expression is at fault.
+        ``{"result": "true" | "false" | "bottom"}``, or ``{"result": "error", "code", "offset", "message"}``, where the
+            offset is None unless the expression is at fault.
     """
     try:
         expression, notification = _asked(line)
@@ -69,10 +69,10 @@ class NotJson(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """Return what a text of JSON says.
+    """Return the value of a JSON text.
 
     Raises:
-        NotJson: it is none.
+        NotJson: it is no JSON.
         BadMessage: it has a number that no type holds, or one name twice in an object, or is nested too deeply.
     """
     try:
@@ -115,7 +115,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def notification_from_json(attributes: object) -> Notification:
-    """Return the notification that a JSON object describes.
+    """Return the notification of a JSON object; its values are typed or plain, as the module describes.
 
     Raises:
         BadNotification: it is no object, or a value has no Elvin type; `field` names the attribute.

@@ -44,7 +44,7 @@ def write(node: Node) -> str:
         case Unary(operator=operator, operand=operand):
             return operator + _at(operand, _PRIMARY if isinstance(operand, Literal) else _UNARY)
         case Logic(operator=operator, legs=legs):
-            return f" {operator} ".join(_at(leg, _PRECEDENCE[operator] + 1) for leg in legs)
+            return f" {operator} ".join(_at(operand, _PRECEDENCE[operator] + 1) for operand in legs)
         case Compare(operator=operator, left=left, right=right):
             return f"{_at(left, _SUM)} {operator} {_at(right, _SUM)}"
         case Binary(operator=operator, left=left, right=right):

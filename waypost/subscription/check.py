@@ -32,11 +32,11 @@ _WITH_PATTERNS = frozenset({"regex", "wildcard"})
 
 
 def check(tree: Node) -> None:
-    """Check a tree as it came from the parser.
+    """Check a tree as it came from the parser: types, functions, arguments and patterns.
 
     Raises:
-        SubscriptionError: TYPE_MISMATCH, UNKNOWN_FUNC, TOO_FEW_ARGS, TOO_MANY_ARGS, INVALID_REGEXP,
-            REGEXP_TOO_COMPLEX; PARSE_ERROR for a name that swallowed an operator.
+        SubscriptionError: TYPE_MISMATCH, UNKNOWN_FUNC, TOO_FEW_ARGS, TOO_MANY_ARGS, INVALID_REGEXP, REGEXP_TOO_COMPLEX;
+            PARSE_ERROR for a name that contains an operator by mistake.
     """
     _check_test(tree)
     _check_patterns(tree)
@@ -137,8 +137,8 @@ def _call_types(node: Call) -> Types:
         message = glued(node.function, "(") or unknown_function(node.function)
         raise SubscriptionError("UNKNOWN_FUNC", node.offset, message, quoted(node.function))
     _check_count(node, function)
-    for place, argument in enumerate(node.arguments):
-        _check_argument(node, argument, function.first if place == 0 else function.rest)
+    for index, argument in enumerate(node.arguments):
+        _check_argument(node, argument, function.first if index == 0 else function.rest)
     return frozenset({function.result})
 
 

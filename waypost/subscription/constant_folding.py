@@ -62,21 +62,21 @@ def _decided(node: Node) -> Node | bool:
 def _fold_logic(node: Logic) -> Node | bool:
     decisive = node.operator == "||"
     legs: list[Node] = []
-    for leg in map(fold, node.legs):
-        if leg is decisive:
+    for operand in map(fold, node.legs):
+        if operand is decisive:
             return decisive
-        if not isinstance(leg, bool):
-            legs.append(leg)
+        if not isinstance(operand, bool):
+            legs.append(operand)
     return _joined(node, legs) if legs else not decisive
 
 
 def _fold_parity(node: Logic) -> Node | bool:
     odd, legs = False, []
-    for leg in map(fold, node.legs):
-        if isinstance(leg, bool):
-            odd ^= leg
+    for operand in map(fold, node.legs):
+        if isinstance(operand, bool):
+            odd ^= operand
         else:
-            legs.append(leg)
+            legs.append(operand)
     if not legs:
         return odd
     rest = _joined(node, legs)

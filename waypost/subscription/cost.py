@@ -1,9 +1,9 @@
 """What an expression costs, estimated from its tree before any notification is seen.
 
 The figures are of the worst notification that is allowed, MAX_NOTIFICATION_BYTES of the text that suits the expression
-least; they were measured, and rounded up. What costs is what looks at every character: searches, patterns, and the
-functions that make another text. RE2 leaves its automaton for one that is slower by the size of the pattern where a
-text makes it build a state for nearly every byte, so a pattern counts as if it always did.
+least; they were measured, and rounded up. The expensive parts are those that read every character: searches, patterns,
+and the functions that make another text. RE2 leaves its automaton for one that is slower by the size of the pattern if
+a text makes it build a state for nearly every byte, so a pattern counts as if it always did.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ SMALL_PATTERN = 20
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`nodes`: how large the tree is, by which memory goes; `work_ns`: how long one evaluation takes at most."""
+    """The cost of an expression. `nodes`: of its tree, which memory grows with; `work_ns`: of one evaluation, at
+    most.
+    """
 
     nodes: int = 0
     work_ns: int = 0
 
     def of(self, size: int) -> float:
-        """Return how many nanoseconds one evaluation takes at most, of a notification of so many bytes."""
+        """Return the nanoseconds of one evaluation, at most, for a notification of `size` bytes."""
         fixed = min(self.work_ns, self.nodes * NODE_NS)
         return fixed + (self.work_ns - fixed) * size / MAX_NOTIFICATION_BYTES
 
@@ -49,7 +51,7 @@ class Cost:
 
 
 def cost_of(tree: Node) -> Cost:
-    """Return what a checked tree costs."""
+    """Return the cost of a checked tree."""
     nodes, per_byte = 0, 0.0
     for node, _ in walk(tree):
         nodes += 1

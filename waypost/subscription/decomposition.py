@@ -23,7 +23,7 @@ SHORT_RUN = 32
 
 
 def decomposer(form: Form) -> Callable[[str], str]:
-    """Return the function that decomposes a text."""
+    """Return the function that decomposes a text, as `unicodedata.normalize` of this form does."""
     return partial(_decomposed, form)
 
 
@@ -45,8 +45,8 @@ def _decomposed(form: Form, text: str) -> str:
 
 def _sorted(form: Form, text: str) -> str:
     """Decompose a character and the run of marks behind it."""
-    each = {ord(character): unicodedata.normalize(form, character) for character in set(text)}
-    return _runs().sub(_in_order, text.translate(each))
+    decompositions = {ord(character): unicodedata.normalize(form, character) for character in set(text)}
+    return _runs().sub(_in_order, text.translate(decompositions))
 
 
 def _in_order(run: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""Why an expression is refused.
+"""The error of a refused expression.
 
 The codes and their numbers are those of the Elvin client protocol (draft 4.0, Nack codes 2101 to 2112).
 A refusal is definite: nothing was registered. Offsets count characters of the expression's text from 0; the
-offset of what is missing at the end is the length of the text.
+offset of an error at the end is the length of the text.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ class SubscriptionError(Refused):
 
 
 def quoted(text: str) -> str:
-    """Return `text` fit to stand in a message: on one line, and not too long."""
+    """Return `text` for a message: on one line, and shortened."""
     line = "".join(character if character.isprintable() else "?" for character in text)
     return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 3] + "..."

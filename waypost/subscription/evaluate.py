@@ -37,7 +37,7 @@ def compile_test(node: Node) -> Test:
         case Compare():
             return _comparison(node)
         case Logic(operator=operator, legs=legs):
-            return _LOGIC[operator]([compile_test(leg) for leg in legs])
+            return _LOGIC[operator]([compile_test(operand) for operand in legs])
         case Not(operand=operand):
             return _negation(compile_test(operand))
         case Call(function=function, arguments=arguments) if function in _PREDICATES:
@@ -81,8 +81,8 @@ def _decided_by(decisive: bool) -> Callable[[Sequence[Test]], Test]:
 
         def connected(attributes: Attributes) -> bool | None:
             result: bool | None = not decisive
-            for leg in legs:
-                truth = leg(attributes)
+            for operand in legs:
+                truth = operand(attributes)
                 if truth is decisive:
                     return decisive
                 if truth is None:
@@ -112,8 +112,8 @@ def _pair(left: Test, right: Test, decisive: bool) -> Test:
 def _parity(legs: Sequence[Test]) -> Test:
     def odd(attributes: Attributes) -> bool | None:
         result = False
-        for leg in legs:
-            truth = leg(attributes)
+        for operand in legs:
+            truth = operand(attributes)
             if truth is None:
                 return None
             result ^= truth

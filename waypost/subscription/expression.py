@@ -1,7 +1,7 @@
 """A subscription expression, read, checked, folded and ready to match.
 
 The passes, in order: text to tokens (`lexis`), tokens to tree (`parser`), static checks (`check`), folding of
-constants (`folding`), the canonical text (`canonical`), the closure (`evaluate`). Each can refuse, and the
+constants (`constant_folding`), the canonical text (`canonical`), the closure (`evaluate`). Each can refuse, and the
 first that does decides the error; none of the later ones can fail.
 """
 
@@ -26,9 +26,9 @@ from waypost.subscription.tree import names as names_of
 
 EXPRESSION = "an expression as text, such as 'dep_delay > 30'"
 _CACHED_EXPRESSIONS = 1024
-"""Expressions kept ready; the least recently used go first, and are parsed again when asked for."""
+"""Parsed expressions that are cached; the least recently used are removed first."""
 _CACHED_NODES = 15_000
-"""Nodes of their trees: one takes half a kilobyte with its closures."""
+"""The bound of the nodes of their trees: a node takes half a kilobyte with its closures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
@@ -40,7 +40,7 @@ class Expression:
         tree: the expression tree, constants folded.
         canonical: the one text of the tree; parsing it gives an equal expression.
         names: the attributes that the tree refers to.
-        cost: what it takes to evaluate and to keep it, at most.
+        cost: the upper bounds of its evaluation time and of its size.
     """
 
     text: str
@@ -51,7 +51,11 @@ class Expression:
     _test: Test = field(repr=False)
 
     def matches(self, attributes: Mapping[str, Value]) -> bool | None:
-        """Return True, False, or None for bottom. Only True delivers. Never raises."""
+        """Return whether it matches a notification: True, False, or None for bottom. Only True delivers. Never raises.
+
+        Args:
+            attributes: of the notification, or the notification itself.
+        """
         if type(attributes) is Notification:
             attributes = attributes.attributes
         return self._test(attributes)
@@ -67,10 +71,14 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Return the expression that `text` is.
+    """Return the expression of a source text.
+
+    Args:
+        text: in the subscription language (docs/subscription-language.md).
 
     Raises:
-        SubscriptionError: it is none, or may not be registered. Codes and numbers are Elvin's, 2101 to 2112.
+        SubscriptionError: it is no expression, or one that may not be registered. Codes and numbers are Elvin's, 2101
+            to 2112.
         BadArgument: it is no text.
     """
     if not isinstance(text, str):
@@ -92,7 +100,7 @@ def _parsed(text: str) -> Expression:
 
 
 class _Known:
-    """Expressions that somebody holds, and some that nobody may hold any more."""
+    """A cache of expressions: those that are still referenced, and the most recent others."""
 
     def __init__(self) -> None:
         self._held: WeakValueDictionary[str, Expression] = WeakValueDictionary()

@@ -1,7 +1,7 @@
 """The functions of the language, as a table.
 
-`first` says what the first argument may be, `rest` what all the others may be; a function without `rest`
-takes one argument. What each of them says: docs/subscription-language.md, Functions.
+`first` is the kind of the first argument, `rest` that of all others; a function without `rest` takes one argument. The
+meaning of each: docs/subscription-language.md, Functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Argument(Enum):
-    """What may stand in an argument's place; the value is how a message puts it."""
+    """The kinds of arguments; the value is the kind in the words of a message."""
 
     NAME = "the name of an attribute"
     SUBJECT = "the name of an attribute, or a string function"
@@ -22,7 +22,7 @@ class Argument(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`result` is "boolean", or the type of the value."""
+    """One function: the kinds of its arguments, and its `result`: "boolean", or the type of the value."""
 
     first: Argument
     rest: Argument | None
@@ -30,12 +30,12 @@ class Function:
 
     @property
     def fewest(self) -> int:
-        """So many arguments it takes at least."""
+        """The smallest number of arguments."""
         return 1 if self.rest is None else 2
 
     @property
     def most(self) -> int | None:
-        """The largest number of arguments; None where any number will do."""
+        """The largest number of arguments; None: no bound."""
         return 1 if self.rest is None else None
 
 

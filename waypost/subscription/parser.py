@@ -1,7 +1,7 @@
 """From text to tree: syntax only.
 
 The LALR parser of lark, fed by our own lexer, builds the tree while it reduces; neither has a stack of calls
-that grows with the expression. Types, arguments and constants are the business of later passes.
+that grows with the expression. Later passes check types, arguments and constants.
 """
 
 from __future__ import annotations
@@ -47,7 +47,15 @@ def read(text: str) -> Node:
 
 
 def refuse_too_long(written: str, text: str) -> None:
-    """Refuse an expression if `written`, a form of `text`, is past MAX_EXPRESSION_BYTES."""
+    """Refuse an expression that is past MAX_EXPRESSION_BYTES.
+
+    Args:
+        written: a form of `text`, whose length counts.
+        text: the source, for the error.
+
+    Raises:
+        SubscriptionError: PARSE_ERROR, or NESTING_TOO_DEEP if that holds too.
+    """
     data = written.encode("utf-8", "surrogatepass")
     if len(data) <= MAX_EXPRESSION_BYTES:
         return
@@ -59,7 +67,7 @@ def refuse_too_long(written: str, text: str) -> None:
 
 
 def _refuse_nesting(beginning: str) -> None:
-    """Let nesting be the answer where both hold: a shorter text would not be accepted either."""
+    """Raise NESTING_TOO_DEEP if the text is nested too deeply: a shorter one would not be accepted either."""
     try:
         for _ in lex(beginning):
             pass
@@ -69,14 +77,14 @@ def _refuse_nesting(beginning: str) -> None:
 
 
 def refuse_too_deep(tree: Node) -> None:
-    """Refuse a tree that those who walk it by recursion could not."""
+    """Raise SubscriptionError, NESTING_TOO_DEEP, for a tree past MAX_EXPRESSION_DEPTH: later passes recurse."""
     for node, depth in walk(tree):
         if depth > MAX_EXPRESSION_DEPTH:
             raise too_deep(node.offset, "")
 
 
 class _Builder:
-    """What the parser calls at each reduction, by the names in the grammar."""
+    """The parser's callbacks at each reduction, by the names in the grammar."""
 
     def name(self, children: list[Token]) -> Node:
         return Name(name_of(children[0]), _offset(children[0]))
@@ -120,7 +128,7 @@ def _offset(token: Token) -> int:
 
 
 class _Lexer(Lexer):
-    """Our tokens, as lark wants them."""
+    """An adapter of the lexer of :mod:`waypost.subscription.lexis` to the interface of lark."""
 
     def __init__(self, _configuration: object) -> None:
         pass
@@ -133,7 +141,7 @@ class _Lexer(Lexer):
 _parser = Lark.open("grammar.lark", rel_to=__file__, parser="lalr", lexer=_Lexer, transformer=cast(Any, _Builder()))
 
 
-# ---------------------------------------------------------------- what to say about a wrong token
+# ---------------------------------------------------------------- messages for an unexpected token
 
 
 def _unexpected(text: str, error: UnexpectedToken) -> SubscriptionError:
@@ -167,8 +175,8 @@ def _advice(text: str, found: Token, expected: set[str], before: Lexeme | None) 
         if special is not None:
             return special
     wanted = "a name, a literal or a bracket" if wants_operand else "an operator or the end"
-    place = "at the end" if found.type == "$END" else f"before {quoted(found)}"
-    return f"{wanted} is missing {place}"
+    position = "at the end" if found.type == "$END" else f"before {quoted(found)}"
+    return f"{wanted} is missing {position}"
 
 
 def _advice_behind_an_operand(found: Token, expected: set[str]) -> str | None:
