@@ -208,6 +208,11 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
         """The receiver's position, for a later :func:`attach`, as :attr:`waypost.Receiver.state`."""
         return self._client.state
 
+    @property
+    def joined(self) -> bool:
+        """Whether an attach of this object registered the receiver, as :attr:`waypost.Receiver.joined`."""
+        return self._client.joined
+
     def acknowledge(self) -> None:
         """Acknowledge every notification returned so far. Asking for the next one does that, too."""
         self._call(_done(self._client.acknowledge))

@@ -136,16 +136,6 @@ def with_retention(run: Schedule) -> Schedule:
     return replace(run, script=script)
 
 
-def with_lost_ends(run: Schedule) -> Schedule:
-    """Return the same run, in which logs lose their end."""
-    rng = random.Random(f"lost ends {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 4)):
-        step = (rng.randint(0, 400), "lose the end of a log", rng.getrandbits(16))
-        script.insert(rng.randint(0, len(script)), step)
-    return replace(run, script=script)
-
-
 def with_orderly_ends(run: Schedule) -> Schedule:
     """Return the same run, in which processes are told to end, some just when a proxy is in a certain phase."""
     rng = random.Random(f"orderly ends {run.seed}")

@@ -58,7 +58,6 @@ ATTACH: list[Case] = [
     ("state.epoch", lambda it: receiver(state=ReceiverState(epoch=it)), ("x", -1, NAN, None)),
     ("state.attach_seq", lambda it: receiver(state=ReceiverState(attach_seq=it)), ("x", -1, NAN, None)),
     ("state.attested", lambda it: receiver(state=ReceiverState(attested=it)), ("x", -1, NAN, None)),
-    ("state.proxy", lambda it: receiver(state=ReceiverState(proxy=it)), (5, b"a", None)),
     ("state.selective", lambda it: receiver(state=ReceiverState(selective=it)), (5, {}, None)),
     ("create", lambda it: receiver(create=it), NO_FLAG),
     ("session_expiry_s", lambda it: receiver(session_expiry_s=it), (*NO_NUMBER, 0, 10**12)),

@@ -68,8 +68,6 @@ class ReceiverState:
     """The highest of those offsets, by origin and rank, where notifications are ordered by rank."""
     recent: RecentIds = field(default_factory=RecentIds)
     epoch: Epoch = Epoch(0)
-    proxy: ProxyId = ProxyId("")
-    """The owner that served it at that epoch."""
     incarnation: Incarnation = field(default_factory=new_incarnation)
     attach_seq: int = 0
     """The number of attaches sent, by which the newest is recognised."""
@@ -99,7 +97,6 @@ STATE_FIELDS: dict[str, type] = {
     "selective": Selective,
     "ranks": dict,
     "recent": RecentIds,
-    "proxy": str,
     "incarnation": str,
     "unconfirmed": deque,
 }
@@ -185,17 +182,16 @@ class DeliveryState:
         self._inbox_ids = {_id_of(entry) for batch in self._inbox for entry in batch.deliver.entries}
         self._received_frontier = dict(self.state.frontier)
 
-    def attached(self, epoch: Epoch, proxy: ProxyId, *, joined: bool = False) -> None:
+    def attached(self, epoch: Epoch, *, joined: bool = False) -> None:
         """Record the owner that serves the session; deliveries of earlier owners are ignored from now on.
 
         Args:
             epoch: of the owner.
-            proxy: the owner.
             joined: the receiver was not registered there. An earlier epoch is accepted then: it is another session of
                 that name, created since the registry lost the row of the first.
         """
         if joined or epoch >= self.state.epoch:
-            self.state.epoch, self.state.proxy = epoch, proxy
+            self.state.epoch = epoch
 
     # ------------------------------------------------------------ arriving deliveries
 

@@ -321,7 +321,7 @@ class ClientMachine:
         self._gaps = 0
         self._credentials.let_in()
         before, now = self.state.epoch, Ownership(message.proxy, message.epoch)
-        self._delivery_state.attached(now.epoch, message.proxy, joined=message.joined)
+        self._delivery_state.attached(now.epoch, joined=message.joined)
         if self._keys is not None:
             self._out.append(self._keys)
         self._out.extend(self._pending_requests.values())
