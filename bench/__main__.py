@@ -1,4 +1,4 @@
-"""Run the benchmarks that are named, or all, and print one table."""
+"""Runs the benchmarks that are named, or all, and prints one table."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ NAMES = (
 
 
 def main(names: list[str]) -> int:
+    """Run the named benchmarks, or all; return the exit status."""
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)

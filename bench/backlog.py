@@ -1,7 +1,7 @@
-"""A session with a very large backlog: it is moved by a drain while nobody is attached, and then read to its end.
+"""A session with a very large backlog: it is moved by a drain while no receiver is attached, and then read to its end.
 
-What may grow with the backlog is the disk. The memory of both proxies must not: rows say by how much each one's
-resident memory was ever higher, during the move and during the reading, than it was before the move.
+The disk may grow with the backlog. The memory of both proxies must not: rows have the most by which the resident memory
+of each was higher, during the move and during the reading, than before the move.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESIDENT = re.compile(r"VmRSS:\s+(\d+) kB")
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What came of one: times in seconds, growth of the resident memory in MB, source first."""
+    """The result: times in seconds; growth of the resident memory in MB, source first; notifications read."""
 
     moved_s: float
     read_s: float
@@ -54,7 +54,7 @@ def run() -> list[Row]:
 
 
 async def measure(cluster: Cluster, stored: int) -> Backlog:
-    """Store so many at a1 and drain it, with nothing else there, to a2; then read them all there."""
+    """Store `stored` notifications at a1, drain them to a2, and read them there; both proxies are idle otherwise."""
     source, target = cluster.proxies["a1"], cluster.proxies["a2"]
     roamer = Roamer("bench/backlog")
     await roamer.begin(source, ["A/0"])
@@ -63,7 +63,7 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
             await roamer.be_owed(producer, source, min(AT_ONCE, stored - begin))
     await asyncio.sleep(IDLE_S)
 
-    before = [resident_mb(each) for each in (source, target)]
+    before = [resident_mb(proxy) for proxy in (source, target)]
     began = time.monotonic()
     await asyncio.to_thread(request, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
     async with asyncio.timeout(TIMEOUT_S):
@@ -71,12 +71,12 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
             await asyncio.sleep(0.05)
     moved_s = time.monotonic() - began
     await asyncio.sleep(IDLE_S)
-    moving = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
+    moving = [peak_mb(proxy) - rest for proxy, rest in zip((source, target), before, strict=True)]
 
     began = time.monotonic()
     read = await roamer.read(target, stored)
     read_s = time.monotonic() - began
-    reading = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
+    reading = [peak_mb(proxy) - rest for proxy, rest in zip((source, target), before, strict=True)]
     return Backlog(moved_s, read_s, read, (moving[0], moving[1]), (reading[0], reading[1]))
 
 
@@ -85,13 +85,13 @@ def _sessions(proxy: ProxyProcess) -> int:
 
 
 def resident_mb(proxy: ProxyProcess) -> float:
-    """Return what is resident now; the peak counts from here on."""
+    """Return the resident memory of a proxy now; :func:`peak_mb` counts from here on."""
     Path(f"/proc/{proxy.process.pid}/clear_refs").write_text("5")
     return _megabytes(proxy, RESIDENT)
 
 
 def peak_mb(proxy: ProxyProcess) -> float:
-    """Return the most that was resident since then."""
+    """Return the highest resident memory of a proxy since :func:`resident_mb`."""
     return _megabytes(proxy, PEAK)
 
 

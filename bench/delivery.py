@@ -52,9 +52,9 @@ def _proxy(root: Path) -> Cluster:
     return Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], root)
 
 
-def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> list[Row]:
-    fast = [once(receive, publish, where, COUNT, 0) for _ in range(REPEATS)]
-    slow = once(receive, publish, where, PROBES, RATE)
+def _measure(name: str, receive: Any, publish: Any, target: tuple[str, bool]) -> list[Row]:
+    fast = [once(receive, publish, target, COUNT, 0) for _ in range(REPEATS)]
+    slow = once(receive, publish, target, PROBES, RATE)
     delays = slow.delays_ms
     return [
         Row(name, "deliveries/s", tuple(outcome.rate for outcome in fast), ">= 100,000"),
@@ -64,7 +64,7 @@ def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> 
 
 
 class Outcome:
-    """What the receivers saw: when the last one was through, and how long each notification took."""
+    """The deliveries a second of all receivers, and the latency of one notification of each batch in ms."""
 
     def __init__(self, began: float, ended: float, delivered: int, delays_ms: list[float]) -> None:
         self.rate = delivered / (ended - began)
@@ -72,12 +72,20 @@ class Outcome:
 
 
 def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: int) -> Outcome:
-    """Start receivers; once they are there, start the producer; wait for both."""
-    there, listener = _start(receive, (*where, count))
-    _expect(there, "ready")
+    """Start receivers, and the producer once they are ready; wait for both.
+
+    Args:
+        receive: the main function of the process of receivers, as :func:`receive`.
+        publish: that of the producer, as :func:`publish`.
+        where: the address, and whether all receivers are of one session.
+        count: notifications.
+        rate: notifications a second; 0: as fast as possible.
+    """
+    received, listener = _start(receive, (*where, count))
+    _expect(received, "ready")
     began = time.time()
     done, producer = _start(publish, (where[0], count, rate))
-    ended, delivered, delays = _expect(there, "done")
+    ended, delivered, delays = _expect(received, "done")
     began = _expect(done, "began")
     for process in (listener, producer):
         process.join(TIMEOUT_S)
@@ -105,6 +113,7 @@ def _expect(pipe: Connection, word: str) -> Any:
 
 
 def publish(pipe: Connection, url: str, count: int, rate: int) -> None:
+    """Publish `count` notifications; send ("began", Unix time) when all are safe."""
     uvloop.run(_publishing(pipe, url, count, rate))
 
 
@@ -120,14 +129,15 @@ async def _publishing(pipe: Connection, url: str, count: int, rate: int) -> None
 
 
 def receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
+    """Attach receivers; send ("ready", None), and ("done", (Unix time, deliveries, delays in ms)) when all have all."""
     uvloop.run(_receiving(pipe, url, of_one, count))
 
 
 async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> None:
     incarnation = f"{time.time_ns():x}"
     sessions = [
-        waypost.attach(f"bench/{incarnation}-{0 if of_one else each}", receiver=f"r{each}", proxy=url)
-        for each in range(RECEIVERS)
+        waypost.attach(f"bench/{incarnation}-{0 if of_one else index}", receiver=f"r{index}", proxy=url)
+        for index in range(RECEIVERS)
     ]
     for session in sessions:
         await session.__aenter__()
@@ -138,10 +148,11 @@ async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> No
     for number, session in enumerate(sessions):
         await session.unsubscribe("require(n)") if number == 0 or not of_one else None
         await session.close(forget=True)
-    pipe.send(("done", (ended, RECEIVERS * count, [each for some in delays for each in some])))
+    pipe.send(("done", (ended, RECEIVERS * count, [delay for of_receiver in delays for delay in of_receiver])))
 
 
 async def take(session: waypost.Receiver, count: int) -> list[float]:
+    """Receive `count` notifications; return the delay in ms of the last one of each batch."""
     got, delays = 0, list[float]()
     async for batch in session.batches():
         got += len(batch)

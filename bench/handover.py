@@ -61,11 +61,13 @@ class Case:
 
     @property
     def name(self) -> str:
+        """The name of its rows."""
         parts = "Kafka, etcd" if self.real else "embedded"
         return f"handover, {parts}, {'two sites' if self.far else 'one site'}, {self.stored} stored"
 
     @property
     def pair(self) -> tuple[str, str]:
+        """The proxies between which the session moves."""
         return ("a1", "b1") if self.far else ("a1", "a2")
 
 
@@ -88,19 +90,19 @@ def _federation(cases: list[Case]) -> list[Row]:
 
 
 async def measure(cluster: Cluster, case: Case) -> list[Row]:
-    """Return p50 and p99 of one case, each once a repeat."""
-    here, there = (cluster.proxies[name] for name in case.pair)
+    """Return the rows of one case: p50 and p99 of each repeat, and more where much is stored."""
+    first, second = (cluster.proxies[name] for name in case.pair)
     times = 2 if case.stored == MANY else TIMES
-    moves = [here, there] * (REPEATS * times)
-    async with waypost.produce("bench", proxy=here.url) as producer:
+    moves = [first, second] * (REPEATS * times)
+    async with waypost.produce("bench", proxy=first.url) as producer:
         roamer = Roamer(f"bench/{case.pair[1]}-{case.stored}")
-        await roamer.begin(here, sorted({f"{here.site}/0", f"{there.site}/0"}))
+        await roamer.begin(first, sorted({f"{first.site}/0", f"{second.site}/0"}))
         taken: list[Move] = []
         for source, target in pairwise(moves[: REPEATS * times + 1]):
             await roamer.be_owed(producer, source, case.stored)
-            before = await _wire_bytes(here, there)
+            before = await _wire_bytes(first, second)
             timed = await roamer.move(target, case.stored)
-            taken.append(Move(*timed, await _wire_bytes(here, there) - before))
+            taken.append(Move(*timed, await _wire_bytes(first, second) - before))
     runs = [taken[begin : begin + times] for begin in range(0, len(taken), times)]
     return [*_times(case, runs), *_amounts(case, taken)]
 
@@ -123,12 +125,12 @@ def _times(case: Case, runs: list[list[Move]]) -> list[Row]:
 def _amounts(case: Case, moves: list[Move]) -> list[Row]:
     if not case.stored:
         return []
-    each = tuple(move.wire_bytes / case.stored for move in moves)
-    return [Row(f"{case.name}: between proxies", "bytes each", each)]
+    amounts = tuple(move.wire_bytes / case.stored for move in moves)
+    return [Row(f"{case.name}: between proxies", "bytes each", amounts)]
 
 
 class Roamer:
-    """A client that moves, and keeps its place."""
+    """A client that moves, and keeps its state."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -136,11 +138,12 @@ class Roamer:
         self.position = waypost.ReceiverState()
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
+        """Attach and subscribe at a proxy, until the subscription is effective at the origins; then leave."""
         async with waypost.attach(self._name, proxy=proxy.url, state=self.position) as session:
             await session.wait_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
     async def be_owed(self, producer: waypost.Producer, owner: ProxyProcess, count: int) -> None:
-        """Publish while the client is away, and wait until the session's owner has read it all."""
+        """Publish `count` notifications while the client is away, and wait until the session's owner has read them."""
         if count:
             waiting = [await producer.publish_soon(self._body) for _ in range(count)]
             safe = await asyncio.gather(*waiting)
@@ -150,7 +153,12 @@ class Roamer:
         await asyncio.sleep(QUIET_S)
 
     async def move(self, target: ProxyProcess, owed: int) -> tuple[float, float, float]:
-        """Return milliseconds: from attach to the first delivery, and the longest gap, at the move and of all."""
+        """Attach at another proxy, and receive all that is owed.
+
+        Returns:
+            Milliseconds: from the attach to the first delivery, or to the attach's answer if nothing is owed; the
+            longest gap between deliveries of all; and the longest one near the move.
+        """
         came: list[float] = []
         let_in: list[float] = []
 
@@ -168,12 +176,12 @@ class Roamer:
                 came.append(time.perf_counter())
         first = came[1] if owed else came[0]
         gaps = [(after - before, before, after) for before, after in pairwise(came[1:])]
-        near = [gap for gap, before, after in gaps if before - NEAR_S < let_in[-1] < after + NEAR_S]
+        at_the_move = [gap for gap, before, after in gaps if before - NEAR_S < let_in[-1] < after + NEAR_S]
         longest = max((gap for gap, _, _ in gaps), default=0.0)
-        return (first - began) * 1000, longest * 1000, max(near, default=0.0) * 1000
+        return (first - began) * 1000, longest * 1000, max(at_the_move, default=0.0) * 1000
 
     async def read(self, proxy: ProxyProcess, owed: int) -> int:
-        """Take all that is owed, at one proxy; return how many came."""
+        """Attach at a proxy, and receive `owed` notifications; return how many came."""
         got = 0
         async with waypost.attach(self._name, proxy=proxy.url, state=self.position, timeout_s=60) as session:
             batches = session.batches()

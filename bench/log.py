@@ -32,18 +32,18 @@ def run() -> list[Row]:
 
 
 async def _all(root: Path, kafka: str) -> list[Row]:
-    rows = await _log("log, embedded", lambda each: EmbeddedSiteLog(root / f"{each}.db"))
-    rows.append(await _bare("log, bare sqlite3", lambda each: asyncio.to_thread(_sqlite, root / f"bare{each}.db")))
-    rows += await _log("log, Kafka", lambda each: KafkaSiteLog(kafka, f"bench{each}"))
-    # The topics are there; what is appended to them once more is nobody's.
-    rows.append(await _bare("log, bare aiokafka", lambda each: _aiokafka(kafka, f"bench{each}")))
+    rows = await _log("log, embedded", lambda repeat: EmbeddedSiteLog(root / f"{repeat}.db"))
+    rows.append(await _bare("log, bare sqlite3", lambda repeat: asyncio.to_thread(_sqlite, root / f"bare{repeat}.db")))
+    rows += await _log("log, Kafka", lambda repeat: KafkaSiteLog(kafka, f"bench{repeat}"))
+    # The topics exist already; nobody reads what is appended to them now.
+    rows.append(await _bare("log, bare aiokafka", lambda repeat: _aiokafka(kafka, f"bench{repeat}")))
     return rows
 
 
 async def _log(name: str, make: Callable[[int], SiteLog]) -> list[Row]:
     appends, tails = [], []
-    for each in range(REPEATS):
-        log = make(each)
+    for repeat in range(REPEATS):
+        log = make(repeat)
         await log.start()
         appends.append(await _timed(_append(log)))
         tails.append(await _timed(_tail(log)))
@@ -52,7 +52,7 @@ async def _log(name: str, make: Callable[[int], SiteLog]) -> list[Row]:
 
 
 async def _bare(name: str, append: Callable[[int], Awaitable[object]]) -> Row:
-    return Row(f"{name}: append", "records/s", tuple([await _timed(append(each)) for each in range(REPEATS)]))
+    return Row(f"{name}: append", "records/s", tuple([await _timed(append(repeat)) for repeat in range(REPEATS)]))
 
 
 async def _timed(work: Awaitable[object]) -> float:

@@ -27,14 +27,15 @@ NOTIFICATIONS = 400
 ASKED = 10_000
 """Evaluations of the naive evaluator in one repeat, at least one for each expression."""
 BODIES = [
-    Notification({"origin": "JFK", "dep_delay": each, "carrier": "UA", "tailnum": f"N{each}", "distance": 9}).body
-    for each in range(100)
+    Notification({"origin": "JFK", "dep_delay": number, "carrier": "UA", "tailnum": f"N{number}", "distance": 9}).body
+    for number in range(100)
 ]
 
 Attributes = Mapping[str, Value]
 
 
 def run() -> list[Row]:
+    """Measure the proxy's matcher, and the index with each workload."""
     rows = [_with_few(distinct) for distinct in (1, 3, 10, 100, 1000)]
     for workload, sizes in (
         ("W1", (100, 1000, 10_000, 100_000)),
@@ -53,7 +54,7 @@ def run() -> list[Row]:
 
 def _with_few(distinct: int) -> Row:
     """Decode and match as the engine does, one notification after the other."""
-    matcher = _matcher(f'origin == "JFK" && dep_delay > {each} && distance < {each}' for each in range(distinct))
+    matcher = _matcher(f'origin == "JFK" && dep_delay > {bound} && distance < {bound}' for bound in range(distinct))
     rates = tuple(_rate(lambda body: matcher.match(Origin("A/0"), 1, read_body(body)), BODIES) for _ in range(REPEATS))
     return Row(f"matcher, {distinct} distinct expressions, decoding included", "notifications/s", rates)
 
@@ -67,8 +68,8 @@ def _matcher_with_many() -> list[Row]:
 
 def _matcher(texts: Iterable[str]) -> Matcher:
     matcher = Matcher()
-    for each, text in enumerate(texts):
-        session = Session(SessionId(f"s{each}"), Epoch(1), Role.SERVING)
+    for number, text in enumerate(texts):
+        session = Session(SessionId(f"s{number}"), Epoch(1), Role.SERVING)
         identity = SubscriptionId(text)
         session.subscriptions[identity] = Subscription(id=identity, expression=parse(text), start={}, promise_floor={})
         matcher.put(session)
@@ -103,13 +104,13 @@ def _with_many(workload: str, size: int) -> list[Row]:
 
 
 def _changes(size: int) -> list[Row]:
-    """How fast expressions come and go beside so many others; parsing is not counted."""
+    """Measure how fast expressions are added and removed beside `size` others; parsing is not counted."""
     texts = subscriptions("W1", size + 2000)
     index = _index([parse(text) for text in texts[:size]])
     coming = [parse(text) for text in texts[size:]]
     adding, removing = [], []
     for _ in range(REPEATS):
-        adding.append(_rate_once(lambda each: index.add(each, 0), coming))
+        adding.append(_rate_once(lambda expression: index.add(expression, 0), coming))
         removing.append(_rate_once(index.remove, coming))
     name = f"beside {size:,} others, W1"
     return [
@@ -133,17 +134,17 @@ def _ask_all(expressions: Sequence[Expression], event: Attributes) -> list[int]:
 
 
 def _rate(do: Callable[[Any], object], over: Sequence[object]) -> float:
-    """Do it with each, again and again; return how often in a second of processor time."""
+    """Call `do` with each element of `over`, again and again; return calls per second of processor time."""
     began, count = time.process_time(), 0
     while (took := time.process_time() - began) < LEAST_S:
-        for each in over:
-            do(each)
+        for element in over:
+            do(element)
         count += len(over)
     return count / took
 
 
 def _rate_once(do: Callable[[Any], object], over: Sequence[object]) -> float:
     began = time.process_time()
-    for each in over:
-        do(each)
+    for element in over:
+        do(element)
     return len(over) / (time.process_time() - began)

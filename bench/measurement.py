@@ -1,4 +1,4 @@
-"""What a benchmark gives back: rows of repeated values, shown as median and spread, with the machine."""
+"""Results of benchmarks: rows of repeated values, printed as median and spread, with the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was measured, once a repeat. `goal` and `note` are words for the reader."""
+    """One measurement: a value for each repeat. `goal` and `note` are words for the reader."""
 
     name: str
     unit: str
@@ -22,15 +22,17 @@ class Row:
 
     @property
     def median(self) -> float:
+        """The median of the repeats."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> str:
+        """The lowest and the highest repeat, in words."""
         return f"{_number(min(self.values))} .. {_number(max(self.values))}"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which that share of the values lies; the values' own, not between them."""
+    """Return the value below which that share of the values lies, from 0 to 1; one of the values, not between them."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -42,11 +44,11 @@ def show(rows: Sequence[Row]) -> str:
         (row.name, _number(row.median), row.spread, str(len(row.values)), row.unit, row.goal, row.note) for row in rows
     ]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    return "\n".join("  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) for line in cells)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
 
 
 def machine() -> str:
-    """Return in one line where this was measured."""
+    """Return one line about the machine on which this was measured."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = names[0].partition(":")[2].strip() if names else platform.machine()
     load = os.getloadavg()[0]

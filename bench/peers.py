@@ -38,7 +38,7 @@ ONE_IN = 100
 PUBLISHED = 100_000
 """Where receivers want some: so many, because it goes faster."""
 IDLE_S = 1.0
-"""So long subscribers take, generously, until they are subscribed; their clients do not say when they are."""
+"""A generous time until subscribers are subscribed; their clients do not say when they are."""
 TOPIC = "bench"
 NATS = Path(__file__).parent / "nats_main"
 BUILT = Path(__file__).parents[1] / ".parts" / "bench"
@@ -46,6 +46,7 @@ ALL_GOALS = {"Mosquitto": ">= 3"}
 
 
 def run() -> list[Row]:
+    """Measure the peers and Waypost in turn. Raises NotFound: there is no Mosquitto."""
     if shutil.which("mosquitto_sub") is None:
         raise NotFound("there is no mosquitto here", hint="apt-get install mosquitto mosquitto-clients")
     nats = _build_nats()
@@ -68,21 +69,21 @@ def run() -> list[Row]:
     rows = [Row("all wanted by 10: ours", "deliveries/s", tuple(ours))]
     rows += [Row("1% wanted by each of 10: ours", "notifications/s", tuple(some))]
     for name, rates in theirs.items():
-        each = [rate / RECEIVERS for rate in rates]
+        notifications = [rate / RECEIVERS for rate in rates]
         rows += [
             Row(f"all wanted by 10: {name}", "deliveries/s", tuple(rates)),
             Row(f"all wanted by 10: ours over {name}", "times", _over(ours, rates), ALL_GOALS.get(name, "")),
-            Row(f"1% wanted by each of 10: ours over {name}", "times", _over(some, each), ">= 10"),
+            Row(f"1% wanted by each of 10: ours over {name}", "times", _over(some, notifications), ">= 10"),
         ]
     return rows
 
 
 def _over(ours: list[float], theirs: list[float]) -> tuple[float, ...]:
-    return tuple(mine / other for mine, other in zip(ours, theirs, strict=True))
+    return tuple(our_rate / their_rate for our_rate, their_rate in zip(ours, theirs, strict=True))
 
 
 def _build_nats() -> Path:
-    """Return the program that has a NATS server and its clients in it."""
+    """Build the program that has a NATS server and its clients in it; return its path."""
     program = BUILT / "nats"
     BUILT.mkdir(parents=True, exist_ok=True)
     subprocess.run(["go", "build", "-o", program, "."], cwd=NATS, check=True)
@@ -112,19 +113,19 @@ def _mosquitto(root: Path) -> float:
     )
     messages = root / "messages"
     messages.write_text("\n".join(f"{number:010} {FILL:<189}" for number in range(COUNT)) + "\n")
-    where = ["-h", LOOPBACK, "-p", str(port), "-q", "1", "-t", TOPIC]
+    options = ["-h", LOOPBACK, "-p", str(port), "-q", "1", "-t", TOPIC]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     broker = subprocess.Popen(["mosquitto", "-c", str(settings)], **quiet)  # type: ignore[call-overload]
     receivers: list[subprocess.Popen[bytes]] = []
     try:
         time.sleep(IDLE_S)
-        for each in range(RECEIVERS):
-            words = ["mosquitto_sub", *where, "-c", "-i", f"r{each}", "-C", str(COUNT)]
+        for index in range(RECEIVERS):
+            words = ["mosquitto_sub", *options, "-c", "-i", f"r{index}", "-C", str(COUNT)]
             receivers.append(subprocess.Popen(words, **quiet))  # type: ignore[call-overload]
         time.sleep(IDLE_S)
         began = time.monotonic()
         with messages.open("rb") as lines:
-            subprocess.run(["mosquitto_pub", *where, "-l"], stdin=lines, timeout=TIMEOUT_S, check=True)
+            subprocess.run(["mosquitto_pub", *options, "-l"], stdin=lines, timeout=TIMEOUT_S, check=True)
         for receiver in receivers:
             receiver.wait(TIMEOUT_S)
         return COUNT * RECEIVERS / (time.monotonic() - began)
@@ -140,10 +141,10 @@ def _receive_some(pipe: Connection, url: str, _of_one: bool, count: int) -> None
 
 async def _receiving_some(pipe: Connection, url: str, count: int) -> None:
     incarnation = f"{time.time_ns():x}"
-    sessions = [waypost.attach(f"bench/{incarnation}-{each}", proxy=url) for each in range(RECEIVERS)]
-    for each, session in enumerate(sessions):
+    sessions = [waypost.attach(f"bench/{incarnation}-{index}", proxy=url) for index in range(RECEIVERS)]
+    for index, session in enumerate(sessions):
         await session.__aenter__()
-        await session.wait_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])
+        await session.wait_effective(await session.subscribe(f"n % {ONE_IN} == {index}"), ["A/0"])
     pipe.send(("ready", None))
     await asyncio.gather(*(delivery.take(session, count // ONE_IN) for session in sessions))
     ended = time.time()

@@ -1,7 +1,7 @@
 """The baseline of `bench.delivery`: websockets, msgspec and SQLite, batched, without sessions, matching or handover.
 
-A publish frame is a list of notifications; it is stored in one transaction, acknowledged, and sent to everybody who
-listens, encoded once. What it does not promise is the point: what promises cost is the ratio to it.
+A publish frame is a list of notifications; it is stored in one transaction, acknowledged, and sent to all listeners,
+encoded once. It promises nothing else on purpose: the ratio to it is the cost of the promises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILL = "x" * 130
 
 @contextmanager
 def serving(path: Path) -> Iterator[str]:
-    """Run the sketch in a process; give its address."""
+    """Run the sketch in a process of its own; yield its address."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, str(path)), daemon=True)
@@ -77,7 +77,7 @@ class _Sketch:
 
 
 def publish(pipe: Connection, url: str, count: int, rate: int) -> None:
-    """Publish as `bench.delivery` does."""
+    """Publish as :func:`bench.delivery.publish` does."""
     uvloop.run(_publishing(pipe, url, count, rate))
 
 
@@ -108,7 +108,7 @@ def _body(number: int) -> bytes:
 
 
 def receive(pipe: Connection, url: str, _: bool, count: int) -> None:
-    """Receive as `bench.delivery` does."""
+    """Receive as :func:`bench.delivery.receive` does."""
     uvloop.run(_receiving(pipe, url, count))
 
 
@@ -119,7 +119,7 @@ async def _receiving(pipe: Connection, url: str, count: int) -> None:
         await socket.recv()
     pipe.send(("ready", None))
     delays = await asyncio.gather(*(_take(socket, count) for socket in sockets))
-    pipe.send(("done", (time.time(), 10 * count, [each for some in delays for each in some])))
+    pipe.send(("done", (time.time(), 10 * count, [delay for of_socket in delays for delay in of_socket])))
     for socket in sockets:
         await socket.close()
 

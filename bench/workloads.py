@@ -28,12 +28,13 @@ Make = Callable[[random.Random], str]
 
 
 def bodies(count: int, seed: int = 1) -> list[bytes]:
+    """Return the encoded bodies of random notifications."""
     rng = random.Random(seed)
     return [_notification(rng).body for _ in range(count)]
 
 
 def subscriptions(workload: str, count: int, seed: int = 2) -> list[str]:
-    """Return that many different expressions."""
+    """Return different random expressions of a workload, "W1" to "W4"."""
     rng, make = random.Random(seed), _MAKERS[workload]
     found: dict[str, None] = {}
     while len(found) < count:
@@ -42,8 +43,8 @@ def subscriptions(workload: str, count: int, seed: int = 2) -> list[str]:
 
 
 def _notification(rng: random.Random) -> Notification:
-    texts = {f"k{each}": _value(rng) for each in range(TEXTS)}
-    return Notification({**texts, **{f"n{each}": rng.randrange(RANGE) for each in range(NUMBERS)}})
+    texts = {f"k{index}": _value(rng) for index in range(TEXTS)}
+    return Notification({**texts, **{f"n{index}": rng.randrange(RANGE) for index in range(NUMBERS)}})
 
 
 def _value(rng: random.Random) -> str:
@@ -51,7 +52,7 @@ def _value(rng: random.Random) -> str:
 
 
 def _two(rng: random.Random) -> list[str]:
-    return [f"n{each}" for each in rng.sample(range(NUMBERS), 2)]
+    return [f"n{index}" for index in rng.sample(range(NUMBERS), 2)]
 
 
 def _equality(rng: random.Random) -> str:

@@ -1,9 +1,7 @@
-"""The checker: from what was published and what receivers were given, who lost, got twice, or got in a wrong order.
+"""The checker: compares published notifications with deliveries, and finds losses, repeats, phantoms and disorder.
 
-Plain and slow on purpose.
-
-It stands on the client's side of everything and shares nothing with the proxies but the language's evaluator; the audit
-on Spark shares not even that.
+It is plain and slow on purpose. It sees only what clients see, and shares nothing with the proxies but the language's
+evaluator; the audit on Spark shares not even that.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from waypost.subscription import parse
 
 
 class Delivered(NamedTuple):
-    """One notification as a receiver was given it, and at which origin it was appended first."""
+    """One notification as it was delivered, and the origin at which it was first appended."""
 
     id: NotificationId
     origin: Origin
@@ -27,7 +25,12 @@ class Delivered(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class CheckResult:
-    """What came of one run. Every list names (receiver, notification)."""
+    """The result of one run. Every list has (receiver, notification).
+
+    Attributes:
+        published: number of notifications that were acknowledged to their producers.
+        expected: deliveries that were owed, once for each receiver; `delivered`: those that came, repeats included.
+    """
 
     published: int = 0
     expected: int = 0
@@ -36,22 +39,23 @@ class CheckResult:
     duplicated: list[tuple[str, NotificationId]] = field(default_factory=list)
     phantom: list[tuple[str, NotificationId]] = field(default_factory=list)
     reordered: list[tuple[str, NotificationId]] = field(default_factory=list)
-    """Given after a later one of the same producer and origin."""
+    """Delivered after a later one of the same producer and origin (P3)."""
 
     @property
     def clean(self) -> bool:
+        """Whether nothing is wrong."""
         return not (self.lost or self.duplicated or self.phantom or self.reordered)
 
     @property
     def worst(self) -> dict[str, list[tuple[str, NotificationId]]]:
-        """The first few of everything that is wrong, for a message."""
-        wrong = {
+        """The first five of each kind of violation, for a message; kinds without any are left out."""
+        violations = {
             "lost": self.lost,
             "duplicated": self.duplicated,
             "phantom": self.phantom,
             "reordered": self.reordered,
         }
-        return {name: each[:5] for name, each in wrong.items() if each}
+        return {kind: found[:5] for kind, found in violations.items() if found}
 
 
 def check(
@@ -62,11 +66,11 @@ def check(
     """Judge a run in which all subscriptions were effective before the first publish.
 
     Args:
-        published: everything that was acknowledged to its producer.
-        subscriptions: each receiver's expressions.
-        got: what each receiver was given, in the order in which it was given it.
+        published: id -> attributes, of all notifications that were acknowledged to their producers.
+        subscriptions: receiver -> its expressions.
+        got: receiver -> its deliveries, in their order.
     """
-    tally = CheckResult(published=len(published))
+    result = CheckResult(published=len(published))
     for receiver, expressions in subscriptions.items():
         parsed = [parse(expression) for expression in expressions]
         owed = {
@@ -76,19 +80,19 @@ def check(
         }
         received = got.get(receiver, ())
         counter = Counter(delivered.id for delivered in received)
-        tally.expected += len(owed)
-        tally.delivered += counter.total()
-        tally.lost += [(receiver, each) for each in owed if not counter[each]]
-        tally.duplicated += [(receiver, each) for each, times in counter.items() if times > 1]
-        tally.phantom += [(receiver, each) for each in counter if each not in owed]
-        tally.reordered += [(receiver, each) for each in _late(received)]
-    return tally
+        result.expected += len(owed)
+        result.delivered += counter.total()
+        result.lost += [(receiver, identity) for identity in owed if not counter[identity]]
+        result.duplicated += [(receiver, identity) for identity, times in counter.items() if times > 1]
+        result.phantom += [(receiver, identity) for identity in counter if identity not in owed]
+        result.reordered += [(receiver, identity) for identity in _late(received)]
+    return result
 
 
 def _late(received: Sequence[Delivered]) -> Iterator[NotificationId]:
-    """Yield what came after a later one of the same life of a producer, at the same origin (P3).
+    """Yield notifications that came after a later one of the same producer's incarnation, at the same origin (P3).
 
-    A repeat is a repeat and nothing else: only the first copy of each is looked at.
+    Only the first copy of each counts.
     """
     seen: set[NotificationId] = set()
     latest: dict[tuple[str, str, Origin], int] = {}

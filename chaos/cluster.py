@@ -1,4 +1,4 @@
-"""A federation of real processes on this machine: proxies, and what they stand on. Started here, ended here, by pid."""
+"""A federation of real processes on this machine: proxies and their backends. Started here, and ended here by pid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ProxySpec:
-    """One proxy of a federation. `flags` go to `waypost serve` as they are; one without a value is a switch."""
+    """One proxy of a federation. `flags` go to `waypost serve`: name without dashes -> value; "" makes it a switch."""
 
     name: str
     site: str
@@ -33,7 +33,12 @@ class ProxySpec:
 
 
 class ProxyProcess:
-    """One `waypost serve`, which can be killed and started again on the same port with the same data."""
+    """One `waypost serve`, which can be killed and started again on the same port with the same data.
+
+    Args:
+        neighbours: sites.
+        root: the folder of the data and the log.
+    """
 
     def __init__(self, spec: ProxySpec, neighbours: tuple[str, ...], root: Path) -> None:
         self.name, self.site = spec.name, spec.site
@@ -54,26 +59,28 @@ class ProxyProcess:
 
     @property
     def url(self) -> str:
+        """The address for clients."""
         return f"{'wss' if self._tls else 'ws'}://{LOOPBACK}:{self.port}"
 
     @property
     def line(self) -> str:
-        """The command line, for a person who wants to start it by hand."""
+        """The command line, to start the proxy by hand."""
         return shlex.join(self.command)
 
     def start(self) -> None:
-        """Start, and return once it is ready."""
+        """Start the process, and wait up to START_S seconds until the proxy is ready."""
         self.process.start()
         self.process.wait_until(self.ready, timeout_s=START_S, what="ready")
 
     def ready(self) -> bool:
+        """Tell whether the proxy says that it is ready; False, too, where it does not answer."""
         try:
             return bool(self.request("/readyz")["ready"])
         except Unreachable:
             return False
 
     def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
-        """Return what it answers to an HTTP request, a POST if there is a body. Raises Unreachable."""
+        """Return the answer to an HTTP request, decoded from JSON; a POST if there is a body. Raises Unreachable."""
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
         address = f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self.port}{path}"
@@ -86,17 +93,17 @@ class ProxyProcess:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 
     def shown(self, session: str) -> dict[str, Any] | None:
-        """Return what this proxy knows of the session; None: there is none. Raises Unreachable."""
+        """Return the row of a session as this proxy knows it; None: there is none. Raises Unreachable."""
         rows = self.request("/v1/sessions")["sessions"]
         return next((row for row in rows if row["session"] == session), None)
 
     def stored(self, session: str) -> int:
-        """Return how much this proxy has stored for the session. Raises Unreachable."""
+        """Return the number of notifications that this proxy stores for a session. Raises Unreachable."""
         row = self.shown(session)
         return (row["stored"] or 0) if row else 0
 
     def owner(self, session: str) -> tuple[str, int] | None:
-        """Return who owns the session, and at which epoch, as far as this proxy knows. Raises Unreachable."""
+        """Return the owner of a session and its epoch, as this proxy knows them. Raises Unreachable."""
         row = self.shown(session)
         return (row["owner"], row["epoch"]) if row else None
 
@@ -107,13 +114,15 @@ class ProxyProcess:
 
     @property
     def listening(self) -> bool:
-        """Tell whether anybody serves its port, started by us or by hand."""
+        """Whether a process serves its port, started by us or by hand."""
         return port_open(self.port)
 
     def kill(self) -> None:
+        """Kill the process (SIGKILL)."""
         self.process.kill()
 
     def stop(self) -> None:
+        """End the process in good order (:meth:`Process.stop`)."""
         self.process.stop()
 
 
@@ -121,10 +130,10 @@ class Cluster:
     """A federation. As a context manager, of either sort, it starts everything and ends all that it started.
 
     Args:
-        places: the proxies.
-        links: which sites are neighbours.
-        root: folder for data and logs.
-        real: Kafka, one broker a site, and etcd, in place of the embedded parts.
+        specs: the proxies.
+        links: pairs of sites that are neighbours.
+        root: the folder for data and logs.
+        real: whether Kafka, one broker a site, and etcd take the place of the embedded backends.
     """
 
     def __init__(
@@ -146,7 +155,7 @@ class Cluster:
 
     @property
     def audit_input(self) -> str:
-        """What `waypost audit` is to read."""
+        """The INPUT of `waypost audit`."""
         if not self._real:
             return str(self.root)
         sites = ",".join(f"{site}={address}" for site, address in self.brokers.items())
@@ -155,8 +164,8 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             shared = self._start_parts() if self._real else {}
-            for place in self._specs:
-                self._add_proxy(place, shared)
+            for spec in self._specs:
+                self._add_proxy(spec, shared)
             for proxy in self.proxies.values():
                 proxy.process.start()
             for proxy in self.proxies.values():
@@ -185,7 +194,7 @@ class Cluster:
         from chaos.servers.kafka import KafkaServer
 
         parts.install(["kafka", "etcd", "spark-jars"])
-        for site in sorted({place.site for place in self._specs}):
+        for site in sorted({spec.site for spec in self._specs}):
             broker = self._stack.enter_context(KafkaServer(self.root / f"kafka-{site}"))
             self.brokers[site] = broker.bootstrap
         etcd = self._stack.enter_context(EtcdServer(self.root / "etcd"))
@@ -195,27 +204,28 @@ class Cluster:
         flags = dict(shared)
         if spec.site in self.brokers:
             flags["kafka"] = self.brokers[spec.site]
-        neighbours = tuple(other for link in self._links if spec.site in link for other in link if other != spec.site)
+        neighbours = tuple(site for link in self._links if spec.site in link for site in link if site != spec.site)
         proxy = ProxyProcess(ProxySpec(spec.name, spec.site, flags | dict(spec.flags)), neighbours, self.root)
         self.proxies[spec.name] = proxy
         self._stack.callback(proxy.stop)
 
     def of_site(self, site: str) -> list[ProxyProcess]:
+        """Return the proxies of a site."""
         return [proxy for proxy in self.proxies.values() if proxy.site == site]
 
     @property
     def urls(self) -> dict[str, list[str]]:
-        """Where clients reach the proxies, by site."""
+        """Site -> the addresses of its proxies, for clients."""
         return {site: [proxy.url for proxy in self.of_site(site)] for site in sorted({p.site for p in self._specs})}
 
     def stop_proxies(self) -> None:
-        """End the proxies in good order; what they stand on stays, for the audit."""
+        """End the proxies in good order; their backends run on, for the audit."""
         for proxy in self.proxies.values():
             proxy.stop()
 
 
 def died(proxy: ProxyProcess) -> str:
-    """Say in words how a proxy's process ended."""
+    """Return in words how a proxy's process ended, or "runs"."""
     status = proxy.process.exit_status
     if status is None:
         return "runs"

@@ -1,8 +1,8 @@
 """Bounds the work that is appended and not yet folded, and gives each producer its share of it.
 
-What others publish stands in the log behind what was appended before it. So what takes long to be matched is appended
-in parts, and a part waits while too much is ahead. Those that wait have their turns (:class:`FairOrder`): a frame of a
-thousand costly notifications does not hold up who publishes little.
+A notification is folded after all that was appended before it. So a frame that takes long to be matched is appended in
+parts, and a part waits while too much is ahead. Parts that wait have their turns (:class:`FairOrder`): a frame of a
+thousand costly notifications does not hold up a producer that publishes little.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LOOKED_AT_BYTES = 64 * 1024
 
 
 class FairOrder:
-    """In which order frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
+    """The order in which frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
 
     Each frame is tagged with the moment, on a virtual clock, when it would be done if all connections with something
     to be done were served at once, each at the same rate; the lowest tag goes first. The clock is slower the more of
-    them there are. So nobody is done later than with equal shares; who publishes little is done at once, however many
-    publish much; what a connection was given while nobody waited is not held against it; and who waits is overtaken
-    less and less by those who come.
+    them there are. So no connection is done later than with equal shares; one that publishes little is done at once,
+    however many publish much; what a connection was given while nobody waited is not held against it; and a connection
+    that waits is overtaken less and less by those that come.
     """
 
     def __init__(self) -> None:
@@ -49,24 +49,25 @@ class FairOrder:
         """A heap of them; what is not in `_finish` any more is passed over."""
 
     def charge(self, connection: int, cost_ns: float) -> float:
-        """Add to what there is to be done for a connection; return when it would be done.
+        """Charge work to a connection; return its tag: when it would be done, in ns of the virtual clock.
 
         Args:
-            cost_ns: how long it takes; less than nothing where it takes less than was charged.
+            connection: the number of the connection.
+            cost_ns: how long the work takes; negative where it takes less than was charged before.
         """
         finish = max(self._now, self._finish.get(connection, self._now)) + cost_ns
         if finish > self._now:
             self._finish[connection] = finish
             heappush(self._next, (finish, connection))
             if len(self._next) > 2 * len(self._finish) + REBUILT:
-                self._next = [(end, each) for each, end in self._finish.items()]
+                self._next = [(end, number) for number, end in self._finish.items()]
                 heapify(self._next)
         else:
             self._finish.pop(connection, None)
         return finish
 
     def advance(self, cost_ns: float) -> None:
-        """Something was let in that takes so long: in that time each would have had its share."""
+        """Move the virtual clock on: a part was let in that takes `cost_ns`, in which each would have had its share."""
         while self._finish:
             finish, connection = self._next[0]
             if self._finish.get(connection) != finish:
@@ -84,16 +85,16 @@ class FairOrder:
 
 
 class AppendAdmission:
-    """Notifications that are on their way to the log, or lie in it beyond what was folded.
+    """Bounds the notifications that are on their way to the log, or lie in it beyond what was folded.
 
     Args:
-        foreseen_ns: estimates for each body how long it takes to be matched and delivered, in nanoseconds.
+        foreseen_ns: returns an estimate for each body: how long it takes to be matched and delivered, in nanoseconds.
     """
 
     def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
         self._foreseen_ns = foreseen_ns
         self._bytes = self._ns = 0
-        """Of what was admitted."""
+        """Of the parts that were admitted and are not folded yet."""
         self._waiting_bytes = 0
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
@@ -105,23 +106,29 @@ class AppendAdmission:
 
     @property
     def is_large(self) -> bool:
-        """Tell whether so many bytes are ahead, or wait, that nobody is to publish more."""
+        """Whether so many bytes are ahead, or wait, that no client is to publish more."""
         return self._bytes > ADMITTED_BYTES or self._waiting_bytes > WAITING_BYTES
 
     @property
     def waiting(self) -> int:
-        """How many appends wait for room."""
+        """The number of parts that wait for room."""
         return len(self._waiting)
 
     def wanted(self, records: Records) -> None:
-        """Count what is going to be appended; :meth:`append` follows."""
+        """Count records that are going to be appended; a call of :meth:`append` with them has to follow."""
         self._waiting_bytes += sum(map(_size, records))
 
     async def append(self, effect: Append, append: AppendPart) -> Any:
-        """Append what is :meth:`wanted`, in parts if it takes long; return the offsets, or the first part's error.
+        """Append records that were counted by :meth:`wanted`, in parts if they take long to be matched.
 
-        What stands before a part that failed is in the log then. Where nobody waits for the rest any more, it is not
-        appended: it will come again, and behind newer ones it would be in disorder.
+        The parts before one that failed are in the log then. Where the producer has gone, the rest is not appended: it
+        comes again, and behind newer notifications it would be out of order.
+
+        Args:
+            append: appends one part; returns the offsets, or an error.
+
+        Returns:
+            The offsets of all records; or the answer to the first part that failed, an error.
         """
         records = effect.records
         published = [record for record in records if isinstance(record, Published)]
@@ -161,7 +168,7 @@ class AppendAdmission:
         return offsets
 
     def read(self, position: int) -> None:
-        """Take note that the log was folded up to there."""
+        """Note that the log is folded below the offset `position`; let in the parts that fit now."""
         self._position = position
         while self._appended and self._appended[0][0] < position:
             self._gone(*self._appended.popleft()[1:])
@@ -170,10 +177,10 @@ class AppendAdmission:
     async def _part(
         self, records: Sequence[Published], begin: int, costs: deque[int]
     ) -> tuple[Sequence[Published], int]:
-        """Return the next ones that may go together, and what they may take.
+        """Return the next records that may go together, and how long they may take, in ns.
 
         Args:
-            costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
+            costs: the estimates of records from `begin` on: few, for each subscription changes the estimates.
         """
         known_ns = sum(costs)
         while known_ns <= self._max_ns() and begin + len(costs) < len(records):
@@ -190,7 +197,7 @@ class AppendAdmission:
         return records[begin:end], part_ns
 
     def _max_ns(self) -> float:
-        """Return what several that go together may take: little, where they wait or others do."""
+        """Return the ns that records which go together may take: few where they wait or others do."""
         return max(ADMISSION_BATCH_S * 1e9, 0 if self._waiting else ADMITTED_S * 1e9 - self._ns)
 
     async def _room_for(self, tag: float, part_ns: int) -> None:
@@ -232,7 +239,7 @@ class AppendAdmission:
 
 
 def _looked_at(records: Sequence[Published], begin: int) -> list[bytes]:
-    """Return the bodies of the next ones that are looked at together."""
+    """Return the bodies of the next records that are estimated together."""
     bodies, size = [], 0
     for record in records[begin : begin + LOOKED_AT]:
         bodies.append(record.body)

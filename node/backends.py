@@ -1,4 +1,4 @@
-"""Where ports meet adapters: what a node stands on, by its configuration."""
+"""Where ports meet adapters: the backends of a node, opened by its configuration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waypost")
 START_S = 4.0
-"""So long a part may take to start, before it is said that it is not there."""
+"""So long a backend may take to start before it counts as unreachable."""
 
 
 class _KafkaSettings(TypedDict):
@@ -41,61 +41,76 @@ class _KafkaSettings(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
+    """The backends of one node, which are started."""
+
     log: SiteLog
     registry: Registry
     changelog: Changelog
     journal: Journal
     store: SessionStore
     renewing: Callable[[], LeaseRenewer] | None = None
-    """Opens another connection to the registry, for who renews leases from a thread; None: there can be none."""
+    """Opens another connection to the registry, to renew a lease from a thread; None: there can be none."""
 
     async def close(self) -> None:
-        """Close all at once: what does not answer any more is waited for once."""
+        """Close all at the same time, so that those that do not answer cost one timeout together."""
         parts = (self.journal, self.changelog, self.log, self.registry, self.store)
         await asyncio.gather(*(part.close() for part in parts))
 
 
 def site_folder(config: NodeConfig) -> Path:
+    """Return the folder of the embedded backends that the proxies of the site share."""
     return config.data / "sites" / config.site
 
 
 def own_folder(config: NodeConfig) -> Path:
-    """Return where this proxy, and no other one, keeps what is its own."""
+    """Return the folder of this proxy alone: its store, its lock and its identity."""
     return config.data / "proxies" / config.name
 
 
-def topic(config: NodeConfig, what: str) -> str:
-    return f"{config.prefix}.{config.site}.{what}"
+def topic(config: NodeConfig, kind: str) -> str:
+    """Return the name of a Kafka topic of the site; `kind` is "log", "changelog" or "journal"."""
+    return f"{config.prefix}.{config.site}.{kind}"
 
 
 def changelog_locator(config: NodeConfig) -> str:
-    """Return where proxies of other sites can read this site's checkpoints."""
+    """Return the locator by which proxies of other sites open this site's changelog (:func:`open_changelog`)."""
     if config.kafka:
         return f"kafka:{config.kafka}/{topic(config, 'changelog')}"
     return f"file:{(site_folder(config) / 'changelog.db').resolve()}"
 
 
 def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
-    """Return a reader of another site's changelog; not started yet. With `credentials` Kafka is spoken to over TLS."""
-    kind, _, where = locator.partition(":")
+    """Return a reader of another site's changelog; not started yet.
+
+    Args:
+        locator: as :func:`changelog_locator` gives it: file:PATH or kafka:BOOTSTRAP/TOPIC.
+        credentials: for Kafka over TLS; None: in the clear.
+
+    Raises:
+        BadConfiguration: the locator is neither.
+    """
+    kind, _, address = locator.partition(":")
     if kind == "file":
         from federation.embedded.changelog import EmbeddedChangelog
 
-        return EmbeddedChangelog(Path(where), make=False)
+        return EmbeddedChangelog(Path(address), make=False)
     if kind == "kafka":
         from federation.kafka import KafkaChangelog
 
-        bootstrap, _, name = where.partition("/")
+        bootstrap, _, name = address.partition("/")
         return KafkaChangelog(bootstrap, name, credentials=credentials, make=False)
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 
 async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backends:
-    """Return the parts, started.
+    """Return the backends, started.
+
+    Args:
+        incarnation: of this proxy; it names the writer's part of the journal.
 
     Raises:
-        Unreachable: one of them is not there; `field` names it. Everything else is closed again.
-        BadConfiguration: a file of `credentials_of` is no good.
+        Unreachable: a backend did not start within START_S seconds; `field` names it. The others are closed again.
+        BadConfiguration: a file that :func:`node.tls.credentials_of` reads cannot be used.
     """
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
     store = SqliteSessionStore(own_folder(config) / "store.db")
@@ -136,7 +151,7 @@ async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Regi
 
 
 def registry_file(config: NodeConfig) -> Path:
-    """Return where the embedded registry is."""
+    """Return the file of the embedded registry."""
     return config.data / "registry.db"
 
 

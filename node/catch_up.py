@@ -1,4 +1,4 @@
-"""Catch-up: parts of an origin's own log, served to whoever must fetch them, and asked of other sites."""
+"""Catch-up: parts of an origin's own log, served to proxies that have to fetch them, and requested of other sites."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class History:
         self._log = log
 
     async def answer(self, wanted: CatchUp) -> CaughtUp:
-        """Return the next matches, as many as an answer may hold.
+        """Return the next notifications that match, as many as an answer may hold.
 
         Raises:
-            Unreachable: that origin is not ours, or the log does not answer.
+            Unreachable: the origin is not ours, or the log does not answer.
         """
         answering = HistoryAnswer(self._state, wanted)
         while (offset := answering.wanted_from) is not None:
@@ -39,7 +39,7 @@ class History:
                 answering.truncated(error.first)
             else:
                 # One at a time: the expressions may take long, and others have their turn in between.
-                await in_turns(map(answering.add, [[each] for each in batch] or [[]]))
+                await in_turns(map(answering.add, [[record] for record in batch] or [[]]))
         if answering.mark is not None:
             try:
                 answering.compare(await self._log.read(answering.mark, 1))
@@ -49,7 +49,11 @@ class History:
 
 
 class Requests:
-    """Asks proxies of other sites, a different one each time, and waits for their answers."""
+    """Asks proxies of other sites, a different one each time, and waits for their answers.
+
+    Args:
+        rows: returns the rows of the live proxies of a site.
+    """
 
     def __init__(self, peers: Peers, rows: Callable[[SiteId], list[ProxyRow]]) -> None:
         self._peers = peers
@@ -58,7 +62,11 @@ class Requests:
         self._turn = 0
 
     async def ask(self, site: SiteId, wanted: CatchUp) -> CaughtUp:
-        """Return the answer. Raises Unreachable: nobody there, no answer, or a refusal."""
+        """Return the answer of a proxy of the site.
+
+        Raises:
+            Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, or it failed.
+        """
         rows = self._rows(site)
         if not rows:
             raise Unreachable(f"no proxy of site {site} is known")
@@ -75,6 +83,7 @@ class Requests:
             del self._waiting[wanted.request]
 
     def answer(self, message: CaughtUp | CatchUpFailed) -> None:
+        """Resolve the request that a message answers; one that nobody waits for any more is dropped."""
         waiting = self._waiting.get(message.request)
         if waiting is None or waiting.done():
             return

@@ -1,4 +1,4 @@
-"""A proxy's own certificate, as it runs: read again when its files change, and looked at as other proxies see it."""
+"""Checks a proxy's own certificate as it runs: read again when its files change, and seen as other proxies see it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ log = structlog.get_logger("waypost")
 
 FILES = "files of TLS"
 CERTIFICATE = "certificate"
-"""Names of troubles."""
+"""Names in :attr:`DependencyHealth.now`."""
 SOON_DAYS = 14
-"""From so many days before its end on a certificate is a trouble."""
+"""A certificate that ends in fewer days is reported."""
 AGAIN_MS, AGAIN_IN_TROUBLE_MS = 600_000, 30_000
 REACH_S = 5.0
 DAY_MS = 86_400_000
 
 
 class CertificateCheck:
-    """Looks now and then, and says what is wrong as troubles.
+    """Checks the certificate, and reports what is wrong with it to `troubles`.
 
     Args:
-        files: where the certificate is read from.
-        tls: how it is shown, and how other proxies are spoken to.
-        url: where other proxies reach this one.
+        files: of the certificate.
+        tls: the proxy's contexts, made from these files.
+        url: the address at which other proxies reach this one.
     """
 
     def __init__(self, files: TlsFiles, tls: Tls, url: str, troubles: DependencyHealth) -> None:
@@ -42,7 +42,7 @@ class CertificateCheck:
         """When it ends, in Unix time; None: not known yet."""
 
     def renew(self) -> None:
-        """Read the files again, if they are others than before."""
+        """Read the files again if they have changed; report files that cannot be used."""
         try:
             if self._files.renew():
                 log.info("the files of TLS were read again; connections from now on see them")
@@ -52,7 +52,14 @@ class CertificateCheck:
             self._troubles.unavailable(FILES, error)
 
     async def check(self, now_ms: int, unix_ms: int) -> None:
-        """Speak TLS with our own port as another proxy does, if it is time, and see when the certificate ends."""
+        """Connect to our own port by TLS as another proxy does, and report a failure, or an end that is near.
+
+        Does nothing if it did so less than AGAIN_MS ago, or AGAIN_IN_TROUBLE_MS while something is reported.
+
+        Args:
+            now_ms: by a monotonic clock.
+            unix_ms: the same moment in Unix time.
+        """
         again_ms = AGAIN_IN_TROUBLE_MS if CERTIFICATE in self._troubles.now else AGAIN_MS
         if self._looked_ms is not None and now_ms < self._looked_ms + again_ms:
             return

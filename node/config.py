@@ -1,8 +1,8 @@
-"""Everything that a node can be told: flags over environment (WAYPOST_...) over a TOML file over defaults.
+"""The settings of a node: flags over environment (WAYPOST_...) over a TOML file over defaults.
 
 :class:`NodeConfig` is the only place that lists the settings. The flags of `waypost serve` are made from it, and so
-is the model by which pydantic judges what comes from outside. Neither pydantic nor its settings are imported before
-there is something to judge: `waypost serve --help` must not wait for them.
+is the model by which pydantic validates values from outside. Neither pydantic nor its settings are imported before
+there is a value to validate: `waypost serve --help` must not wait for them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PREFIX = "WAYPOST_"
 OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
-"""Those that are nearly settings, and mean something else."""
+"""Variables whose names are nearly those of settings, and that mean something else."""
 HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 OF_A_SERVICE = re.compile(r".*_(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?)")
 """Variables that Kubernetes sets for services, of the name waypost-etcd for example."""
@@ -49,17 +49,23 @@ SHORTEST_ETCD_LEASE_MS = 2_000
 
 
 def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, **bounds: Any) -> Any:
-    """Return a setting: what `--help` says of it, pydantic's bounds, and a check of text that may turn it into more."""
+    """Return a setting.
+
+    Args:
+        say: its text in `--help`.
+        check: parses text from outside; raises ValueError.
+        bounds: of pydantic's Field.
+    """
     return field(default=default, metadata={"help": say, "check": check, "bounds": bounds})
 
 
 def _plain(name: str) -> str:
     """Raises ValueError: it is no name for a row, a topic and a folder."""
-    if "/" in name or any(each.isspace() for each in name):
+    if "/" in name or any(character.isspace() for character in name):
         raise ValueError("no slash and no blank, please")
     if not name.isprintable():
         raise ValueError("no control character, please")
-    if name.startswith(".") or any(each in name for each in '"[],;'):
+    if name.startswith(".") or any(character in name for character in '"[],;'):
         raise ValueError(
             f"{name!r} is no name: none begins with a dot, or has quotes, brackets, commas or semicolons in it"
         )
@@ -75,13 +81,13 @@ def _folder(name: str) -> str:
 
 
 def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Return what is said with commas between, or as a list, without blanks around.
+    """Return the items of a text that is separated by commas, or of a list, without blanks around them.
 
-    Raises ValueError: nothing stands between two commas, or where a list begins or ends; or it is no list of names.
+    Raises ValueError: an item is empty, or no text.
     """
-    if not all(isinstance(each, str) for each in value):
+    if not all(isinstance(item, str) for item in value):
         raise ValueError("a list of names, please")
-    listed = tuple(each.strip() for each in (value.split(",") if isinstance(value, str) else value))
+    listed = tuple(item.strip() for item in (value.split(",") if isinstance(value, str) else value))
     if not any(listed):
         return ()
     if not all(listed):
@@ -95,13 +101,13 @@ def _sites(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _rotation(text: str) -> str:
-    """Raises ValueError: it says of no size or age when a part of a journal ends."""
+    """Return the text. Raises ValueError: it is no size or age at which a part of a journal ends."""
     Rotation.parse(text)
     return text
 
 
 def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
-    """Raises ValueError: there are none, where somebody meant to name some."""
+    """Return the names. Raises ValueError: there are none, or one is too long."""
     named = _listed(principals)
     if not named:
         raise ValueError("nobody is named; leave it out, and everybody may")
@@ -157,7 +163,7 @@ def _origin(origin: str) -> str:
 
 
 def _bytes(text: str) -> int:
-    """Return how many bytes that is. Raises ValueError: it is no size."""
+    """Return the bytes of a size such as 512MiB. Raises ValueError: it is no size."""
     number, unit = text.strip(), 1
     for name, size in (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)):
         if number.endswith(name):
@@ -174,7 +180,7 @@ def _degree(name: str) -> str:
 
 
 def reachable(url: str) -> str:
-    """Return the address of a proxy; "" is none. Raises ValueError."""
+    """Return a proxy's address, or "", as it is. Raises ValueError: it is not ws://HOST:PORT or wss://HOST:PORT."""
     try:
         parts = urlsplit(url)
         is_one = parts.scheme in ("ws", "wss") and parts.hostname and parts.port and "@" not in parts.netloc
@@ -188,7 +194,7 @@ def reachable(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One proxy's configuration."""
+    """One proxy's configuration; each field is a setting, and its help text says what it means."""
 
     name: str = _setting(
         "a", "Name of this proxy, unique in the federation.", _plain, min_length=1, max_length=MAX_ID_LENGTH
@@ -287,50 +293,55 @@ class NodeConfig:
 
 
 def _wording(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, and what to say instead."""
-    given, bounds = error["input"], error.get("ctx", {})
+    """Return the message for pydantic's error about a value, with the values that are allowed."""
+    value, bounds = error["input"], error.get("ctx", {})
     match error["type"]:
         case "int_parsing" | "int_type" | "int_from_float":
-            return f"{given!r} is no whole number"
+            return f"{value!r} is no whole number"
         case "greater_than_equal":
-            return f"{given} is too small: say {bounds['ge']} or more"
+            return f"{value} is too small: say {bounds['ge']} or more"
         case "less_than_equal":
-            return f"{given} is too large: say {bounds['le']} or less"
+            return f"{value} is too large: say {bounds['le']} or less"
         case "string_type":
-            return f"{given!r} is no text: put it in quotes"
+            return f"{value!r} is no text: put it in quotes"
         case "string_too_short":
             return "it is empty: say a name"
         case "string_too_long":
             return f"it is too long: at most {bounds['max_length']} characters, please"
         case "string_pattern_mismatch":
-            return f"{given!r} is no such name: letters, digits, '.', '_' and '-' may be in it"
+            return f"{value!r} is no such name: letters, digits, '.', '_' and '-' may be in it"
         case "bool_parsing" | "bool_type":
-            return f"{given!r} is neither true nor false"
+            return f"{value!r} is neither true nor false"
         case _:
             pass
     return error["msg"].removeprefix("Value error, ")
 
 
 def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
-    """Return the configuration. A flag that is None was not given.
+    """Return the configuration, from all sources.
+
+    Args:
+        flags: setting -> its value on the command line; None: it was not given there.
+        file: a TOML file; None: there is none.
 
     Raises:
-        BadConfiguration: names the field, and where the value comes from.
+        BadConfiguration: a value is not allowed, or two do not go together; `field` names the setting, and the message
+            says where the value comes from.
     """
     from pydantic import ValidationError
 
-    given = {key: value for key, value in flags.items() if value is not None}
+    given_flags = {key: value for key, value in flags.items() if value is not None}
     model = _model(_read(file) if file else {})
     try:
-        config = NodeConfig(**model(**given).model_dump())
+        config = NodeConfig(**model(**given_flags).model_dump())
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or None
+        field_name = ".".join(str(part) for part in first["loc"]) or None
         name = str(first["loc"][0]) if first["loc"] else ""
         variable = f"{PREFIX}{name.upper()}"
         flag = f"--{name.replace('_', '-')}"
-        source = flag if name in given else variable if variable in os.environ else f"file {file}"
-        raise BadConfiguration(f"{_wording(first)} (from {source})", field=place) from None
+        source = flag if name in given_flags else variable if variable in os.environ else f"file {file}"
+        raise BadConfiguration(f"{_wording(first)} (from {source})", field=field_name) from None
     if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
             f"{config.host or 'every address'} is no address that others can reach; "
@@ -356,9 +367,12 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
 
 
 def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
-    """Return the configuration of a proxy that is to serve; as :func:`load_config`, and refuses what no proxy can be.
+    """Return the configuration of a proxy that is to serve: as :func:`load_config`, with more checks.
 
-    Commands that only read a part of a proxy's configuration use the other one.
+    Commands that only need a part of a proxy's configuration use :func:`load_config`.
+
+    Raises:
+        BadConfiguration: as :func:`load_config`; or no proxy could serve with this configuration.
     """
     config = load_config(flags, file)
     _check_variables()
@@ -383,25 +397,26 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
 
 def _check_variables() -> None:
     """Raises BadConfiguration: a variable of the environment is nearly the name of a setting."""
-    names = [f"{PREFIX}{each.name.upper()}" for each in fields(NodeConfig)]
+    names = [f"{PREFIX}{setting.name.upper()}" for setting in fields(NodeConfig)]
     for variable in os.environ:
         if variable.startswith(PREFIX) and variable not in {*names, *OTHER_VARIABLES}:
-            near = get_close_matches(variable, names, 1, 0.85) or [
+            similar = get_close_matches(variable, names, 1, 0.85) or [
                 name for name in names if variable.startswith(f"{name}_") and not OF_A_SERVICE.fullmatch(variable)
             ]
-            if near:
-                raise BadConfiguration(f"there is no variable {variable}; do you mean {near[0]}?", field=variable)
+            if similar:
+                raise BadConfiguration(f"there is no variable {variable}; do you mean {similar[0]}?", field=variable)
 
 
 def _check_mixed_backends(config: NodeConfig) -> None:
     if config.mixed_backends or bool(config.kafka) == bool(config.etcd):
         return
     if config.kafka:
-        there, missing, embedded = "kafka", "etcd", "a registry in its own folder: it would find no other proxy"
+        present, missing, embedded = "kafka", "etcd", "a registry in its own folder: it would find no other proxy"
     else:
-        there, missing, embedded = "etcd", "kafka", "a log in its own folder: another machine's proxy has another log"
+        present, missing, embedded = "etcd", "kafka", "a log in its own folder: another machine's proxy has another log"
     raise BadConfiguration(
-        f"without it the proxy would have --{there}, and {embedded}; if that is meant: --mixed-backends", field=missing
+        f"without it the proxy would have --{present}, and {embedded}; if that is meant: --mixed-backends",
+        field=missing,
     )
 
 
@@ -472,7 +487,7 @@ def _check_exposure(config: NodeConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine alone. A name other than localhost is not: it may resolve to anything."""
+    """Tell whether a host is on the loopback. A name other than localhost is not: it may resolve to any address."""
     from ipaddress import ip_address
 
     if host.lower() == "localhost":
@@ -484,7 +499,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(host: str | None) -> bool:
-    """Tell whether to listen there is to listen on every address of this machine."""
+    """Tell whether a host stands for every address of this machine; "" does, and None, no host, does not."""
     from ipaddress import ip_address
 
     if not host:
@@ -496,7 +511,14 @@ def is_unspecified(host: str | None) -> bool:
 
 
 def sources_of(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
-    """Return of each setting where its value comes from: flag, environment, file or default."""
+    """Return setting -> the source of its value: "flag", the variable's name, "file NAME" or "default".
+
+    Args:
+        flags: as of :func:`load_config`; `file` too.
+
+    Raises:
+        BadConfiguration: the file cannot be read, or has a setting that there is not.
+    """
     in_file = _read(file) if file else {}
     variables = {name.upper() for name in os.environ}
 
@@ -507,11 +529,11 @@ def sources_of(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
             return f"{PREFIX}{name.upper()}"
         return f"file {file}" if name in in_file else "default"
 
-    return {each.name: source(each.name) for each in fields(NodeConfig)}
+    return {setting.name: source(setting.name) for setting in fields(NodeConfig)}
 
 
 def _model(from_file: dict[str, Any]) -> type[BaseSettings]:
-    """Return the model of the settings, which reads the environment, and what a file said."""
+    """Return pydantic's model of the settings, which reads the environment, and `from_file` below it."""
     from pydantic import BeforeValidator, Field, create_model
     from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -532,10 +554,10 @@ def _model(from_file: dict[str, Any]) -> type[BaseSettings]:
 
     kinds = get_type_hints(NodeConfig)
     settings: dict[str, Any] = {}
-    for each in fields(NodeConfig):
-        kind = kinds[each.name]
-        check = BeforeValidator(partial(_checked, each.metadata["check"], is_flag=kind is bool))
-        settings[each.name] = (Annotated[kind, check], Field(each.default, **each.metadata["bounds"]))
+    for setting in fields(NodeConfig):
+        kind = kinds[setting.name]
+        check = BeforeValidator(partial(_checked, setting.metadata["check"], is_flag=kind is bool))
+        settings[setting.name] = (Annotated[kind, check], Field(setting.default, **setting.metadata["bounds"]))
     return create_model("NodeSettings", __base__=Sources, **settings)
 
 
@@ -546,20 +568,20 @@ def _checked(check: Callable[[Any], Any] | None, value: Any, *, is_flag: bool) -
     return check(value) if check is not None and isinstance(value, str | list) else value
 
 
-def _named(said: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return what a file says by the names of settings, which may have dashes there as flags do.
+def _named(values: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return a file's values by the names of settings, which may have dashes in the file as flags do.
 
-    Raises BadConfiguration: there is no such setting, or it is said twice.
+    Raises BadConfiguration: there is no such setting, or it has two values.
     """
-    names = [each.name for each in fields(NodeConfig)]
+    names = [setting.name for setting in fields(NodeConfig)]
     found: dict[str, Any] = {}
-    for key, value in said.items():
+    for key, value in values.items():
         name = key.replace("-", "_")
         if name in found:
             raise BadConfiguration(f"it is said twice (from file {file})", field=key)
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"do you mean {near[0]}?" if near else "waypost config check shows those there are"
+            similar = get_close_matches(name, names, 1)
+            hint = f"do you mean {similar[0]}?" if similar else "waypost config check shows those there are"
             if isinstance(value, dict):
                 hint = "settings stand in no table of the file"
             raise BadConfiguration(f"there is no such setting; {hint} (from file {file})", field=key)

@@ -1,7 +1,7 @@
-"""What of a node's parts is not there at the moment: said once, counted, and waited for with back-off.
+"""Health of a node's dependencies: an outage is logged once, counted, and retried with back-off.
 
-A part that comes and goes - a full disk takes what is small, and a registry on it can be read - is one outage: once it
-was there and missing again, it counts as missing until nothing has missed it for a while.
+A dependency that comes and goes - a full disk takes small writes, and a registry on it can be read - is one outage: one
+that is missing again within STEADY_MS counts as missing until it has answered for that long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger("waypost")
 
 
 class Dependency(StrEnum):
-    """What a node stands on, by name. Another site, and its changelog, have names of their own."""
+    """The dependencies of a node, by name. Another site, and its changelog, have names of their own."""
 
     ALL = "parts"
     LOG = "log"
@@ -47,16 +47,20 @@ SITE = "site "
 CHANGELOG_OF = "changelog of site "
 """With the name of a site."""
 STALLED = "progress of "
-"""With the name of what the watchdog sees standing still."""
+"""With the name of a thing that the watchdog sees standing still."""
 OLD_MS = 60_000
 STEADY_MS = 10_000
-"""A part that is missing again within so long of coming back comes and goes; so long it must be there to count so."""
+"""A dependency that is missing again sooner after it came back comes and goes; then it has to answer for so long."""
 ANSWER_S = 15.0
-"""So long a part may take for an answer before it counts as missing."""
+"""A dependency that has not answered after so long counts as missing."""
 
 
 class DependencyHealth:
-    """Which parts are missing, by name."""
+    """The dependencies that are missing, by name.
+
+    Args:
+        rng: for the jitter of the back-off.
+    """
 
     def __init__(self, rng: random.Random, clock: Clock) -> None:
         self._rng = rng
@@ -64,20 +68,21 @@ class DependencyHealth:
         self._few = RateLimitedLog(clock)
         self._is_closed = False
         self._came_back_ms: dict[str, int] = {}
-        """When a part was said to be there again."""
+        """When a dependency was last logged as there again."""
         self._unsteady: dict[str, bool] = {}
-        """Parts that come and go, and whether they were there when last asked."""
+        """Dependencies that come and go -> whether they answered when last asked."""
         self.now: dict[str, str] = {}
-        """What is not there, in words."""
+        """Dependency that is missing -> its last error, in words."""
         self._noticed_ms: dict[str, int] = {}
         self.outages: Counter[str] = Counter()
-        """How often a part that had been there was not there any more, or not yet."""
+        """Dependency -> number of outages."""
 
     def close(self) -> None:
-        """Say nothing more: the parts are about to be closed."""
+        """Report nothing more as missing: the backends are about to be closed."""
         self._is_closed = True
 
     def unavailable(self, dependency: str, error: BaseException) -> None:
+        """Note that a dependency did not answer; the first time of an outage, log it with the error's text and hint."""
         if self._is_closed:
             return
         text, now_ms = str(error) or "no answer", self._clock.now_ms()
@@ -101,6 +106,7 @@ class DependencyHealth:
         )
 
     def available(self, dependency: str) -> None:
+        """Note that a dependency has answered, which ends its outage, unless it comes and goes."""
         if dependency in self._unsteady:
             self._unsteady[dependency] = True
             if self._clock.now_ms() < self._noticed_ms[dependency] + STEADY_MS:
@@ -111,28 +117,32 @@ class DependencyHealth:
             self._few.write(log.info, "part is there again", dependency, dependency=str(dependency))
 
     def tick(self) -> None:
-        """Do what is due; to be called every second or so."""
+        """End the outages that are over, and write suppressed log lines; to be called about every second."""
         self._few.report_suppressed()
-        for part in [part for part, is_there in self._unsteady.items() if is_there]:
-            self.available(part)
+        for dependency in [dependency for dependency, is_there in self._unsteady.items() if is_there]:
+            self.available(dependency)
         self._forget_old()
 
     def _forget_old(self) -> None:
-        """Another site is asked only when something is wanted of it: what nobody has noticed for a while is history."""
-        for part in [each for each in self.now if each.startswith((SITE, CHANGELOG_OF))]:
-            if self._clock.now_ms() >= self._noticed_ms[part] + OLD_MS:
-                del self.now[part]
-                self._unsteady.pop(part, None)
-                log.info("part was not asked for a while", dependency=part)
+        """Drop outages of other sites that are older than OLD_MS: another site is asked only when it is needed."""
+        for dependency in [dependency for dependency in self.now if dependency.startswith((SITE, CHANGELOG_OF))]:
+            if self._clock.now_ms() >= self._noticed_ms[dependency] + OLD_MS:
+                del self.now[dependency]
+                self._unsteady.pop(dependency, None)
+                log.info("part was not asked for a while", dependency=dependency)
 
     async def retry(
         self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
     ) -> Any:
-        """Do what needs a part that may not be there yet: say so, and try again with back-off.
+        """Return the result of an action that needs a dependency; report each failure, and try again with back-off.
 
-        Raises Refused, LogReplaced and StoreDamaged as they come.
+        Args:
+            dependency: the name to report, where the error does not name another one by its `field`.
+            action: one attempt; called again after each failure.
+            within_s: an attempt that has not ended by then is cancelled, and has failed; None: wait for it.
 
-        A try that has not ended after `within_s` is broken off, and counts as one that failed.
+        Raises:
+            Refused, LogReplaced, StoreDamaged: as `action` raises them; they are not tried again.
         """
         attempt = 0
         missing: set[str] = set()
@@ -140,8 +150,8 @@ class DependencyHealth:
             try:
                 async with asyncio.timeout(within_s):
                     result = await action()
-                for each in missing:
-                    self.available(each)
+                for name in missing:
+                    self.available(name)
                 return result
             except (Refused, LogReplaced, StoreDamaged):
                 raise
@@ -154,7 +164,7 @@ class DependencyHealth:
 
 
 def dependency_of(error: Unreachable) -> str:
-    """Return which part did not answer."""
+    """Return the name of the dependency that did not answer."""
     match error:
         case RegistryUnavailable():
             return Dependency.REGISTRY

@@ -1,4 +1,4 @@
-"""What the engine asks of the parts that a node stands on, and is answered: each effect's call, and nothing else."""
+"""Performs the engine's effects that are answered: each is one call of a backend, and nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,15 @@ log = structlog.get_logger("waypost")
 
 
 class EffectRunner:
-    """Calls the parts for the engine. `history` is there after :meth:`begin`."""
+    """Calls backends for the engine.
+
+    Args:
+        requests: asks other sites for parts of their logs.
+        troubles: where a backend that does not answer is reported.
+
+    Attributes:
+        history: serves parts of this site's own log; set by :meth:`begin`.
+    """
 
     history: History
     _backends: Backends
@@ -54,22 +62,24 @@ class EffectRunner:
         self._passwords = Passwords()
         self._foreign_changelogs = RemoteChangelogs(partial(open_changelog, credentials=credentials_of(config)))
         self.store_writes = Histogram(MILLISECONDS)
-        """How long the store took for what was written together, in milliseconds."""
+        """How long the store took for each batch, in milliseconds."""
         self.store_failures = 0
         self._under_way = 0
         self._waiting: dict[int, str] = {}
         """The effects under way, by number, oldest first."""
 
     def begin(self, backends: Backends, context: Context) -> None:
+        """Set the backends to call, once they are open. To be called on the event loop before all else."""
         self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
         self._backends, self._context = backends, context
         self.history = History(context.state, backends.log)
 
     async def until_damaged(self) -> None:
-        """Wait until something of the store is not what was written. Raises StoreDamaged."""
+        """Wait until an effect finds the store damaged, then raise that StoreDamaged."""
         raise await self._damaged
 
     async def close(self) -> None:
+        """Close the threads of the password hasher, and the changelogs of other sites; not the backends."""
         self._passwords.close()
         await self._foreign_changelogs.close()
 
@@ -79,7 +89,7 @@ class EffectRunner:
         return next(iter(self._waiting.items()), None)
 
     async def answer(self, effect: effects.PortCall) -> Any:
-        """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        """Perform an effect; return its result, or a WaypostError: every failure is an answer, and none is raised."""
         asked = self._request(effect)
         self._under_way += 1
         number = self._under_way
@@ -117,7 +127,7 @@ class EffectRunner:
         return answer
 
     def _failed(self, effect: effects.PortCall, why: str) -> WaypostError:
-        """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
+        """Return the error of the effect's port for a failure that the port does not know: as if it did not answer."""
         match effect:
             case (
                 effects.Append()
@@ -144,7 +154,7 @@ class EffectRunner:
                 assert_never(effect)
 
     def _request(self, effect: effects.PortCall) -> str:
-        """Return what is asked, where an error does not say it."""
+        """Return the dependency that an effect needs, where an error does not name it; else ""."""
         match effect:
             case effects.Append():
                 return Dependency.APPENDS
@@ -214,9 +224,9 @@ class EffectRunner:
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
 
     async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
-        """Look into the changelogs of all sites that are known.
+        """Return the last checkpoints that the changelogs of all known sites have.
 
-        What the registry has noted is read first: whatever it names was durable before.
+        The registry's note is read first: a checkpoint that it names was durable before.
         """
         noted = await self._backends.registry.noted_checkpoint(session)
         damaged, own = "", None
@@ -225,7 +235,9 @@ class EffectRunner:
         except BadRecord as error:
             damaged = error.message
         others = {
-            site: where for site, where in self._context.cluster.changelogs.items() if where != self._own_changelog
+            site: locator
+            for site, locator in self._context.cluster.changelogs.items()
+            if locator != self._own_changelog
         }
         found = await self._foreign_changelogs.latest(session, others, within_ms)
         for site in others:
@@ -236,5 +248,5 @@ class EffectRunner:
             else:
                 self._troubles.available(CHANGELOG_OF + site)
         checkpoints = tuple(filter(None, (own, *found.checkpoints)))
-        complete = all(isinstance(each, BadRecord) for each in found.missing.values())
+        complete = all(isinstance(error, BadRecord) for error in found.missing.values())
         return effects.FoundCheckpoint(checkpoints, complete, damaged, noted)

@@ -1,4 +1,4 @@
-"""What clients share of a proxy: the time of its event loop, and its memory. Pure.
+"""The parts of a proxy that clients share: the time of its event loop, and its memory. Pure.
 
 No client that asks for little is held up. A client that has used up its small credit waits in one line with all others
 like it, and that line has its share of the loop's time and no more, however many stand in it.
@@ -15,19 +15,19 @@ Member = TypeVar("Member", bound=Hashable)
 
 
 class FairQueue:
-    """Those who cost the loop much."""
+    """The line of all who cost the loop much: together they get LINE_SHARE of its time. Times are monotonic."""
 
     def __init__(self) -> None:
         self._free_at_s = 0.0
 
     def turn_s(self, cost_s: float, now_s: float) -> float:
-        """Take a place for what is going to cost so much; return for how long to wait before it begins."""
+        """Queue work that is going to cost so much processor time; return the seconds until it may begin."""
         begins = max(now_s, self._free_at_s)
         self._free_at_s = begins + cost_s / LINE_SHARE
         return begins - now_s
 
     def wait_s(self, spent_s: float, now_s: float) -> float:
-        """Take a place for what was spent; return for how long to do nothing more."""
+        """Queue work that was done already, at such a cost; return for how many seconds to do nothing more."""
         self._free_at_s = max(now_s, self._free_at_s) + spent_s / LINE_SHARE
         return self._free_at_s - now_s
 
@@ -52,7 +52,7 @@ class Turns:
 
 
 class BufferedBytes(Generic[Member]):
-    """Bytes that clients make a proxy hold. Where it is too much together, one has to go: who makes it hold most."""
+    """Counts the bytes that clients make a proxy hold; past `max_bytes` together the one that holds most has to go."""
 
     def __init__(self, max_bytes: int) -> None:
         self.largest = max_bytes
@@ -60,7 +60,11 @@ class BufferedBytes(Generic[Member]):
         self._of: dict[Member, int] = {}
 
     def note(self, member: Member, size: int) -> Member | None:
-        """Somebody makes it hold so much now; return who has to go."""
+        """Set how many bytes a member makes the proxy hold now.
+
+        Returns:
+            The member that has to go, which is not counted any more; None: all fit. Its bytes are the caller's to free.
+        """
         before = self._of.get(member, 0)
         self.total += size - before
         if size:
@@ -74,4 +78,5 @@ class BufferedBytes(Generic[Member]):
         return largest
 
     def forget(self, member: Member) -> None:
+        """Count nothing for a member any more."""
         self.total -= self._of.pop(member, 0)

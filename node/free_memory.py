@@ -18,7 +18,7 @@ STATM = Path("/proc/self/statm")
 
 
 async def trim_memory(interval_s: float = POLL_S) -> None:
-    """Give back what is free, each time after so many seconds, for ever; where the system does not know how, wait."""
+    """Give free memory back to the system every `interval_s` seconds, for ever; without glibc, only wait."""
     trim = _trimmer()
     while True:
         await asyncio.sleep(interval_s)
@@ -27,7 +27,7 @@ async def trim_memory(interval_s: float = POLL_S) -> None:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0: the system does not say."""
+    """Return the resident memory of this process in bytes; 0: the system does not say."""
     try:
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""Python's collector of garbage, which walks over all that is there while nobody is served.
+"""Python's garbage collector, which walks over all objects while nobody is served.
 
-What is there when the process has opened its parts, and when it has taken up the sessions of its store, stays as long
-as it does: there is no garbage among it worth a walk of seconds, which a lease might not outlive.
+Objects made when the process has opened its backends, and when it has loaded the sessions of its store, stay as long as
+the process: no garbage among them is worth a walk of seconds, which a lease might not outlive.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 
 def keep() -> None:
-    """Look for garbage now, and at nothing of what is left ever again."""
+    """Collect garbage now, and exempt all objects that are left from every later collection."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def growing() -> Iterator[None]:
-    """Do not look for garbage while much is made that stays."""
+    """Collect no garbage while the block makes many objects that stay; then :func:`keep` them."""
     gc.disable()
     try:
         yield

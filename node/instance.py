@@ -1,9 +1,9 @@
-"""Which proxy of its name this one is: an id in its data folder, and which incarnations of it have ended.
+"""The identity of a proxy: an id in its data folder, and the incarnations of it that have ended.
 
 `proxies/NAME/identity` has the id, made once, and `proxies/NAME/site` the site. `proxies/NAME/incarnations` has those
-that were announced last, with what tells the folder from a copy of it: inode and change time of the identity. Who
-starts with a folder, under its lock, may replace what that folder announced, for it has certainly ended; with a copy
-of the folder it may not, and waits for the lease to end.
+that were announced last, with the inode and change time of the identity, which a copy of the folder does not have. A
+process that starts with a folder, under its lock, may replace the incarnations that the folder announced, for they have
+certainly ended; with a copy of the folder it may not, and waits for the lease to end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ REMEMBERED = 3
 class Instance:
     """The identity of a proxy, kept in its own folder.
 
-    A folder that takes nothing costs a crash one lease's time and no more: the id is another one after it, then.
+    A folder that cannot be written is no error: the id is another one after each start, and a restart after a crash
+    waits for the old lease to end.
+
+    Args:
+        folder: of this proxy (:func:`node.backends.own_folder`), under its lock.
 
     Raises:
-        BadConfiguration: a proxy of another site has served with this folder: what it knows is of that site's log.
+        BadConfiguration: a proxy of another site has served with this folder.
     """
 
     def __init__(self, folder: Path, site: SiteId) -> None:
@@ -76,9 +80,9 @@ class Instance:
     def _read_incarnations(self) -> list[Incarnation]:
         try:
             found = json.loads(self._incarnations.read_text())
-            return (
-                [Incarnation(each) for each in found["incarnations"]] if found["home"] == self._file_identity() else []
-            )
+            if found["home"] != self._file_identity():
+                return []
+            return [Incarnation(incarnation) for incarnation in found["incarnations"]]
         except (OSError, ValueError, KeyError, TypeError):
             return []
 

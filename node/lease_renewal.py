@@ -1,8 +1,8 @@
 """A lease is renewed by a thread with an event loop and a connection of its own, which no client can starve.
 
-It says no more than the truth: that this process lives and serves. So it looks at the heart of the node's loop, and
-renews nothing when that has not beaten for too long: then others may have our name and our sessions. That nothing is
-delivered without a lease that certainly holds, the engine sees to at every delivery.
+A renewal says that this process lives and serves. So the thread looks at the heart of the node's loop, and renews
+nothing when that has not beaten for HEARTBEAT_S seconds: then others may have our name and our sessions. The engine
+checks at every delivery that the lease certainly holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from waypost.limits import HEARTBEAT_S
 
 
 class Heart:
-    """When the node's loop had its turn last. Written by the loop, read by the thread."""
+    """The time of the last turn of the node's loop. Written by the loop, read by the thread."""
 
     def __init__(self) -> None:
         self._beat_s = time.monotonic()
@@ -34,16 +34,19 @@ class Heart:
 
     @property
     def beats(self) -> bool:
+        """Whether the loop had its turn within the last HEARTBEAT_S seconds."""
         return time.monotonic() - self._beat_s < HEARTBEAT_S
 
 
 class LeaseRenewal:
-    """Keeps one lease.
+    """Renews one lease, every third of its time to live.
 
     Args:
         connect: returns a connection to the registry, to be used and closed in the thread.
-        renewed: told on the node's loop until when the lease holds, by our clock.
-        failed: told there of an error; it goes on.
+        clock: the one by which `on_renewed` counts.
+        heart: of the node's loop.
+        on_renewed: called on the node's loop with the time until which the lease holds, in ms of `clock`.
+        failed: called on the node's loop with the error of a renewal; the next one is tried all the same.
     """
 
     def __init__(
@@ -61,14 +64,18 @@ class LeaseRenewal:
         self._failed = failed
 
     async def keep(self, lease: Lease) -> None:
-        """Return when the lease has ended. What no port says, as a fault of ours, is raised and ends the node."""
+        """Renew the lease; return when it has ended.
+
+        Raises:
+            Exception: the connection could not be made, or a renewal failed by a fault that no port documents.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         stop = threading.Event()
 
-        def tell(what: Callable[..., Any], *said: Any) -> None:
+        def tell(callback: Callable[..., Any], *arguments: Any) -> None:
             with suppress(RuntimeError):  # the node's loop has ended before this thread
-                loop.call_soon_threadsafe(what, *said)
+                loop.call_soon_threadsafe(callback, *arguments)
 
         def finish(error: Exception | None) -> None:
             if not ended.done():
@@ -92,7 +99,7 @@ class LeaseRenewal:
 
     async def _run(self, lease: Lease, stop: threading.Event, tell: Callable[..., None]) -> None:
         registry = self._connect()
-        mine, pause_s = registry.same_lease(lease), lease.ttl_ms / 3000
+        renewed_lease, pause_s = registry.same_lease(lease), lease.ttl_ms / 3000
         try:
             while not await asyncio.to_thread(stop.wait, pause_s):
                 if not self._heart.beats:
@@ -100,7 +107,7 @@ class LeaseRenewal:
                 began = self._clock.now_ms()
                 try:
                     async with asyncio.timeout(lease.ttl_ms / 1000):
-                        if not await mine.renew():
+                        if not await renewed_lease.renew():
                             return
                 except (WaypostError, TimeoutError) as error:
                     tell(self._failed, error)

@@ -1,4 +1,4 @@
-"""One process a name and folder: a second one would write to the same store."""
+"""The lock of a proxy's folder: a second process of the same name would write to the same store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from waypost.errors import BadConfiguration, NameTaken
 
 
 def claim_name(config: NodeConfig) -> TextIO:
-    """Keep every other process from running as this proxy with this folder, until the file is closed or we die.
+    """Keep every other process from running as this proxy with this folder.
+
+    Returns:
+        The lock file; the lock ends when it is closed, or with this process.
 
     Raises:
-        NameTaken: one does already.
+        NameTaken: another process has the lock.
         BadConfiguration: the folder cannot be written.
     """
     folder = own_folder(config)

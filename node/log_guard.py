@@ -1,7 +1,7 @@
-"""Keeps the registry told of how far the site log was read, and notices when the log is not all of that any more.
+"""Reports to the registry how far the site log was read, and notices when the log has lost any of that.
 
-Then the node begins anew: what it knows of the log may not be true of what the log is now (handover rule 27). What the
-next log epoch is, federation/log_epochs.py decides.
+Then the node begins anew: what it knows of the log may not be true of what the log is now (handover rule 27). The next
+log epoch is decided in federation/log_epochs.py.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from waypost.identity import NOTHING, Origin, log_epoch_of, origin_of
 from waypost.limits import LOG_END_SURE_S
 
 AGAIN_S = 0.2
-"""After so long a question that was not answered is asked again."""
+"""After so long a request that failed is made again."""
 BEGIN_S = 15.0
 """So long an append waits until the proxy has begun."""
 READ_S = 0.01
-"""So often it looks whether what it says of the log was read."""
+"""The interval at which an append checks whether the log was read."""
 log = structlog.get_logger("waypost")
 
 
 class LogGuard:
-    """What one proxy does to keep its site's log the log that it is.
+    """One proxy's guard of the identity and the end of its site's log (handover rule 27).
 
     Args:
-        state: what the log means, as it is folded.
+        state: the state of the site, folded from the log.
         federation: the identity of the federation.
-        row: which log this is, as the registry had it when the proxy began.
-        witnesses: who else may have seen something of it.
+        row: the identity of the log, as the registry had it when the proxy began.
+        witnesses: the other proxies that may have seen something of the log.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LogGuard:
         What stands before that is of an origin that may have ended.
 
         Raises:
-            LogUnavailable: it does not say it in time.
+            LogUnavailable: the log was not read so far within BEGIN_S seconds.
             LogReplaced: as :meth:`noticing`.
         """
         if not self._is_read():
@@ -100,7 +100,7 @@ class LogGuard:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Notice where the log says of itself that it is not the one that was read. Nothing is appended from then on.
+        """Notice a LogReplaced that the block raises. Nothing is appended from then on.
 
         Raises LogReplaced at once where that was noticed before.
         """
@@ -114,15 +114,22 @@ class LogGuard:
             raise
 
     async def until_replaced(self) -> None:
-        """Wait until the log is another one than was read. Raises LogReplaced."""
+        """Wait until :meth:`noticing` has seen that the log is another one than was read; then raise LogReplaced."""
         raise await asyncio.shield(self._replaced)
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
-        """A neighbour whose proxies are proven has seen an origin of ours so far."""
+        """Note that a neighbour, whose proxies are proven, has seen an origin of this site up to `offset`."""
         self._beyond[origin] = max(offset, self._beyond.get(origin, offset))
 
     async def raise_epoch(self) -> None:
-        """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
+        """Have the registry enter the next log epoch, and say how far the lost one was read.
+
+        To be called when the log is not what was read of it, while this proxy still knows how much that was. It goes on
+        until the row says so, whoever wrote it.
+
+        Raises:
+            WaypostError: the log or the registry does not answer.
+        """
         end, highest, log_epoch = (
             await self._log.end_offset(),
             self._state.position - 1,
@@ -137,13 +144,13 @@ class LogGuard:
                 return
 
     async def after_interruptions(self) -> None:
-        """Look, for ever, whether a log that was out of reach has all that anybody at the site has seen of it.
+        """Check after each interruption of the log that it still has all that was seen of it; for ever.
 
-        What the others have seen, they tell the registry as this one does. Until that was compared nothing is appended:
-        who has seen less than they have would have it acknowledged at offsets that others take for repeats.
+        All proxies of the site tell the registry what they have seen. Until that was compared nothing is appended: a
+        proxy that has seen less than others would append at offsets that these take for repeats.
 
         Raises:
-            LogReplaced: it has not.
+            LogReplaced: the log has lost its end.
         """
         while True:
             await self._log.interrupted()
@@ -151,7 +158,7 @@ class LogGuard:
             self._log.resume()
 
     def seen(self, origin: Origin) -> int:
-        """Return up to where this proxy has seen an origin; -1: it has seen nothing of it."""
+        """Return the highest offset of an origin that this proxy has seen; -1: none."""
         known = self._state.frontier.get(origin, NOTHING)
         is_ours = origin == origin_of(self._state.site, log_epoch=self._log_epoch)
         return max(known, self._log.seen_below - 1, self._state.position - 1) if is_ours else known
@@ -185,7 +192,15 @@ class LogGuard:
             await asyncio.sleep(AGAIN_S)
 
     async def check_end(self, end: int) -> None:
-        """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
+        """Check that the log still goes as far as it was read.
+
+        Args:
+            end: the offset behind its last record, as just read.
+
+        Raises:
+            LogReplaced: it ends before that, also after LOG_END_SURE_S seconds.
+            WaypostError: the log does not answer.
+        """
         if end < self._state.position:
             await asyncio.sleep(LOG_END_SURE_S)
             if (again := await self._log.end_offset()) < self._state.position:
@@ -195,11 +210,17 @@ class LogGuard:
 
     @property
     def _log_epoch(self) -> int:
-        """The one in which everything is that this proxy appends, also before it has read of it."""
+        """The log epoch of everything that this proxy appends, also before it has read of it."""
         return max(self._begun_in, log_epoch_of(self._state.origin))
 
     async def begin(self) -> None:
-        """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
+        """Append the identity of the log, as the registry has it, if the log does not say that of itself already.
+
+        To be called once, when the log was read to its end; appends wait for it (:meth:`appending`).
+
+        Raises:
+            WaypostError: the log or the registry does not answer.
+        """
         known = row_as_read(self._state.site, self._state.acceptance.mark, self._state.ended)
         while went_back(self._row, known) and not await self._claim(known):
             pass
@@ -209,7 +230,7 @@ class LogGuard:
         self._has_begun = True
 
     async def report(self) -> None:
-        """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError."""
+        """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError: no answer."""
         await self._report(self._state.position - 1)
 
     async def _report(self, seen: int) -> None:
@@ -218,7 +239,12 @@ class LogGuard:
                 return
 
     async def check_remote_ends(self) -> None:
-        """Look into what neighbours have seen further than we have. Raises LogReplaced, WaypostError."""
+        """Check what :meth:`seen_beyond` has noted.
+
+        Raises:
+            LogReplaced: the log has lost what a neighbour has seen; the registry has the next log epoch then.
+            WaypostError: the log or the registry does not answer.
+        """
         while self._beyond:
             origin, offset = next(iter(self._beyond.items()))
             if origin == self._state.origin:
@@ -261,7 +287,7 @@ class LogGuard:
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
 
     async def _claim(self, new: SiteLogRow) -> bool:
-        """Tell whether the row is `new` now; else take note of how it is."""
+        """Tell whether the row is `new` now; else read it again."""
         if await self._registry.claim_site_log(self._state.site, self._row, new):
             self._row = new
             return True
@@ -282,7 +308,15 @@ class LogGuard:
             raise LogReplaced(f"the log has entered log epoch {self._row.log_epoch} meanwhile")
 
     async def watch(self, end: int, *, reports: bool) -> None:
-        """Do all that is due now, at a log that ends at `end`. Raises LogReplaced; other failures wait."""
+        """Do all that is due now. A log or a registry that does not answer waits for the next call.
+
+        Args:
+            end: the offset behind the log's last record, as just read.
+            reports: whether this proxy is the one of its site that reports to the registry.
+
+        Raises:
+            LogReplaced: the log has lost something that was seen, or entered another log epoch.
+        """
         try:
             await self.check_end(end)
             await self._refresh()

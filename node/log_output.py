@@ -1,4 +1,4 @@
-"""Where log lines go: a stream that may be full, or gone, without the proxy's coming to harm."""
+"""The stream of log lines, which may be full or gone without harm to the proxy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TextIO
 
 
 class LogOutput(io.TextIOBase):
-    """Writes to `stream`. What it does not take is dropped and counted; the count comes with the next line it takes.
+    """Writes to `stream`. Text that it does not take is dropped; the number of such writes comes with the next line.
 
     A log that cannot be written must not end a proxy: its disk may be full of that very log.
     """
@@ -20,6 +20,7 @@ class LogOutput(io.TextIOBase):
         """Writes since the last one that was taken."""
 
     def write(self, text: str) -> int:
+        """Write the text, or drop it where the stream fails; return its length either way."""
         try:
             if self.dropped:
                 begin = "\n" if self._is_cut else ""
@@ -45,7 +46,8 @@ class LogOutput(io.TextIOBase):
             rest = rest[raw.write(rest) or len(rest) :]
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: every write is flushed."""
 
     def writable(self) -> bool:
+        """Return True."""
         return True

@@ -1,6 +1,6 @@
-"""Where a proxy begins to read its site's log: where it was, or where it can, if the log has that no more.
+"""The start of reading a site log: at the position of the proxy's store, or later where the log has removed that.
 
-Which log it is, and whether it is all of what was read, federation/log_epochs.py decides.
+The identity of the log, and whether it has lost its end, is judged in federation/log_epochs.py.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ log = structlog.get_logger("waypost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
-    """Where to begin.
+    """The result of :func:`where_to_begin`.
 
     Args:
-        first: the log's first record.
-        known: what the log meant up to a place, for a proxy that cannot go on where it was.
-        is_intact: what the store has was read from this very log; else the sessions catch up all origins.
+        first: the offset of the log's first record.
+        known: the state of the site up to an offset, for a proxy that cannot go on from its store; None: it goes on
+            from its store, or nothing is known of the site.
+        is_intact: whether the store was read from this very log; else the sessions catch up all origins.
         federation: the identity of the federation.
-        row: which log this is, as the registry has it.
+        row: the identity of the log, as the registry has it now.
         log_epoch: of the log's first record.
     """
 
@@ -58,13 +59,16 @@ class LogStart:
 async def where_to_begin(
     site: SiteId, backends: Backends, restored: Restored | None, troubles: DependencyHealth
 ) -> LogStart:
-    """Look at the log, and have the registry say which log epoch it is in.
+    """Return where to begin, and have the registry name the log epoch.
+
+    A log that has lost its end enters the next log epoch. A backend that does not answer is asked again, for ever.
 
     Args:
-        restored: what the proxy's store has.
+        restored: the contents of the proxy's store; None: it is empty.
+        troubles: where a backend that does not answer is reported.
 
     Raises:
-        BadConfiguration: it is another log than the one that was read.
+        BadConfiguration: it is another log than the one that was read, or the registry is another federation's.
     """
     kept = None
     if restored is None or not restored.site.state:
@@ -132,8 +136,8 @@ def _is_to_be_named(row: SiteLogRow, seen: LogSeen) -> bool:
 async def _federation(site: SiteId, backends: Backends, mark: LogMark, troubles: DependencyHealth) -> str:
     """Return the identity of the federation.
 
-    A registry that lost everything is told its secret again by a proxy that lives. If this one made another secret
-    first, every proxy of the federation would be refused at its site's log from then on.
+    A registry that lost everything gets its secret again from a live proxy. If this one made another secret first,
+    every proxy of the federation would be refused at its site's log from then on.
 
     Raises:
         BadConfiguration: the log belongs to a federation, and the registry is empty and stays so.
@@ -154,7 +158,7 @@ async def _federation(site: SiteId, backends: Backends, mark: LogMark, troubles:
 
 
 async def _inspect_log(backends: Backends, mark: LogMark, known: SiteLogRow | None) -> LogSeen:
-    """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
+    """Return the bounds and the identity of the log, and whether it has the record that was read last."""
     first, end = await backends.log.first_offset(), await backends.log.end_offset()
     intact = await _has(backends, mark, first, end)
     if intact and mark.identity:
@@ -181,16 +185,16 @@ async def _has(backends: Backends, mark: LogMark, first: int, end: int) -> bool 
 
 
 async def _find_identity(backends: Backends, first: int, end: int) -> LogBegun | None:
-    """Return what the log says of itself near its beginning: there, and wherever a proxy has begun, it stands."""
-    place = first
-    while place < min(end, first + IDENTITY_RECORDS):
-        batch = await backends.log.read(place, LOG_BATCH)
+    """Return the identity record near the log's beginning; there is one, and one wherever a proxy has begun."""
+    offset = first
+    while offset < min(end, first + IDENTITY_RECORDS):
+        batch = await backends.log.read(offset, LOG_BATCH)
         for _, record in batch:
             if isinstance(record, LogBegun):
                 return record
         if not batch:
             return None
-        place = batch[-1][0] + 1
+        offset = batch[-1][0] + 1
     return None
 
 
@@ -205,7 +209,7 @@ def _readable(kept: SiteSnapshot | None) -> Snapshot | None:
 
 
 async def _of_this_log(backends: Backends, known: Snapshot | None, seen: LogSeen) -> Snapshot | None:
-    """Return what the changelog has of the site's state, if it is of use at this log."""
+    """Return the changelog's snapshot of the site; None where it is of another log, or there is none."""
     if known is None:
         return None
     intact = await _has(backends, known.mark, seen.first, seen.end)

@@ -1,4 +1,4 @@
-"""Work of the loop in steps, between which others have their turn."""
+"""Long work on the event loop, in steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from waypost.limits import FOLD_SLICE_S
 
 
 async def in_turns(steps: Iterable[None]) -> None:
-    """Take the steps, and let others have their turn between some of them."""
+    """Iterate over the steps, and yield to the event loop after each FOLD_SLICE_S seconds of processor time.
+
+    Args:
+        steps: a lazy iterable; each item is a piece of work, done when it is asked for.
+    """
     began = time.thread_time()
     for _ in steps:
         if time.thread_time() - began > FOLD_SLICE_S:

@@ -1,4 +1,4 @@
-"""One look at a node: what its metrics are read from, walked over once for all of them."""
+"""The state of a node at one moment, from which all its metrics are read: its sessions are walked over once."""
 
 from __future__ import annotations
 
@@ -19,46 +19,54 @@ from proxy.session.session import Role
 
 @dataclass(frozen=True)
 class NodeSnapshot:
-    """One look at a node. What only a node has that has started, raises Unreachable before that."""
+    """The state of a node at one moment. Every property but `node` raises Unreachable before the node has started."""
 
     node: Node
 
     @property
     def engine(self) -> Engine:
+        """The engine of the node."""
         return self.node.serving_engine
 
     @property
     def counters(self) -> Counters:
+        """The engine's counters."""
         return self.engine.context.counters
 
     @property
     def relays(self) -> Relays:
+        """The connections that are relayed to or from other proxies."""
         return self.engine.dispatcher.relays
 
     @cached_property
     def sessions(self) -> Sessions:
+        """Sums over all sessions."""
         return _sessions(self.engine)
 
     @cached_property
     def queues(self) -> dict[str, tuple[int, int]]:
+        """Name of a queue -> its length and its bound; of several of one name, the fullest."""
         return _queues(self)
 
     @cached_property
     def links(self) -> tuple[list[Pulling], list[Sending]]:
+        """The ends of links here: those that receive, those that send."""
         return self.node.links.shown() if self.engine else ([], [])
 
     @property
     def pulling(self) -> list[Pulling]:
+        """The ends that receive."""
         return self.links[0]
 
     @property
     def sending(self) -> list[Sending]:
+        """The ends that send."""
         return self.links[1]
 
 
 @dataclass(slots=True)
 class Sessions:
-    """What one walk over all sessions finds."""
+    """Sums over all sessions of a proxy: by role; attached and away receivers; stored entries; open gates."""
 
     roles: Counter[str]
     attached: int = 0
@@ -82,7 +90,7 @@ def _sessions(engine: Engine) -> Sessions:
 
 
 def _queues(snapshot: NodeSnapshot) -> dict[str, tuple[int, int]]:
-    """Return how long every queue is, and its bound; of many of a name the one counts that is fullest."""
+    """Return the length and the bound of every queue; of several of one name, the fullest."""
     fullest: dict[str, tuple[int, int]] = {}
     for name, waits, may in chain(snapshot.node.queues(), of_engine(snapshot.engine), snapshot.node.links.queues()):
         known = fullest.get(name)

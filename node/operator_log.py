@@ -1,9 +1,8 @@
-"""What an operator reads in a node's log of what becomes of it: leases, drains, failovers, handovers in vain.
+"""The lines for operators in a node's log: leases, drains, failovers, handovers that failed.
 
-Nothing is told by who did it. After every turn of the loop the engine is looked at, and what is different now is told;
-of what only passes by, a session that was taken over, the journal's fact tells. So the engine knows of no log, and
-nothing of this is on the way of a notification. What goes as it should is not told one by one: the counts have it, and
-`GET /v1/handovers`.
+The engine knows of no log. After every turn of the loop this module compares it with the last look, and writes what has
+changed; a failover, which only passes by, is taken from the journal's fact. So no line is on the way of a notification.
+What goes as it should has no line of its own: metrics count it, and `GET /v1/handovers` lists it.
 """
 
 from __future__ import annotations
@@ -42,10 +41,12 @@ NOBODYS_FAULT = {
 
 
 class OperatorLog:
-    """Tells the log what an operator should know.
+    """Writes the changes of a node to its log.
 
     Args:
-        url: gives where clients and peers reach the node.
+        proxy: the name of this proxy.
+        url: returns the address at which clients and peers reach the node.
+        clock: bounds the lines of a kind (:class:`RateLimitedLog`).
     """
 
     def __init__(self, proxy: ProxyId, url: Callable[[], str], clock: Clock) -> None:
@@ -62,13 +63,13 @@ class OperatorLog:
         self._drained = False
         self._moved_before = 0
         self._last: dict[str, TransferView] = {}
-        """Of each role the transfer that ended last, and is told of."""
+        """Role -> the transfer of that role that ended last, and was looked at."""
         self._reported_owners: dict[str, ProxyId] = {}
         """Session -> from whom the registry let us have it, until it is served here."""
         self._few = RateLimitedLog(clock)
 
     def report_changes(self, engine: Engine) -> None:
-        """Tell what is different since the last look."""
+        """Write what has changed in the engine since the last call."""
         self._report_lease(engine)
         self._report_drain(engine)
         self._report_damage(engine)
@@ -77,7 +78,7 @@ class OperatorLog:
         self._few.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
-        """Tell what is still to be told."""
+        """Write the last changes, and the counts of suppressed lines. `engine` None: it never started."""
         if engine is not None:
             self.report_changes(engine)
         self._few.report_suppressed(at_once=True)
@@ -103,7 +104,7 @@ class OperatorLog:
         self._served_before = True
 
     def leaving(self) -> None:
-        """The lease will be given back: that it is gone then is nothing to tell."""
+        """Write nothing about the loss of the lease: it is about to be given back."""
         self._incarnation = Incarnation("")
 
     # ------------------------------------------------------------ damage
@@ -164,60 +165,66 @@ class OperatorLog:
     # ------------------------------------------------------------ sessions
 
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
-        """The registry answered a claim."""
+        """Note the owner before a claim that the registry has answered, for the line about a failover."""
         if answer.won and claim.new.proxy == self._proxy:
             self._reported_owners[claim.session] = claim.expected.proxy
 
     def attested(self, facts: Iterable[Fact]) -> None:
-        """These facts go to the journal."""
+        """Write a line about each failover among facts that go to the journal."""
         for fact in facts:
             if fact.kind != FactKind.OWNED:
                 continue
             before = self._reported_owners.pop(fact.session, None)
             if fact.cause == Acquisition.FAILOVER and before is None:
-                told = (
+                event = (
                     "failover taken of a session whose row the registry has lost: it goes on from its last checkpoint"
                 )
-                self._few.write(log.warning, told, session=fact.session, epoch=fact.epoch)
+                self._few.write(log.warning, event, session=fact.session, epoch=fact.epoch)
             elif fact.cause == Acquisition.FAILOVER:
                 self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
 
     def _report_transfers(self, side: TransferDriver[Any]) -> None:
-        """Tell of the transfers that ended since the last look."""
+        """Write a line about each transfer that failed since the last look."""
         last = self._last.get(side.role)
         if not side.ended or side.ended[-1] is last:
             return
         self._last[side.role] = side.ended[-1]
-        for one in reversed(list(takewhile(lambda each: each is not last, reversed(side.ended)))):
-            self._ended(one)
+        for transfer in reversed(list(takewhile(lambda ended: ended is not last, reversed(side.ended)))):
+            self._ended(transfer)
 
-    def _ended(self, one: TransferView) -> None:
-        if one.outcome not in IN_VAIN:
+    def _ended(self, transfer: TransferView) -> None:
+        if transfer.outcome not in IN_VAIN:
             return
         self._few.write(
-            log.info if one.cause in NOBODYS_FAULT else log.warning,
-            f"handover {one.outcome}",
-            kind=(one.role, one.cause),
-            cause=one.cause,
-            why=one.why,
-            role=one.role,
-            peer=one.peer,
-            session=one.session,
-            epoch=one.epoch,
-            transfer=one.transfer,
-            trigger=one.trigger,
+            log.info if transfer.cause in NOBODYS_FAULT else log.warning,
+            f"handover {transfer.outcome}",
+            kind=(transfer.role, transfer.cause),
+            cause=transfer.cause,
+            why=transfer.why,
+            role=transfer.role,
+            peer=transfer.peer,
+            session=transfer.session,
+            epoch=transfer.epoch,
+            transfer=transfer.transfer,
+            trigger=transfer.trigger,
         )
 
 
 class RateLimitedLog:
-    """Tells of what may come a thousand times: some lines of each kind in a while, and how many more there were."""
+    """Writes at most LOG_LINES_ALIKE lines of each event and kind in LOG_LINES_MS, then how many more there were."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kinds: dict[object, _Kind] = {}
 
     def write(self, method: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
-        """Write a line, if there were not too many of its event and kind."""
+        """Write a line, if there were not too many of its event and kind.
+
+        Args:
+            method: the logger's method, which gives the level.
+            kind: what is counted apart within the event; any hashable value.
+            fields: of the line.
+        """
         self.report_suppressed()
         known = self._kinds.setdefault((event, kind), _Kind(method, event, self._clock.now_ms()))
         known.count += 1
@@ -225,7 +232,7 @@ class RateLimitedLog:
             method(event, **fields)
 
     def report_suppressed(self, *, at_once: bool = False) -> None:
-        """Of each kind whose while is over, say how many there were that were not told."""
+        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or `at_once`."""
         if not self._kinds:
             return
         over_ms = self._clock.now_ms() - LOG_LINES_MS

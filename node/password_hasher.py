@@ -1,4 +1,4 @@
-"""Passwords, looked at and hashed where they hold up nobody: Argon2id, in threads of its own (docs/adr/0007)."""
+"""Passwords, verified and hashed by Argon2id in threads of their own, off the event loop (docs/adr/0007)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from waypost.errors import BadRecord, Internal
 
 VERIFIERS = 2
-"""Passwords looked at in one moment; each takes 64 MiB and a core for some tens of milliseconds."""
+"""Passwords verified at one time; each takes 64 MiB, and a core for some tens of milliseconds."""
 
 
 class Passwords:
-    """Verifies and hashes passwords. To hash has a thread of its own: changes of access do not hold up who attaches."""
+    """Verifies and hashes passwords. Hashing has a thread of its own: changes of access do not delay attaches."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher()
         self._verifying = ThreadPoolExecutor(VERIFIERS, thread_name_prefix="verify")
         self._hashing = ThreadPoolExecutor(1, thread_name_prefix="hash")
-        # Made before any password is looked at, so that the first one of nobody does not take twice as long.
+        # Made before any password is verified, so that the first one for an unknown name does not take twice as long.
         self._decoy = self._verifying.submit(self._hasher.hash, token_urlsafe())
 
     async def verify(self, password: str, hashed: str) -> bool:
-        """Tell whether this is the password. The hash "" is nobody's: that it is not takes as long to find out.
+        """Tell whether the password has this hash. The hash "" is of an unknown name: False, after as long a time.
 
         Raises:
-            BadRecord: the hash is none that is known here.
+            BadRecord: the hash is damaged, or of another kind than Argon2.
+            Internal: the library failed.
         """
         return await asyncio.get_running_loop().run_in_executor(self._verifying, self._verify, password, hashed)
 
     async def hash(self, passwords: Sequence[str]) -> list[str]:
-        """Return a hash of each, in Argon2's own notation, which says how it was made."""
+        """Return a hash of each password, in Argon2's own notation, which has its parameters and its salt."""
         return await asyncio.get_running_loop().run_in_executor(self._hashing, self._hash, passwords)
 
     def _verify(self, password: str, hashed: str) -> bool:
@@ -52,5 +53,6 @@ class Passwords:
         return [self._hasher.hash(password) for password in passwords]
 
     def close(self) -> None:
+        """Cancel what waits for a thread; one that runs ends by itself."""
         for pool in (self._verifying, self._hashing):
             pool.shutdown(wait=False, cancel_futures=True)

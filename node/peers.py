@@ -1,7 +1,7 @@
-"""Connections to other proxies. Each side sends on a connection of its own, and hears on the other's.
+"""Connections to other proxies. Each side sends on a connection of its own, and receives on the peer's.
 
-Who the two are they say first, and prove by the federation's secret (node/seal.py); which life of a proxy is the
-present one, the registry knows. What is sent after that is sealed.
+The two first name themselves, and prove it by the federation's secret (node/seal.py); the registry knows which
+incarnation of a proxy is the present one. Every frame after that is sealed.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
     proof: bytes
 
     def introduction(self, challenge: bytes) -> Introduction:
+        """Return what both proofs are made over: this hello with the callee's nonce, `challenge`."""
         return Introduction(
             challenge=challenge,
             nonce=self.nonce,
@@ -69,6 +70,7 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
 
     @classmethod
     def of(cls, introduction: Introduction, secret: bytes) -> PeerHello:
+        """Return the hello of the caller, with its proof under the federation's `secret`."""
         proof = introduction.callers_proof(secret)
         return cls(
             version=introduction.version,
@@ -80,7 +82,18 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
         )
 
     def proven(self, challenge: bytes, here: ProxyId, secret: bytes, version: int = VERSION) -> Introduction:
-        """Return what both said, if it is meant for the proxy `here`. Raises WrongVersion, Unproven."""
+        """Return the introduction of both sides, once the caller has proven it.
+
+        Args:
+            challenge: the nonce that the callee sent on this connection.
+            here: the callee, this proxy.
+            secret: the federation's.
+            version: the version of the protocol that the callee speaks.
+
+        Raises:
+            WrongVersion: the caller speaks another version.
+            Unproven: the proof is wrong, or the hello is meant for another proxy.
+        """
         if self.version != version:
             raise WrongVersion(f"proxy {self.proxy} speaks version {self.version}; this one speaks {version}")
         introduction = self.introduction(challenge)
@@ -105,29 +118,30 @@ encode_introduction: Callable[[IntroductionMessage], bytes] = _encoder.encode
 
 
 def decode_peer_message(frame: bytes) -> PeerMessage:
-    """Decode what a proxy sent. Raises BadMessage."""
+    """Decode the frame of a proxy, opened already (node/seal.py). Raises BadMessage."""
     return decode_frame(_decoder, frame)
 
 
 def decode_introduction(frame: bytes | str) -> IntroductionMessage:
-    """Decode what is said before anything is proven. Raises BadMessage."""
+    """Decode a frame of the introduction, before anything is proven. Raises BadMessage."""
     return decode_frame(_introductions, frame)
 
 
 def name_of(error: Refused) -> str:
-    """Return under which name a refusal is counted: one of a few, never what the peer made up."""
+    """Return the name under which a refusal is counted: one of a few, never text that the peer made up."""
     return error.message if isinstance(error, Unproven) else error.kind
 
 
 class Peers:
-    """Sends messages to proxies by name. A message may be lost; those of one peer keep their order.
+    """Sends messages to proxies by name. A message may be lost; those to one peer keep their order.
 
     Args:
-        row: looks up a live proxy.
-        life: names our present life.
-        secret: gives the federation's secret; None: the registry has not told it yet.
-        refused: told when the other side is not who it should be: what, which proxy, where.
-        tls: how others are spoken to; None: as anybody can read.
+        proxy: the name of this proxy.
+        row: returns the row of a live proxy; None: the registry has none.
+        incarnation: returns the present incarnation of this proxy.
+        secret: returns the federation's secret; None: the registry has not told it yet.
+        refused: called when a peer cannot be spoken to: the kind of refusal, the peer's name, and details for people.
+        tls: for connections to peers at wss://, and required of them all; None: system defaults at wss://, ws:// too.
     """
 
     def __init__(
@@ -147,15 +161,15 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[bytes]] = {}
         self._bytes: Counter[ProxyId] = Counter()
-        """Of what waits in each line."""
+        """Of the messages that wait in each line."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
         self.lost: Counter[str] = Counter()
-        """Why -> messages that did not go out. What went out and did not arrive, nobody here knows."""
+        """Reason, one of LOSSES -> messages that did not go out. One lost on its way is not counted."""
         self.sent_bytes = 0
         """Of sealed frames, to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
-        """Send if the peer can be reached; past the bounds of its queue messages are lost, as by a network."""
+        """Queue a message, to be sent if the peer can be reached. Past PEER_QUEUE or PEER_QUEUE_BYTES it is lost."""
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue()
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
@@ -172,6 +186,7 @@ class Peers:
         return [line.qsize() for line in self._lines.values()]
 
     async def close(self) -> None:
+        """Close all connections; queued messages are dropped."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -189,9 +204,9 @@ class Peers:
                 self.lost[CONNECTION] += 1
 
     async def _spoke(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
-        """Speak on one connection; tell whether all that was taken out of the line went out.
+        """Send on one connection; tell whether all that was taken out of the line went out.
 
-        Whatever a library raises ends the connection and not this loop: nobody would speak to that peer any more.
+        Whatever a library raises ends the connection and not this loop: nothing would reach that peer any more.
         """
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
@@ -204,7 +219,7 @@ class Peers:
         return False
 
     async def _talk(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
-        """Speak on one connection until it breaks, or one of us begins another life.
+        """Send on one connection until it breaks, or one of the two begins another incarnation.
 
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
         """
@@ -244,7 +259,7 @@ class Peers:
                 closing.cancel()
 
     async def _introduced(self, socket: ClientConnection, row: ProxyRow, incarnation: Incarnation) -> Sealer | None:
-        """Prove to each other who both are; None: it came to nothing."""
+        """Return the sealer, once both sides have proven who they are; None: they have not."""
         secret = self._secret()
         if secret is None:
             return None
@@ -261,7 +276,7 @@ class Peers:
 async def _introduce(
     socket: ClientConnection, caller: ProxyId, incarnation: Incarnation, callee: ProxyId, secret: bytes
 ) -> Sealer:
-    """Return what seals the frames to the callee. Raises Unproven, BadMessage."""
+    """Return the sealer of frames to the callee. Raises Unproven, BadMessage."""
     challenge = decode_introduction(await socket.recv())
     if not isinstance(challenge, PeerChallenge):
         raise BadMessage("a challenge comes first")

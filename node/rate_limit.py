@@ -1,5 +1,5 @@
-"""How fast one client may publish, attest, and ask for changes: buckets that fill with time. Pure; who has to wait is
-simply not read any more.
+"""Rates at which a client may publish, attest, and ask for changes: buckets that fill with time. Pure: it returns how
+long to wait, and the caller reads nothing more of that client meanwhile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from waypost.messages import (
 )
 
 CHANGES = (Attach, Subscribe, Unsubscribe, SetKeys, SetAccess, Delete, Quench)
-"""What costs others something beside whoever asks: the store, the log, the registry, or all who publish."""
+"""Messages that cost others too: the store, the log, the registry, or all producers."""
 
 
 class RateLimit:
-    """A bucket of `rate` things a second, that holds what comes in `burst_s` seconds. Rate 0: no bound."""
+    """A token bucket: `rate` tokens a second, and a capacity of `burst_s` seconds' worth. Rate 0: no bound.
+
+    Args:
+        now_s: of a monotonic clock, the same at every call.
+    """
 
     def __init__(self, rate: float, now_s: float, burst_s: float = 1.0) -> None:
         self._rate = rate
@@ -34,7 +38,7 @@ class RateLimit:
         self._at_s = now_s
 
     def wait_s(self, count: int, now_s: float) -> float:
-        """Take so many; return for how many seconds to take nothing more."""
+        """Take `count` tokens, also where there are fewer; return for how many seconds to take nothing more."""
         if not self._rate:
             return 0.0
         self._left = min(self._capacity, self._left + (now_s - self._at_s) * self._rate) - count
@@ -43,11 +47,12 @@ class RateLimit:
 
 
 class RateLimits:
-    """Those of one client.
+    """The rates of one client.
 
     Args:
         publish_rate: notifications a second that it may publish; 0: no bound.
         change_rate: :data:`CHANGES` a second; 0: no bound.
+        now_s: of a monotonic clock, the same at every call.
     """
 
     def __init__(self, publish_rate: float, change_rate: float, now_s: float) -> None:
@@ -56,7 +61,7 @@ class RateLimits:
         self._changing = RateLimit(change_rate, now_s)
 
     def wait_s(self, message: ClientMessage, now_s: float) -> float | None:
-        """The client has said this; return for how many seconds to take nothing more of it. None: it does not count."""
+        """Count a message; return for how many seconds to read nothing more of the client. None: it is not counted."""
         if isinstance(message, Publish):
             return self._publishing.wait_s(len(message.bodies), now_s)
         if isinstance(message, Acknowledge) and message.attestations:
@@ -67,8 +72,9 @@ class RateLimits:
 
 
 class AddressRates:
-    """How many changes a second all connections from one address may ask for together: who connects anew begins where
-    it left.
+    """The rate of changes of all connections from one address together; a new connection begins where others left.
+
+    An IPv6 address counts with its /64 network. ADDRESSES_KEPT are remembered, those that asked last.
 
     Args:
         change_rate: :data:`CHANGES` a second, after a burst of :data:`ADDRESS_BURST_S` seconds' worth; 0: no bound.
@@ -80,11 +86,11 @@ class AddressRates:
 
     @property
     def addresses(self) -> int:
-        """How many addresses are remembered."""
+        """The number of addresses that are remembered."""
         return len(self._limits)
 
     def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
-        """A client at this address has said this; return for how many seconds to take nothing more of it."""
+        """Count a message from an address; return for how many seconds to read nothing more of that client."""
         if not self._change_rate or not isinstance(message, CHANGES):
             return 0.0
         network = _network(address)

@@ -12,31 +12,31 @@ from waypost.errors import Unreachable, WaypostError
 from waypost.identity import SessionId, SiteId
 
 OPENING_MS = 5_000
-"""So long the first answer of a changelog is waited for at least: it is opened and read for that."""
+"""The least timeout of a changelog's first answer, for which it is opened and read."""
 
 
 class Found(NamedTuple):
-    """What changelogs have of a session, and which of them could not be read."""
+    """The checkpoints of a session in several changelogs, and the error of each changelog that could not be read."""
 
     checkpoints: list[Checkpoint]
     missing: dict[SiteId, WaypostError]
 
 
 class RemoteChangelogs:
-    """Open changelogs, by where they are.
+    """Changelogs of other sites, by locator.
 
     Args:
-        open_: makes one, which is not started yet.
+        open_: returns the changelog at a locator, not started yet.
     """
 
     def __init__(self, open_: Callable[[str], Changelog]) -> None:
         self._open = open_
         self._opened: dict[str, asyncio.Task[Changelog]] = {}
         self._asked: set[str] = set()
-        """Where somebody has asked before."""
+        """Locators that were asked before."""
 
     async def at(self, locator: str) -> Changelog:
-        """Return the one that is there, started; whoever asks meanwhile waits for the same. Raises Unreachable."""
+        """Return the changelog at a locator, started; it is opened once, whoever asks. Raises Unreachable."""
         opened = self._opened.get(locator)
         if opened is None:
             opened = self._opened[locator] = asyncio.create_task(self._start(locator), name=f"changelog {locator}")
@@ -52,10 +52,12 @@ class RemoteChangelogs:
         return changelog
 
     async def latest(self, session: SessionId, sites: Mapping[SiteId, str], within_ms: int | None = None) -> Found:
-        """Look for the last checkpoint of the session in the changelogs of these sites, by where they are.
+        """Return the last checkpoint of a session in each of these changelogs; an error of one is in `missing`.
 
         Args:
-            within_ms: a changelog that has not answered by then counts as away; None: wait.
+            sites: site -> locator of its changelog.
+            within_ms: a changelog that has not answered by then is missing; None: wait for it. The first answer of a
+                changelog has OPENING_MS at least.
         """
         answers = await asyncio.gather(*(self._ask(session, locator, within_ms) for locator in sites.values()))
         return Found(
@@ -76,9 +78,10 @@ class RemoteChangelogs:
             return Unreachable(f"the changelog at {locator} has not answered for {within_ms} ms")
 
     async def close(self) -> None:
+        """Close all changelogs, those that are being opened too."""
         opened = list(self._opened.values())
-        for each in opened:
-            each.cancel()
+        for opening in opened:
+            opening.cancel()
         for found in await asyncio.gather(*opened, return_exceptions=True):
             if not isinstance(found, BaseException):
                 await found.close()

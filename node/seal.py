@@ -1,9 +1,9 @@
-"""How two proxies prove to each other that they know the federation's secret, and how frames are sealed after that.
+"""The proof of two proxies that they know the federation's secret, and the seal of frames after that.
 
 One connection carries frames one way, from its caller to its callee. No I/O here.
 
     callee -> caller    a fresh nonce
-    caller -> callee    who it is, whom it wants, a fresh nonce of its own, and its proof
+    caller -> callee    its name, the callee's name, a fresh nonce of its own, and its proof
     callee -> caller    its proof
     caller -> callee    sealed frames: 8 bytes of number, from 0; the frame; 16 bytes of tag
 
@@ -12,7 +12,7 @@ can be sent back as the other's. The key of the frames is made the same way with
 it, so a frame of another connection has a wrong tag, whoever its ends were; the number refuses a repeat, an omission
 and a change of order within this one. What is lost with a message: nothing, the connection ends and another begins.
 
-What it keeps out and what not: docs/adr/0005-peers-prove-themselves.md
+The attacks that it keeps out, and those that it does not: docs/adr/0005-peers-prove-themselves.md
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ WRONG_PROOF, WRONG_TAG, WRONG_NUMBER = "wrong proof", "wrong tag", "frame out of
 
 
 def new_nonce() -> bytes:
+    """Return NONCE_BYTES random bytes."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """What both ends of a connection said before anything was proven. Both must have the same to agree."""
+    """The fields that both ends of a connection prove. The proofs agree only where both ends have the same."""
 
     challenge: bytes
     """The callee's nonce."""
@@ -50,12 +51,15 @@ class Introduction:
     callee: ProxyId
 
     def callers_proof(self, secret: bytes) -> bytes:
+        """Return the caller's proof, 32 bytes."""
         return self._digest(secret, b"waypost peer: caller")
 
     def callees_proof(self, secret: bytes) -> bytes:
+        """Return the callee's proof, 32 bytes."""
         return self._digest(secret, b"waypost peer: callee")
 
     def frame_key(self, secret: bytes) -> bytes:
+        """Return the key of the frames of this connection, for :class:`Sealer` and :class:`Opener`; 32 bytes."""
         return self._digest(secret, b"waypost peer: frames from caller to callee")
 
     def _digest(self, secret: bytes, label: bytes) -> bytes:
@@ -67,33 +71,42 @@ class Introduction:
 
 
 def check_proof(expected: bytes, proof: bytes) -> None:
-    """Raises Unproven: whoever made the proof does not know the secret, or means another connection."""
+    """Compare two proofs in constant time. Raises Unproven: made with another secret, or for another connection."""
     if not hmac.compare_digest(expected, proof):
         raise Unproven(WRONG_PROOF)
 
 
 class Sealer:
-    """The caller's end: seals frames in their order."""
+    """The caller's end: seals frames, which must be sent in this order.
+
+    Args:
+        key: :meth:`Introduction.frame_key`.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._number = 0
 
     def seal(self, frame: bytes) -> bytes:
+        """Return the next frame, sealed: OVERHEAD_BYTES longer."""
         numbered = self._number.to_bytes(NUMBER_BYTES) + frame
         self._number += 1
         return numbered + _tag(self._key, numbered)
 
 
 class Opener:
-    """The callee's end: takes each frame once, in order, as it was sealed."""
+    """The callee's end: opens each frame once, in the order in which it was sealed.
+
+    Args:
+        key: :meth:`Introduction.frame_key`.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._number = 0
 
     def open(self, sealed: bytes) -> bytes:
-        """Return the frame. Raises Unproven; the connection is not to be used any more."""
+        """Return the frame that was sealed. Raises Unproven; the connection must not be used any more then."""
         numbered, tag = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
         if len(sealed) < OVERHEAD_BYTES or not hmac.compare_digest(_tag(self._key, numbered), tag):
             raise Unproven(WRONG_TAG)

@@ -1,6 +1,6 @@
-"""What a proxy finds wrong with its configuration once it runs: its neighbours, and the address that it advertises.
+"""Checks of a configuration that only a running proxy can make: its neighbours, and the address that it advertises.
 
-Neither keeps it from serving its own site, so they are troubles, and no refusals; `waypost_part_missing` has them.
+A proxy with either wrong still serves its own site. So they are reported, not refused; `waypost_part_missing` has them.
 """
 
 from __future__ import annotations
@@ -27,36 +27,41 @@ DEFAULT_PORTS = {"ws": 80, "wss": 443}
 def unknown_neighbours(
     site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
-    """Return of each neighbour that is none what is wrong, in words.
+    """Return neighbour -> what is wrong with it, in words; a neighbour that is one is not in it.
 
     Args:
-        proxies: those that are alive.
-        known: sites of which a proxy was ever announced.
+        site: of this proxy.
+        neighbours: as this proxy is configured.
+        proxies: the rows of the live proxies.
+        known: the sites of which a proxy was ever announced.
     """
-    wrong: dict[SiteId, str] = {}
+    refusals: dict[SiteId, str] = {}
     for neighbour in neighbours:
         rows = [row for row in proxies if row.site == neighbour]
         one_sided = [row.proxy for row in rows if row.neighbours is not None and site not in row.neighbours]
         alike = _alike(neighbour, known)
         if neighbour not in known and not rows:
             hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
-            wrong[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
+            refusals[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
         elif one_sided:
             names = ", ".join(sorted(one_sided))
-            wrong[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
-    return wrong
+            refusals[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
+    return refusals
 
 
 def _alike(site: SiteId, known: Iterable[SiteId]) -> SiteId | None:
     """Return a site that is written with other capitals."""
-    return next((other for other in known if other != site and other.casefold() == site.casefold()), None)
+    return next((name for name in known if name != site and name.casefold() == site.casefold()), None)
 
 
 class SelfCheck:
-    """Looks now and then, and says what is wrong as troubles.
+    """Makes the checks, and reports what is wrong to `troubles`.
 
     Args:
-        advertise: the address at which others reach the proxy, if it was configured; "": it was not.
+        site: of this proxy.
+        neighbours: as this proxy is configured.
+        advertise: the configured address at which others reach the proxy; "": there is none to be checked.
+        now_ms: the start of the proxy, by the monotonic clock of the methods.
     """
 
     def __init__(
@@ -70,19 +75,23 @@ class SelfCheck:
         self._tried_ms: int | None = None
 
     def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
-        """Say which neighbours are none: after a while, as they may not have started; misspelt capitals at once."""
-        wrong = unknown_neighbours(self._site, self._neighbours, proxies, known)
+        """Report the neighbours that are none: GRACE_MS after the start, or at once if only the capitals differ.
+
+        Args:
+            proxies: as in :func:`unknown_neighbours`; `known` too.
+        """
+        refusals = unknown_neighbours(self._site, self._neighbours, proxies, known)
         is_early = now_ms < self._began_ms + GRACE_MS
         for neighbour in self._neighbours:
             if is_early and not _alike(neighbour, known):
                 continue
-            if neighbour in wrong:
-                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))
+            if neighbour in refusals:
+                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(refusals[neighbour]))
             else:
                 self._troubles.available(NEIGHBOUR + neighbour)
 
     async def try_advertised(self, now_ms: int) -> None:
-        """Connect to the advertised address, if it is time; until that has worked once."""
+        """Connect to the advertised address, every AGAIN_MS until that has worked once; report a failure."""
         if not self._advertise or (self._tried_ms is not None and now_ms < self._tried_ms + AGAIN_MS):
             return
         self._tried_ms = now_ms

@@ -49,7 +49,7 @@ row, and a loop that has much to do would keep it for Python's usual 5 ms each t
 
 
 def set_up_logging(*, json: bool) -> None:
-    """Write log lines to stderr, as JSON or for people."""
+    """Write log lines to stderr, as JSON or for people; those of libraries too, at WARNING and above."""
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
     # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -72,7 +72,11 @@ def set_up_logging(*, json: bool) -> None:
 
 
 def listen(config: NodeConfig) -> socket.socket:
-    """Return the listening socket. Raises BadConfiguration: the address is taken or not ours."""
+    """Return the socket, which listens at `host` and `port` of the configuration.
+
+    Raises:
+        BadConfiguration: the address is taken, or not ours; `field` says which of the two settings is wrong.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -90,16 +94,17 @@ def listen(config: NodeConfig) -> socket.socket:
 async def serve(
     config: NodeConfig, started: Callable[[str], None], stop: asyncio.Event, opened: Callable[[], None] = lambda: None
 ) -> None:
-    """Run a node until `stop` is set; `started` is called with its address once it listens.
+    """Run a node until `stop` is set.
 
-    A node whose site log was replaced, or has forgotten what it was to read next, or whose store is damaged, ends, and
+    A node whose site log was replaced, or has removed what it was to read next, or whose store is damaged, ends, and
     another one begins at the same address: all that it knew may be wrong now, or not be enough.
 
     Args:
-        opened: called when the parts that it stands on are open.
+        started: called with the node's URL once it listens, for the first node only.
+        opened: called each time that a node's backends are open.
 
     Raises:
-        WaypostError: the node, or its port, ended before that; what is left of it has been brought to its end.
+        WaypostError: the node, or its port, ended before `stop` was set; nothing of it runs any more.
     """
     ports: list[int] = []
 
@@ -206,7 +211,7 @@ def _sessions_served(node: Node) -> int:
 
 
 def _failure(failures: Exception) -> WaypostError:
-    """Return the first thing that went wrong, as an error of the house; the log has a fault's whole story."""
+    """Return the first failure as a WaypostError; any other exception is logged, and becomes Internal."""
     first = failures
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]
@@ -232,7 +237,15 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
 
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
-    """Run one node in this process until SIGTERM or SIGINT. Further ones change nothing, until the process is gone."""
+    """Run one node in this process until SIGTERM or SIGINT; further signals change nothing.
+
+    Args:
+        started: called with the node's URL once it listens.
+
+    Raises:
+        NameTaken: another process runs as this proxy with this folder.
+        WaypostError: the node ended by itself.
+    """
     sys.setswitchinterval(THREAD_TURN_S)
     with claim_name(config):
         uvloop.run(_until_signal(config, started))

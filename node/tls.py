@@ -1,8 +1,8 @@
 """TLS as a proxy speaks it: one certificate on its port and towards other proxies, which have to show theirs.
 Kafka and etcd are certified by others, and what is shown to them is a certificate of its own.
 
-Who another proxy is, its certificate does not say: that is proven by the federation's secret (node/seal.py), as without
-TLS. A certificate says that the authority of this federation gave it, and keeps everybody else from listening.
+A certificate does not identify another proxy: that is proven by the federation's secret (node/seal.py), as without TLS.
+It says that the authority of this federation gave it, and keeps everybody else from listening.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from waypost.errors import BadConfiguration
 from waypost.messages import Attach, ClientMessage, Hello
 
 CERTIFICATE, PRIVATE_KEY = "CERTIFICATE", "PRIVATE KEY"
-"""What a file in PEM has between its dashes."""
+"""Labels of PEM files (RFC 7468)."""
 CERTIFIED_MS = 3_600_000
-"""So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
+"""The time to live of a token that stands for a certificate; the client attaches again then, on the same connection."""
 
 
 class Tls(NamedTuple):
-    """`port`: who connects may show a certificate; a proxy must. `peers`: for connections to other proxies."""
+    """Contexts: `port` accepts connections, on which a client may show a certificate and a proxy must; `peers` opens
+    connections to other proxies.
+    """
 
     port: ssl.SSLContext
     peers: ssl.SSLContext
 
 
 def tls_of(config: NodeConfig) -> Tls | None:
-    """Return how the proxy speaks TLS, or None. Raises BadConfiguration, which names the file that is no good."""
+    """Return the proxy's TLS contexts; None: it speaks no TLS. Raises BadConfiguration, which names the bad file."""
     if not config.tls_cert:
         return None
     port, peers = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,9 +51,9 @@ def tls_of(config: NodeConfig) -> Tls | None:
 
 
 class TlsFiles:
-    """The files of a proxy's certificate: who renews it writes new ones, and the proxy reads them as it runs.
+    """The files of a proxy's certificate, which it reads again as it runs, when another one is written to them.
 
-    Authorities are added so; one that is believed no more ends with the process.
+    New authorities are trusted from then on; those trusted before stay so until the process ends.
     """
 
     def __init__(self, config: NodeConfig, tls: Tls) -> None:
@@ -60,10 +62,10 @@ class TlsFiles:
         self._seen = self._state()
 
     def renew(self) -> bool:
-        """Read the files, if they are others than before; tell whether that is so. For connections from now on.
+        """Read the files if they have changed, for connections from now on; tell whether they had.
 
         Raises:
-            BadConfiguration: they are no good; what was read before is shown on. It is tried again at the next call.
+            BadConfiguration: they are no good. The certificate read before stays in use; the next call tries again.
         """
         now = self._state()
         if now == self._seen:
@@ -90,7 +92,7 @@ def _stat(file: Path) -> os.stat_result | None:
 
 @cache
 def credentials_of(config: NodeConfig) -> Credentials | None:
-    """Return how Kafka and etcd are spoken to; None: in the clear. The files are read once.
+    """Return the credentials for Kafka and etcd; None: they are spoken to in the clear. The files are read once.
 
     Raises:
         BadConfiguration: names the file that is no good.
@@ -132,8 +134,8 @@ def _believe(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
         raise BadConfiguration(f"{ca}: {error}", field=f"{whose}_ca") from None
 
 
-def _pem(config: NodeConfig, field: str, what: str) -> str:
-    """Return the name of a file that has something of that kind in PEM."""
+def _pem(config: NodeConfig, field: str, label: str) -> str:
+    """Return the name of a file that has something under that PEM label. Raises BadConfiguration."""
     file: str = getattr(config, field)
     flag = f"--{field.replace('_', '-')}"
     if not file:
@@ -144,36 +146,41 @@ def _pem(config: NodeConfig, field: str, what: str) -> str:
         text = Path(file).read_bytes()
     except OSError as error:
         raise BadConfiguration(f"{file} cannot be read: {error.strerror}", field=field) from None
-    if f"{what}-----".encode() not in text:
+    if f"{label}-----".encode() not in text:
         raise BadConfiguration(
-            f"{file} has no {what.lower()} in PEM", field=field, hint=f"such a file begins with -----BEGIN {what}-----"
+            f"{file} has no {label.lower()} in PEM",
+            field=field,
+            hint=f"such a file begins with -----BEGIN {label}-----",
         )
     return file
 
 
 class Certified(NamedTuple):
-    """What a verified certificate says: the common name, and its end in Unix time, milliseconds."""
+    """The common name of a verified certificate ("": it has none), and its end in Unix time, milliseconds."""
 
     name: str
     until_ms: int
 
 
 def certified(certificate: Mapping[str, Any]) -> Certified:
-    """Return what a verified certificate says, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
-    parts = (part for each in certificate.get("subject", ()) for part in each)
+    """Return the name and the end of a verified certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
+    parts = (part for relative_name in certificate.get("subject", ()) for part in relative_name)
     name = next((str(value) for kind, value in parts if kind == "commonName"), "")
     return Certified(name, int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000)
 
 
 def vouched(message: ClientMessage, by: Certified, key: bytes, now_ms: int) -> ClientMessage:
-    """Return what a client says that has shown this certificate.
+    """Return a client's message with a token in it, for a client that has shown this certificate.
 
-    If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
-    session is served, as every token is, and by the same rule. And it gets one to publish with, if it has no other.
-    The token ends with the certificate: who stays connected for longer than that lasts has to show another one.
+    An Attach as the principal of that name gets a token for it: so a certificate is believed wherever the session is
+    served, as every token is, and by the same rule. A Hello gets one to publish with. A message that has a password or
+    a token of its own stays as it is, and so does every other message.
+
+    The token ends with the certificate, or after CERTIFIED_MS.
 
     Args:
-        key: of tokens; empty: there is none yet.
+        by: the certificate.
+        key: the federation's key of tokens; empty: there is none yet, and the message stays as it is.
         now_ms: in Unix time.
     """
     if not isinstance(message, Attach | Hello) or not key or not by.name:

@@ -1,8 +1,8 @@
-"""Watches that what must move does move: a loop that stands still without an error is seen here, and only here.
+"""Watches the progress of loops: one that stands still without an error is seen here, and only here.
 
-Each thing watched has a *place*, any value that changes with its progress, and is *pending* while it should move on.
-What is pending and has not moved for its bound is stalled. The watchdog knows no ports; the node asks it every
-:data:`INTERVAL_S` and tells the dependency's health what it finds.
+Each thing watched has a *position*, any value that changes with its progress, and is *pending* while it should move on.
+One that is pending and has not moved for its bound is stalled. The watchdog knows no ports; the node asks it every
+:data:`INTERVAL_S` seconds, and reports the stalled ones to :class:`node.dependency_health.DependencyHealth`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one thing is.
+    """How far one watched thing is.
 
     Args:
-        name: what it is, for operators: "log", "watch", "journal", "link from B".
-        place: any value that is another one after progress.
-        pending: it should move on.
+        name: its name, for operators: "log", "watch", "journal", "link from B".
+        position: any value that is another one after progress.
+        pending: whether it should move on.
         within_ms: how long it may stand still while it is pending.
-        vital: without it the node serves nobody well, and is not ready.
+        vital: whether the node is not ready without it.
     """
 
     name: str
@@ -39,15 +39,20 @@ class _Watched:
 
 
 class Watchdog:
-    """Remembers since when each thing stands where it is."""
+    """Remembers since when each thing has stood at its position."""
 
     def __init__(self) -> None:
         self._watched: dict[str, _Watched] = {}
         self.stalled: dict[str, Progress] = {}
-        """What stands still although it should move, by name, as of the last look."""
+        """What stands still although it is pending, by name, as of the last check."""
 
     def check(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
-        """Take what was seen; return what stands still. What is not seen any more is forgotten."""
+        """Compare with the last check; return the stalled ones.
+
+        Args:
+            seen: all watched things as they are now; one that is not among them is forgotten.
+            now_ms: by any monotonic clock, the same at each call.
+        """
         watched, self._watched = self._watched, {}
         self.stalled = {}
         for progress in seen:
@@ -60,12 +65,12 @@ class Watchdog:
         return list(self.stalled.values())
 
     def standing_ms(self, name: str, now_ms: int) -> int:
-        """Return for how long it has not moved."""
+        """Return for how many ms the thing of that name has not moved; 0 for one that is not watched."""
         known = self._watched.get(name)
         return 0 if known is None else now_ms - known.since_ms
 
     @property
     def why_not_ready(self) -> str:
-        """Which vital thing stands still, in words; empty: none."""
+        """The vital things that stand still, in words; empty: none."""
         names = [progress.name for progress in self.stalled.values() if progress.vital]
         return f"no progress of {', '.join(names)}" if names else ""

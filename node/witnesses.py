@@ -1,7 +1,7 @@
-"""Who else has seen something of our site's log: live proxies of our site, and of others, are asked (handover rule 27).
+"""Witnesses of our site's log: live proxies of all sites, which are asked how far they have seen it (handover rule 27).
 
-The registry has what the site's proxies have said lately; a proxy that was stopped for a moment, or cannot reach the
-registry, has not said it, and a neighbour does so only when a link opens.
+The registry has what the site's proxies have reported lately. A proxy that was stopped for a moment, or cannot reach
+the registry, has not reported; a neighbour reports only when a link opens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Witnesses:
     async def highest(self, origin: Origin) -> int:
         """Return the highest offset of the origin that others have seen; -1: none.
 
-        Waits for everybody who lives, WITNESS_S seconds at most. One that asks again drops what was answered before.
+        Waits for the answer of every live proxy, WITNESS_S seconds at most. A second call drops answers to the first.
         """
         self._request += 1
         self._answers = {}
@@ -44,8 +44,8 @@ class Witnesses:
         ends = loop.time() + WITNESS_S
         while loop.time() < ends:
             living = {row.proxy for row in self._live()} - {self._proxy}
-            for each in sorted(living - asked):
-                self._peers.send(each, SeenRequest(self._request, origin))
+            for peer in sorted(living - asked):
+                self._peers.send(peer, SeenRequest(self._request, origin))
             asked |= living
             if living <= self._answers.keys():
                 break
@@ -53,5 +53,6 @@ class Witnesses:
         return max(self._answers.values(), default=NOTHING)
 
     def receive(self, peer: ProxyId, message: SeenResponse) -> None:
+        """Note the answer of a peer; one to an earlier request is dropped."""
         if message.request == self._request:
             self._answers[peer] = message.offset

@@ -28,16 +28,18 @@ from waypost.subscription import Expression, parse
 
 
 def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Audit the run at `input`, a folder or kafka://SITE=HOST:PORT,.../PREFIX; write a report if told where.
+    """Audit a run, and return the verdict.
 
     Args:
-        progress: is told what is done next, one line for each step.
+        input: the run: a folder, or kafka://SITE=HOST:PORT,.../PREFIX.
+        report: the folder to which audit.json and audit.html are written; None: no report.
+        progress: called with a line for people before each step.
 
     Raises:
-        BadInput: there is no run there.
-        BadConfiguration: Spark lacks what it needs.
+        BadInput: there is no run at `input`.
+        BadConfiguration: Java, Maven or Spark's connector is missing, or a file for TLS cannot be read.
         LogUnavailable: Kafka does not answer, or does not hold these topics.
-        Unreachable: the connector could not be fetched.
+        Unreachable: Maven could not fetch the connector.
     """
     source = locate(input)
     if isinstance(source, Topics):
@@ -50,7 +52,7 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
 
 
 def judge(spark: SparkSession, source: Source, progress: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Audit what `source` holds, in this session."""
+    """Audit a located run in this Spark session; raises LogUnavailable as :func:`run` does. `progress`: likewise."""
     try:
         return _judged(spark, source, progress)
     except (PySparkException, Py4JJavaError) as error:
@@ -67,7 +69,7 @@ def _kafka_error(text: str) -> LogUnavailable:
 
 
 SMALL_BYTES, SMALL_ROWS = 16 * 1024 * 1024, 50_000
-"""A run below these is audited with less preparation."""
+"""A run below these is audited with fewer partitions, and without code generation."""
 
 
 def _keep(frame: DataFrame) -> DataFrame:
@@ -95,7 +97,7 @@ def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Logs:
-    """The site logs: their records, each of the origin of its log epoch; and what is said of those epochs."""
+    """The site logs: their records, each with the origin of its log epoch; their extents; and their log epochs."""
 
     records: DataFrame
     extents: DataFrame
@@ -104,7 +106,7 @@ class _Logs:
 
 
 def _logs(spark: SparkSession, source: Source, program: _Program, records: DataFrame) -> _Logs:
-    """Read once more where a log lost its end: other logs may have what was lost."""
+    """Return the site logs. Where one lost its end, all are read again: other logs may have copies of what was lost."""
     extents = _keep(sitelogs.extents(records))
     known = epochs.of(records, extents)
     if not known:
@@ -145,7 +147,7 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Every distinct expression, compiled once, and the table that says which could be."""
+    """Every distinct expression, compiled once, and the table of those that could be."""
 
     compiler: Compiler
     tests: dict[int, Column]
@@ -176,7 +178,7 @@ def _parsed(text: str) -> Expression | None:
 
 def _verdict(evidence: Evidence) -> Verdict:
     totals = comparison.totals(evidence.judged).collect()[0]
-    second_looks = [each for each in (comparison.LOST, comparison.STRAY, comparison.RETRIED) if totals[each] > 0]
+    second_looks = [code for code in (comparison.LOST, comparison.STRAY, comparison.RETRIED) if totals[code] > 0]
     found = classification.all_findings(evidence, second_looks)
     # A union has as many partitions as all its parts together, nearly all of them empty.
     found = doubt.weighed(_keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
@@ -198,7 +200,7 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 
 def overall(counts: Iterable[str]) -> str:
-    """Return the worst of what the classes found make of a run."""
+    """Return the verdict on a run: the worst that the classes of its findings, by code, make of it."""
     verdicts = {CLASSES[code][0] for code in counts}
     return next((verdict for verdict in (VIOLATED, UNKNOWN) if verdict in verdicts), OK)
 
@@ -211,6 +213,6 @@ def _examples(found: DataFrame) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings as they are listed: what makes the run violated is before what does not."""
+    """Return findings in the order of a report: those that make the run violated, then unknown, then the others."""
     severity = (VIOLATED, UNKNOWN, OK)
     return sorted(findings, key=lambda finding: severity.index(CLASSES[finding["code"]][0]))

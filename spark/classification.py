@@ -20,35 +20,36 @@ from waypost.facts import FactKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What all classes are judged by. Each frame is used several times, so the caller keeps them."""
+    """The evidence that all classes are judged by. Each frame is used several times, so the caller keeps them."""
 
     facts: DataFrame
-    """All of them, numbered, the repeats and the unusable among them."""
+    """All facts, numbered (:func:`spark.journal.numbered`), with repeats and unusable lines."""
     records: DataFrame
-    """The site logs, with `matched` instead of attributes."""
+    """The records of all site logs, with `matched` instead of attributes (:func:`spark.sitelogs.matched`)."""
     logs: DataFrame
-    """The extent of each."""
+    """The extent of each site log (:func:`spark.sitelogs.extents`)."""
     holes: DataFrame
-    """What is missing of the logs."""
+    """The ranges that are missing from the logs (:func:`spark.sitelogs.holes`)."""
     unknown: DataFrame
-    """The holes, what cannot be read, and what lies beyond the ends of origins."""
+    """The holes, the unreadable records, and the ranges beyond the ends of origins."""
     subscriptions: DataFrame
     wanted: DataFrame
-    """Each of them for each receiver of its session."""
+    """Each subscription for each receiver of its session (:func:`spark.obligations.wants`)."""
     judged: DataFrame
     epochs: Epochs
     copies: DataFrame | None
-    """What other logs have of what a log lost with its end, as it was published; None: no log lost its end."""
+    """Copies in other logs of notifications that a log lost with its end; None: no log lost its end."""
 
     @property
     def journal(self) -> DataFrame:
-        """Each fact once."""
+        """Each usable fact once (:func:`spark.journal.once`)."""
         return journals.once(self.facts)
 
     @property
     def truth(self) -> DataFrame:
-        there = sitelogs.published(self.records)
-        return there if self.copies is None else there.unionByName(self.copies)
+        """All published notifications that a log has, in the shape of :func:`spark.sitelogs.published`."""
+        published = sitelogs.published(self.records)
+        return published if self.copies is None else published.unionByName(self.copies)
 
     @property
     def ends(self) -> DataFrame:
@@ -56,14 +57,19 @@ class Evidence:
         return epochs.lost_ends(self.records.sparkSession, self.epochs)
 
     def owing(self, missed: DataFrame) -> DataFrame:
+        """Return the policies under which each of `missed` is owed (:func:`spark.obligations.owing`)."""
         return obligations.owing(self.truth, self.wanted, missed)
 
 
 def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame:
-    """Return every finding of every class as it looks; :func:`spark.doubt.weighed` sees to what excuses there may be.
+    """Return every finding of every class, before missing evidence is weighed (:func:`spark.doubt.weighed`).
 
-    `second_looks` are those of LOST, STRAY and RETRIED of which `judged` has any row: each costs a dozen shuffles even
-    of nothing.
+    Args:
+        second_looks: those of LOST, STRAY and RETRIED of which `judged` has any row: each costs a dozen shuffles even
+            of nothing.
+
+    Returns:
+        Rows of the shape FINDING, with the column LACKS.
     """
     parts = [_of_deliveries(evidence.judged)]
     missed = [evidence.judged] if LOST in second_looks or evidence.epochs else []
@@ -83,7 +89,7 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
 
 
 def _unreported(evidence: Evidence) -> DataFrame:
-    """Return what a log lost with its end and somebody was owed, had not, and was not known to be owed by `judged`."""
+    """Return the lost notifications that a receiver was owed and did not get, and that `judged` does not know."""
     later = evidence.records.where(F.col("kind") == "nobodys").select("site", F.col("position").alias("offset"))
     later = later.join(evidence.ends, on="site").select("origin", "offset")
     known = evidence.truth.select("origin", "offset").unionByName(later)
@@ -119,16 +125,16 @@ def _of_logs(evidence: Evidence) -> list[DataFrame]:
 
 
 def _of_deliveries(judged: DataFrame) -> DataFrame:
-    each = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
-    final = each.where(~F.col("code").isin(LOST, STRAY, RETRIED))
+    with_code = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
+    final = with_code.where(~F.col("code").isin(LOST, STRAY, RETRIED))
     return findings(final, F.col("code"))
 
 
 def _of_strays(evidence: Evidence) -> DataFrame:
-    """Tell deliveries that no subscription matches (P3) from deliveries of what never was (P1).
+    """Tell deliveries that no subscription matches (P3) from those of notifications that were never published (P1).
 
-    Where a log cannot tell whether it was, they are doubtful (A5). Nothing is said where the body or one of the
-    session's expressions cannot be read: other findings say that.
+    Where a log cannot tell whether one was published, they are doubtful (A5). There is no finding where the body or one
+    of the session's expressions cannot be read: others say that.
     """
     strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop("producer", "incarnation", "sequence")
     doubtful = evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
@@ -145,11 +151,11 @@ def _of_strays(evidence: Evidence) -> DataFrame:
 
 
 def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
-    """Find what a producer was told is safe, and is not in the log."""
+    """Find the notifications that were acknowledged to a producer, and are not in the log (L1, L3)."""
     facts = of_kind(evidence.journal, FactKind.ACKNOWLEDGED)
-    each = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
-    there = evidence.truth.select("origin", "offset")
-    absent = each.join(there, on=["origin", "offset"], how="left_anti")
+    acknowledged = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
+    present = evidence.truth.select("origin", "offset")
+    absent = acknowledged.join(present, on=["origin", "offset"], how="left_anti")
     if evidence.epochs:
         absent = absent.join(_under_an_earlier_name(evidence), on=["origin", "offset"], how="left_anti")
     once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
@@ -165,10 +171,12 @@ def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
 
 
 def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
-    """Return coordinates by which a producer may have been told of a record: its proxy hears late of a log epoch."""
+    """Return the coordinates of records under an earlier origin, by which a proxy that learned late of a log epoch may
+    have acknowledged them.
+    """
     ends = evidence.ends.select("site", F.col("origin").alias("ended"), "seen")
-    there = evidence.records.where(F.col("kind") == "published").join(F.broadcast(ends), on="site")
-    later = there.where((F.col("offset") > F.col("seen")) & (F.col("origin") != F.col("ended")))
+    published = evidence.records.where(F.col("kind") == "published").join(F.broadcast(ends), on="site")
+    later = published.where((F.col("offset") > F.col("seen")) & (F.col("origin") != F.col("ended")))
     return later.select(F.col("ended").alias("origin"), "offset")
 
 
@@ -184,19 +192,19 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
 
 
 def split_ownership(journal: DataFrame) -> DataFrame:
-    """Find the epochs of a session that two proxies say they served (H2)."""
+    """Find the epochs of a session in which two proxies say that they own it (H2)."""
     owners = (
         of_kind(journal, FactKind.OWNED)
         .groupBy("session", "epoch")
         .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
     )
     split = owners.where(F.size("owners") > 1)
-    one, other = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
-    return findings(split, "H2", F.array_join("owners", ", "), proxy=one, other_proxy=other)
+    first, second = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
+    return findings(split, "H2", F.array_join("owners", ", "), proxy=first, other_proxy=second)
 
 
 def _mentioned(journal: DataFrame) -> DataFrame:
-    """Return the origins that facts speak of."""
+    """Return the origins that facts name."""
     named = journal.where(F.col("origin") != "").select("origin")
     stated = journal.where(F.col("kind").isin(*obligations.PROMISES))
     promised = stated.select(F.explode(F.map_keys("frontier")).alias("origin"))
@@ -204,7 +212,7 @@ def _mentioned(journal: DataFrame) -> DataFrame:
 
 
 def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
-    """Find facts that are well formed and say nothing that could be used (A2)."""
+    """Find facts that are well formed and contradict others, or cannot be evaluated (A2)."""
     asked = evidence.subscriptions
     name = F.col("subscription")
     unreadable = asked.where(~F.coalesce("is_usable", F.lit(False)))

@@ -1,12 +1,12 @@
-"""What was owed beside what was delivered, and what each such row is guilty of.
+"""Obligations beside deliveries, with the codes of the rules that each row breaks.
 
-The heart of the audit: one row for each delivery, and one for each thing owed that was not delivered. A
+The heart of the audit: one row for each delivery, and one for each notification owed that was not delivered. A
 notification is the same by its id, also where a retried publish gave it a second coordinate; so repeats and
 losses are judged by id, and the rest by coordinate.
 
-Deliveries of a receiver are ordered by (writer, number, place in the fact). Between two writers, that is two lives
-of a receiver's library, no order is claimed, because only clocks could tell it; nor of a receiver that had asked to be
-given by priority or deadline.
+Deliveries of a receiver are ordered by (writer, number, index in the fact). Between two writers, that is two processes
+of a receiver's library, no order is claimed, because only clocks could tell it; nor of a receiver that had asked for
+the order of priority or deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -
     """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver.
 
     Args:
-        line: within what a producer's order holds; its origin, unless that has gone on as another one.
+        stood: :func:`spark.obligations.standing`.
+        delivered: :func:`spark.obligations.deliveries`.
+        line: the column within whose values a producer's order holds; None: the origin.
     """
     both = stood.join(delivered, on=KEY, how="full_outer")
     # All that follows is judged within one producer and receiver: one shuffle serves every window.
@@ -65,8 +67,8 @@ def _with_repeats(rows: DataFrame) -> DataFrame:
 def _with_order(rows: DataFrame) -> DataFrame:
     """Add `previous`: the delivery before this one of the same producer at the same origin, to the same writer.
 
-    Repeats do not count. An id with two coordinates is nobody's previous: its retry may lie, rightly, behind what the
-    producer sent later (:mod:`spark.retries`).
+    Repeats do not count. An id with two coordinates is not the previous one of any: its retry may lie, rightly, behind
+    what the producer sent later (:mod:`spark.retries`).
     """
     is_new = F.col("is_delivery") & F.col("is_matched") & F.col("earlier").isNull()
     stream = Window.partitionBy(*_STREAM, "line", "writer").orderBy("number", "at", "offset")
@@ -97,11 +99,11 @@ def _with_codes(rows: DataFrame) -> DataFrame:
         RETRIED: back & F.col("is_copied"),
     }
     codes = F.array_compact(F.array(*(F.when(rule, F.lit(code)) for code, rule in rules.items())))
-    other = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
+    opposed = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
     guilty = F.size("codes") > 0
     # The details of the innocent are dropped: nearly all rows are, and all are kept until the end.
     details = {name: F.col(name) for name in ("producer", "incarnation", "sequence", "writer", "number")}
-    details |= {"other_epoch": other["epoch"], "other_proxy": other["proxy"]}
+    details |= {"other_epoch": opposed["epoch"], "other_proxy": opposed["proxy"]}
     return rows.withColumn("codes", codes).select(
         *KEY,
         "epoch",
@@ -113,12 +115,12 @@ def _with_codes(rows: DataFrame) -> DataFrame:
     )
 
 
-def _same_owner(other: str) -> Column:
-    return (F.col("epoch") == F.col(f"{other}.epoch")) & (F.col("proxy") == F.col(f"{other}.proxy"))
+def _same_owner(delivery: str) -> Column:
+    return (F.col("epoch") == F.col(f"{delivery}.epoch")) & (F.col("proxy") == F.col(f"{delivery}.proxy"))
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return one row: `owed` and `delivered`, counted per receiver; and the rows to look at again."""
+    """Return one row of counts: `owed` and `delivered`, per receiver; and the rows with LOST, STRAY and RETRIED."""
     counted = {
         "owed": F.col("is_first_owed"),
         "delivered": F.col("is_delivery"),

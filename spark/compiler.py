@@ -1,7 +1,7 @@
 """The audit's own compilation of the subscription language to Spark columns.
 
-It starts from the same tree as the service's evaluator and shares no line with it, so that the audit cannot
-repeat a mistake of what it audits.
+It starts from the same tree as the service's evaluator and shares no line with it, so that the audit cannot repeat a
+mistake of the service.
 
 Tests become boolean columns, where null is bottom: Spark's AND, OR and NOT are three-valued in just the way the
 language's are, and `^^` is inequality, which is null if a side is. Values become operands (:mod:`spark.values`).
@@ -39,17 +39,22 @@ from waypost.subscription import (
 )
 
 UNUSABLE = (SubscriptionError, Untranslatable)
-"""What :meth:`Compiler.test` or `parse` raise for an expression that cannot be judged by."""
+"""The errors of :meth:`Compiler.test` and `parse` for an expression that the audit cannot evaluate."""
 
 
 def names_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
-    """Return the attributes that any of the expressions asks about: the order of the arrays of values."""
+    """Return the attributes that any of the expressions names, in the order of the arrays of values."""
     return tuple(sorted(frozenset[str]().union(*(expression.names for expression in expressions))))
 
 
 @dataclass
 class Compiler:
-    """Compiles any number of expressions over notifications whose arrays hold the attributes `names`."""
+    """Compiles any number of expressions over notifications.
+
+    Args:
+        names: the attributes in the arrays of the notifications (:data:`spark.schemas.ATTRIBUTES`), in this order.
+        stages: the columns of each stage, which :meth:`test` adds.
+    """
 
     names: Sequence[str]
     stages: list[list[Column]] = field(default_factory=list)
@@ -57,31 +62,36 @@ class Compiler:
     _attributes: dict[str, Operand] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._attributes = {name: values.attribute(place) for place, name in enumerate(self.names)}
+        self._attributes = {name: values.attribute(index) for index, name in enumerate(self.names)}
 
     def with_stages(self, notifications: DataFrame) -> DataFrame:
-        """Return the notifications with the columns that the tests compiled so far refer to."""
+        """Return the notifications with the columns to which the tests compiled so far refer."""
         for stage in self.stages:
             notifications = notifications.select("*", *stage)
         return notifications
 
     def test(self, node: Node) -> Column:
-        """Return a test as a boolean column; null is bottom."""
+        """Return a test as a boolean column, null for bottom, over the frame that :meth:`with_stages` returns.
+
+        Raises:
+            Untranslatable: a pattern in it has no form for Java.
+            Internal: the node is no test.
+        """
         match node:
             case Compare(operator=operator, left=left, right=right):
                 return values.compare(operator, self._operand(left), self._operand(right))
             case Logic(operator=operator, legs=legs):
-                return _balanced(_LOGIC[operator], [self.test(leg) for leg in legs])
+                return _balanced(_LOGIC[operator], [self.test(term) for term in legs])
             case Not(operand=operand):
                 return ~self.test(operand)
             case Call(function="equals", arguments=(first, *others)):
-                legs_of_equals = [Compare("==", first, other) for other in others]
-                return _balanced(_LOGIC["||"], [self.test(leg) for leg in legs_of_equals])
+                comparisons = [Compare("==", first, argument) for argument in others]
+                return _balanced(_LOGIC["||"], [self.test(comparison) for comparison in comparisons])
             case Call(function=function, arguments=(first,)):
                 return _ON_ATTRIBUTES[function](self._operand(first))
             case Call(function=function, arguments=(first, *others)):
                 text, holds = self._operand(first).text, _ON_STRINGS[function]
-                return _balanced(_LOGIC["||"], [holds(text, _string(other)) for other in others])
+                return _balanced(_LOGIC["||"], [holds(text, _string(argument)) for argument in others])
             case _:
                 pass
         raise Internal(f"{type(node).__name__} is no test")
@@ -123,7 +133,7 @@ class Compiler:
         raise Internal(f"{type(node).__name__} is no value")
 
     def _kept(self, stage: int, operand: Operand) -> Operand:
-        """Give the operand columns in this stage, and return it as what refers to them."""
+        """Add the operand's columns to this stage, and return an operand that refers to them."""
         prefix = f"value_{len(self._staged)}_"
         while len(self.stages) < stage:
             self.stages.append([])
@@ -149,18 +159,18 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def _balanced(join: Callable[[Column, Column], Column], legs: list[Column]) -> Column:
-    """Join the legs as a balanced tree: Spark recurses over trees, and a list may have a thousand legs."""
-    while len(legs) > 1:
-        pairs = zip(legs[::2], legs[1::2], strict=False)
-        legs = [join(one, other) for one, other in pairs] + (legs[-1:] if len(legs) % 2 else [])
-    return legs[0]
+def _balanced(join: Callable[[Column, Column], Column], terms: list[Column]) -> Column:
+    """Join the terms as a balanced tree: Spark recurses over trees, and a list may have a thousand terms."""
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [join(left, right) for left, right in pairs] + (terms[-1:] if len(terms) % 2 else [])
+    return terms[0]
 
 
 _LOGIC: dict[str, Callable[[Column, Column], Column]] = {
-    "&&": lambda one, other: one & other,
-    "||": lambda one, other: one | other,
-    "^^": lambda one, other: one != other,
+    "&&": lambda left, right: left & right,
+    "||": lambda left, right: left | right,
+    "^^": lambda left, right: left != right,
 }
 
 

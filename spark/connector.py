@@ -1,4 +1,4 @@
-"""Spark's Kafka connector: which jars it is, where they are, and how they come to this machine.
+"""Spark's Kafka connector: its jars, their folder, and how they are fetched.
 
 They are not in a wheel: 30 MB of Java that only an audit of Kafka needs. Looked for, in this order: in the folder
 that WAYPOST_PARTS names; in `.parts/` of the repository, if this is one; in the user's cache folder. Else
@@ -24,7 +24,7 @@ FETCH_TIMEOUT_S = 600
 
 
 def folder() -> Path:
-    """Return the folder below which the parts of other people's making are."""
+    """Return the folder of third-party servers and jars; it may not exist."""
     if chosen := os.environ.get("WAYPOST_PARTS"):
         return Path(chosen).absolute()
     root = Path(__file__).parents[1]
@@ -35,17 +35,20 @@ def folder() -> Path:
 
 
 def jars() -> list[str]:
-    """Return the jars that are installed here; none is no error yet."""
+    """Return the paths of the installed jars; empty: the connector is not installed."""
     found = sorted(str(jar) for jar in (folder() / FOLDER).glob("*.jar"))
     return found if any(CONNECTOR in jar for jar in found) else []
 
 
 def require(progress: Callable[[str], None]) -> list[str]:
-    """Return the jars, fetched if they were not there yet; `say` is told of that first.
+    """Return the paths of the jars, which are fetched if they are not installed.
+
+    Args:
+        progress: called with a line for people before they are fetched.
 
     Raises:
-        BadConfiguration: they are not there, and there is no Maven.
-        Unreachable: Maven did not fetch them.
+        BadConfiguration: they are not installed and there is no Maven, or the folder cannot be written.
+        Unreachable: Maven did not fetch them within FETCH_TIMEOUT_S seconds.
     """
     found = jars()
     if found:
@@ -61,18 +64,18 @@ def require(progress: Callable[[str], None]) -> list[str]:
 
 
 def _fetch() -> None:
-    place = folder() / FOLDER
+    target = folder() / FOLDER
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         # Made aside, and renamed: two audits that begin at once do not see half of it.
-        with TemporaryDirectory(dir=place.parent, prefix=f".{FOLDER}-") as scratch:
+        with TemporaryDirectory(dir=target.parent, prefix=f".{FOLDER}-") as scratch:
             _run_maven(Path(scratch) / FOLDER)
             if not jars():
-                shutil.rmtree(place, ignore_errors=True)
-                (Path(scratch) / FOLDER).rename(place)
+                shutil.rmtree(target, ignore_errors=True)
+                (Path(scratch) / FOLDER).rename(target)
     except OSError as error:
         if not jars():
-            raise BadConfiguration(f"{place} cannot be written: {error.strerror}", field="WAYPOST_PARTS") from None
+            raise BadConfiguration(f"{target} cannot be written: {error.strerror}", field="WAYPOST_PARTS") from None
 
 
 def _run_maven(output: Path) -> None:

@@ -1,4 +1,4 @@
-"""What missing evidence makes of the findings: nothing is called broken that a missing fact or record could excuse.
+"""Findings weighed against missing evidence: nothing is called broken that a missing fact or record could excuse.
 
 ==========  =======================================================================  ==========================
 looks like  could be excused by                                                      and then it is
@@ -31,7 +31,11 @@ _RETRY = "O4"
 
 
 def weighed(found: DataFrame) -> DataFrame:
-    """Return the findings, of FINDING's shape alone, with those that are not certain called what they are."""
+    """Return the findings in FINDING's shape alone; those that missing evidence could excuse are L3 or A5.
+
+    Args:
+        found: of FINDING's shape with the column LACKS.
+    """
     missing = {row[0] for row in found.where(F.col(LACKS) != "").select(LACKS).distinct().collect()}
     if not missing:
         return found.drop(LACKS)

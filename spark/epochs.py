@@ -1,15 +1,15 @@
-"""Log epochs: of which origin each record of a site log is, and what a log lost with its end (handover rule 27).
+"""Log epochs: the origin of each record of a site log, and what a log lost with its end (handover rule 27).
 
 All of it stands in the log itself. A record says that a log epoch begins there, and where the origins before it end:
-the last offset that the log still has, and the highest that anybody is known to have seen. So by position:
+the last offset that the log still has, and the highest that any proxy is known to have seen. So by position:
 
     ... end of A/0 | of no origin | log-begun | A/0.2 ...
 
-What stands between the end and the beginning of the next origin was appended before all knew of that; it is nobody's.
+A record between the end and the beginning of the next origin was appended before all knew of that; it has no origin.
 Above its end an origin is not known from here: what was published there, and perhaps delivered, went with the end.
 
-A log may lose more, and even what it said of an epoch; then a later record says so. A log that has forgotten its
-beginning says `again` in which epoch it is; that is what stands below too, above the ends of the origins before.
+A log may lose more, and even the record that began an epoch; then a later record says so. A log whose beginning was
+removed says `again` in which epoch it is; that holds below that record too, above the ends of the earlier origins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOREVER = (1 << 63) - 1
 
 
 class EpochStart(NamedTuple):
-    """A record that says in which log epoch a site log is. `ended`: origin -> its last offset, the highest seen."""
+    """A record that names the log epoch of a site log. `ended`: origin -> its last offset, the highest one seen."""
 
     site: str
     position: int
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 class LostEnd(NamedTuple):
-    """Of `origin` the log has nothing from `first` on; anybody is known to have seen it up to `seen`."""
+    """The end of an origin: its log has nothing of it from `first` on; it was seen up to `seen` by some proxy."""
 
     site: str
     origin: str
@@ -59,7 +59,7 @@ class LostEnd(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """`following` is `origin` in a later log epoch, and has nothing at or below `begins`; `seen`: as of a LostEnd."""
+    """`following` is the origin of a later log epoch, with nothing at or below `begins`; `seen`: as of a LostEnd."""
 
     origin: str
     following: str
@@ -69,11 +69,11 @@ class Continued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """What all site logs say of their epochs."""
+    """The log epochs of all site logs. Empty while every log is in its first one."""
 
     spans: tuple[Span, ...] = ()
     lost: tuple[LostEnd, ...] = ()
-    """The ends of all origins that have ended, also of those of which nothing is known to be lost."""
+    """The ends of all origins that have ended, also where nothing is known to be lost."""
     continued: tuple[Continued, ...] = ()
 
     def __bool__(self) -> bool:
@@ -85,10 +85,10 @@ def read(begun: Iterable[EpochStart], firsts: dict[str, int]) -> Epochs:
     """Return the epochs of all logs.
 
     Args:
-        begun: all that the logs say of it.
+        begun: all records of all logs that name a log epoch.
         firsts: site -> the first position that its log has.
     """
-    sites = groupby(sorted(begun, key=lambda each: each[:2]), key=lambda each: each.site)
+    sites = groupby(sorted(begun, key=lambda start: start[:2]), key=lambda start: start.site)
     known = [_Log(site, firsts.get(site, 0), list(records)) for site, records in sites]
     later = [log for log in known if log.ends]
     return Epochs(
@@ -107,15 +107,15 @@ class _Log:
         self.begins = {self.present: first - 1}
         self.ends: dict[str, tuple[int, int]] = {}
         if first > 0:
-            # What the log has forgotten of its beginning, the first word of it repeats.
+            # The beginning of the log was removed; its first record about epochs repeats what stood there.
             self.begins = dict.fromkeys(records[0].ended, first - 1) | self.begins
-            self.ends = {each: ends for each, ends in records[0].ended.items() if each != self.present}
+            self.ends = {origin: ends for origin, ends in records[0].ended.items() if origin != self.present}
         for record in records:
             if record.log_epoch >= log_epoch_of(self.present):  # type: ignore[arg-type]  # an Origin is a str
                 self._take(record)
 
     def _beginning(self, first: int, begun: EpochStart) -> str:
-        """Return the origin of what stands below the first record that says anything of it."""
+        """Return the origin of the records below the first one that names a log epoch."""
         if first == 0 and not begun.again:
             return self._origin(1)
         if begun.again:
@@ -133,7 +133,7 @@ class _Log:
             self.begins[following] = record.position
 
     def _kept(self, origin: str, position: int) -> int:
-        """Return up to where the log can have an origin of which it says for the first time that it has ended."""
+        """Return the highest position that an origin can have whose end is named for the first time, at `position`."""
         return position - 1 if origin == self.present else NOTHING
 
     def _origin(self, log_epoch: int) -> str:
@@ -145,8 +145,8 @@ class _Log:
     def spans(self) -> Iterator[Span]:
         for origin in self._all():
             end = self.ends.get(origin, (FOREVER, FOREVER))[0]
-            before = [self.ends[each][0] for each in self._all() if each in self.ends and each != origin]
-            first = max([self.begins.get(origin, FOREVER - 1) + 1, *(each + 1 for each in before if each < end)])
+            other_ends = [self.ends[ended][0] for ended in self._all() if ended in self.ends and ended != origin]
+            first = max([self.begins.get(origin, FOREVER - 1) + 1, *(last + 1 for last in other_ends if last < end)])
             if first <= end:
                 yield Span(self.site, first, end, origin)
 
@@ -166,7 +166,11 @@ class _Log:
 
 
 def of(records: DataFrame, logs: DataFrame) -> Epochs:
-    """Return what the logs say; they say it seldom: where an epoch begins, and where a proxy does."""
+    """Return the log epochs of all site logs, from their records; there are few about them.
+
+    Args:
+        logs: extents (:func:`spark.sitelogs.extents`).
+    """
     rows = records.where(F.col("kind") == LOG_BEGUN).select("site", "position", "begun").collect()
     if not rows:
         return Epochs()
@@ -178,7 +182,7 @@ def of(records: DataFrame, logs: DataFrame) -> Epochs:
 
 
 def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
-    """Name the origin of each published record as its log epoch does; what is of no origin is `nobodys`."""
+    """Set the origin of each published record to that of its log epoch; one of no origin gets the kind `nobodys`."""
     spark = records.sparkSession
     spans = spark.createDataFrame(epochs.spans, SPAN)
     later = F.broadcast(spans.select("site").distinct().withColumn("is_later", F.lit(True)))
@@ -192,7 +196,7 @@ def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
 
 
 def partition(origin: str) -> Column:
-    """Return what is the same of an origin in all its log epochs."""
+    """Return the part of an origin, given by its column, that is the same in all its log epochs."""
     return F.regexp_replace(origin, r"\.\d+$", "")
 
 
@@ -202,11 +206,12 @@ def lost_ends(spark: SparkSession, epochs: Epochs) -> DataFrame:
 
 
 def continued(spark: SparkSession, epochs: Epochs) -> DataFrame:
+    """Return the origins that continue others, of the shape CONTINUED."""
     return spark.createDataFrame(epochs.continued, CONTINUED)
 
 
 def beyond(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Return what no log can tell of origins that have ended, in the shape of :func:`spark.sitelogs.holes`."""
+    """Return the ranges beyond the ends of origins, which are unknown, in the shape of :func:`spark.sitelogs.holes`."""
     first, last = F.col("first").alias("first_missing"), F.lit(FOREVER).alias("last_missing")
     return lost_ends(spark, epochs).select("site", first, last, "origin")
 

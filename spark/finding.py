@@ -1,4 +1,4 @@
-"""The one shape that every anomaly ends as."""
+"""The one shape of all anomalies: a finding."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ def findings(
     lacks: str | Column = "",
     **renamed: str | Column,
 ) -> DataFrame:
-    """Shape rows into findings: columns named as a finding's are taken over, `renamed` ones first, the rest is null.
+    """Shape rows into findings: columns named as a finding's are taken over, the rest is null.
 
-    `renamed` maps a finding's column to a column of the frame; `lacks` is what :data:`LACKS` is about.
+    Args:
+        code: of the class; text is a constant, in `note` and `lacks` too.
+        lacks: the evidence that the finding says is missing (:data:`LACKS`); "": none.
+        renamed: column of a finding -> the column of the frame that is taken instead.
     """
-    given: dict[str, str | Column] = {name: name for name in frame.columns if name in FINDING.fieldNames()}
-    given |= renamed
-    given |= {"code": _literal(code), "note": _literal(note)}
+    columns: dict[str, str | Column] = {name: name for name in frame.columns if name in FINDING.fieldNames()}
+    columns |= renamed
+    columns |= {"code": _literal(code), "note": _literal(note)}
     return frame.select(
-        *(_field(given.get(field.name), field.dataType.simpleString(), field.name) for field in FINDING),
+        *(_field(columns.get(field.name), field.dataType.simpleString(), field.name) for field in FINDING),
         _literal(lacks).alias(LACKS),
     )
 

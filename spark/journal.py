@@ -1,4 +1,4 @@
-"""The journal as evidence: each fact once, and what is missing of it.
+"""The journal as evidence: each fact once, and the facts that are missing.
 
 Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible; one that
 goes on says `marked` where it has written down all so far. A repeat is removed before anything is judged (D4). A hole
@@ -20,11 +20,15 @@ from waypost.facts import FactKind
 from waypost.identity import GENERATION
 
 SESSION_GENERATION = ["session", "generation"]
-"""What makes a session: one that was deleted and created again under the same name is another one."""
+"""The key of a session: one that was deleted and created again under the same name is another one."""
 
 
 def numbered(facts: DataFrame) -> DataFrame:
-    """Add `copy`, from 1 on for each (writer, number), and `differs`, if it says something else than the first."""
+    """Add `copy`, from 1 on for each (writer, number), and `differs`: it is not the same as the first copy.
+
+    Args:
+        facts: as :func:`spark.readers.journals` returns them.
+    """
     # A receiver's fact is dated by the proxy that relays it: relayed by two, it is still the same fact.
     contents = [name for name in FACT.fieldNames() if name not in ("at_ms", "frontier")]
     fingerprint = F.xxhash64(*contents, F.map_entries("frontier"))
@@ -39,7 +43,7 @@ def numbered(facts: DataFrame) -> DataFrame:
 
 
 def once(facts: DataFrame) -> DataFrame:
-    """Return each usable fact once, with the `generation` of its session's epoch."""
+    """Return each usable fact of :func:`numbered` ones once, with the `generation` of its session's epoch."""
     generation = F.floor(F.col("epoch") / GENERATION).alias("generation")
     return _usable(facts).where(F.col("copy") == 1).select(*FACT.fieldNames(), generation)
 
@@ -49,11 +53,12 @@ def _usable(facts: DataFrame) -> DataFrame:
 
 
 def of_kind(journal: DataFrame, kind: FactKind) -> DataFrame:
+    """Return the facts of one kind."""
     return journal.where(F.col("kind") == kind)
 
 
 def repeats(facts: DataFrame) -> DataFrame:
-    """Find what was written under one number twice: the same (D4), or not even the same (A2)."""
+    """Find the numbers of a writer under which two facts were written: the same (D4), or different ones (A2)."""
     again = _usable(facts).where(F.col("copy") > 1).drop("origin")
     code = F.when(F.col("differs"), "A2").otherwise("D4")
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
@@ -63,13 +68,14 @@ def repeats(facts: DataFrame) -> DataFrame:
 
 
 def unusable(facts: DataFrame) -> DataFrame:
+    """Find the lines of journals that are no facts (A2)."""
     text = F.concat(F.lit("no fact, in "), F.col("source"), F.lit(": "), F.substring("unusable", 1, 120))
     lines = facts.where(F.col("unusable").isNotNull()).select("source", "unusable")
     return findings(lines, "A2", text, lacks=JOURNALS)
 
 
 def put_away(journal: DataFrame) -> DataFrame:
-    """Return what stood in parts of journals that are not there any more: `writer`, and `put_away_upto`, its number."""
+    """Return the last number of each writer in parts of journals that are not there any more: `put_away_upto`."""
     parts = of_kind(journal, FactKind.ROTATED).groupBy("writer")
     begins = parts.agg(F.min("number").alias("first"), F.min_by("frontier", "number").alias("before"))
     known = begins.where(F.col("first") > 1).select(F.explode("before").alias("writer", "upto"))
@@ -79,7 +85,7 @@ def put_away(journal: DataFrame) -> DataFrame:
 def missing(journal: DataFrame) -> DataFrame:
     """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them.
 
-    `is_receiver`: the writer attests nothing but what it received.
+    `is_receiver`: the writer has no facts but `received`.
     """
     before = F.lag("number", 1, 0).over(Window.partitionBy("writer").orderBy("number"))
     is_receiver = F.min(F.col("kind") == FactKind.RECEIVED).over(Window.partitionBy("writer"))
@@ -96,13 +102,13 @@ def holes(journal: DataFrame) -> DataFrame:
     is_away = F.coalesce(is_beginning & (last <= F.col("put_away_upto")), F.lit(False))
     why = F.when(is_away, "are in parts of a journal that were put away").otherwise("of this writer are missing")
     note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" "), why)
-    # What a receiver's library leaves out are deliveries: :func:`torn_receivers` has them.
+    # The missing facts of a receiver's library are deliveries: :func:`torn_receivers` has them.
     lacks = F.when(F.col("is_receiver"), "").otherwise(JOURNALS)
     return findings(gaps, F.when(is_away, "A3").otherwise("A1"), note, lacks=lacks)
 
 
 def silenced(journal: DataFrame) -> DataFrame:
-    """Find the writers all of whose facts are in parts that were put away."""
+    """Find the writers all of whose facts are in parts that were put away (A3)."""
     silent = put_away(journal).join(journal.select("writer").distinct(), on="writer", how="left_anti")
     note = F.concat(
         F.lit("facts 1 to "), F.col("put_away_upto"), F.lit(" are in parts of a journal that were put away")
@@ -111,31 +117,37 @@ def silenced(journal: DataFrame) -> DataFrame:
 
 
 def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
-    """Find the writers whose journal may have gone on: nothing says that they ended, or how far they are complete.
+    """Find the writers whose journal may have gone on (A1): nothing says that they ended, or are complete so far.
 
-    A writer says so itself (`closed`, `marked`), or somebody who knows does (`ended`, whose `proxy` names it), or
-    a site log does: `dropped` has the `proxy` and `incarnation` whose lease ended, and a proxy puts on record
-    what it promises before it promises it. Those that only attest what they received, receivers' libraries, do
-    not close; up to where they had everything, `drained` says.
+    A writer says so itself (`closed`, `marked`), or another one does (`ended`, whose `proxy` names it), or a site log
+    does: a proxy writes what it promises before it promises it, so nothing is missing once its lease has ended.
+    Receivers' libraries, which have only `received` facts, do not close; `drained` says how far they had everything.
+
+    Args:
+        dropped: `proxy` and `incarnation` of those whose lease ended (:func:`spark.sitelogs.expired_incarnations`).
     """
     done = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select("writer")
     done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
     done = done.unionByName(dropped.select(_writer().alias("writer")))
-    lives = journal.groupBy("writer").agg(
+    writers = journal.groupBy("writer").agg(
         F.max("number").alias("number"),
         F.max(~F.col("kind").isin(FactKind.RECEIVED, FactKind.ROTATED)).alias("is_to_close"),
     )
-    left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
+    left = writers.where("is_to_close").join(done, on="writer", how="left_anti")
     return findings(
         left, "A1", "nothing says that this writer has ended, or up to where it is complete", lacks=JOURNALS
     )
 
 
 def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
-    """Find the `lives` of proxies (`proxy`, `incarnation`) that a site log knows, and that left no fact at all."""
+    """Find the incarnations of proxies that a site log knows, and that left no fact at all (A1).
+
+    Args:
+        incarnations: `proxy` and `incarnation` (:func:`spark.sitelogs.seen`).
+    """
     known = incarnations.select(_writer().alias("writer")).distinct()
-    there = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
-    silent = known.join(there, on="writer", how="left_anti")
+    present = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
+    silent = known.join(present, on="writer", how="left_anti")
     return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
 
 
@@ -144,7 +156,7 @@ def _writer() -> Column:
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:
-    """Return the (session, generation, receiver) whose own record of what they received has a hole."""
+    """Return the receivers, (session, generation, receiver), some of whose `received` facts are missing."""
     attested = of_kind(journal, FactKind.RECEIVED).select("writer", *SESSION_GENERATION, "receiver").distinct()
     torn = missing(journal).select("writer").distinct()
     return attested.join(torn, on="writer", how="left_semi").select(*SESSION_GENERATION, "receiver").distinct()

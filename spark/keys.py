@@ -1,4 +1,4 @@
-"""Whether the keys on two sides let a notification through: by words that were written down, computed anew.
+"""The audit's own rule of security keys: whether the keys on two sides let a notification through.
 
 `keys` are arrays of ``SCHEME SIDE HEX``, all public (:func:`waypost.keys.texts`). Those of a scheme meet if they have
 one in common of every side that the scheme names; ``dual`` names both, any other one its own.
@@ -14,7 +14,12 @@ SIDES = {"producer": ("producer",), "consumer": ("consumer",), "dual": ("produce
 
 
 def let_through(keys: str, secure_only: str, other_keys: str, other_secure_only: str) -> Column:
-    """Tell whether what one side publishes may come to the other: it is for everybody, or their keys meet."""
+    """Tell whether a notification may come from one side to the other: it is for everybody, or their keys meet.
+
+    Args:
+        keys: the column with one side's keys; `other_keys`: with the other's. Null: none.
+        secure_only: the column that says whether that side demands keys that meet; `other_secure_only` likewise.
+    """
     is_for_all = ~F.coalesce(secure_only, F.lit(False)) & ~F.coalesce(other_secure_only, F.lit(False))
     return is_for_all | F.coalesce(_meet(F.array_intersect(keys, other_keys)), F.lit(False))
 

@@ -1,4 +1,4 @@
-"""A second look at what was owed and not delivered: lost, lost in a handover, unseen, or excused.
+"""A second look at notifications that were owed and not delivered: lost, lost in a handover, unseen, or excused.
 
 A loss counts only behind a closed horizon: a closing marker in the origin's log covers it, and a `drained` fact says
 that the receiver was there, and idle, when all up to it had been handed over. Else it is unseen (L3), and so it
@@ -32,7 +32,7 @@ from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING
 
 _ANNOUNCED_RANK = 9
-"""The rank of what a gap was told of."""
+"""The rank of a notification in a gap that its receiver was told of."""
 HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
 """Causes of `owned` that mean that another proxy, or the same after a break, took over."""
 
@@ -44,8 +44,12 @@ def losses(
 ) -> DataFrame:
     """Find L1 to L4, one finding for each notification and receiver.
 
-    `owing` tells by what each of the rows that it is given is owed (:func:`spark.obligations.owing`).
     An id that has several coordinates is lost only if none of them may still come, and excused only if all are.
+
+    Args:
+        rows: judged deliveries (:func:`spark.comparison.judged`); those with the code LOST are looked at.
+        horizons: :func:`spark.sitelogs.horizon`.
+        owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
@@ -56,7 +60,7 @@ def losses(
         .otherwise(1)
     )
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
-    # What nobody can name (spark/unreported.py) has a coordinate and no id.
+    # A notification that no log knows (spark/unreported.py) has a coordinate and no id.
     nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
     worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
     apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _ANNOUNCED_RANK)
@@ -65,13 +69,17 @@ def losses(
 
 
 def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Return each of `missed`, rows of a KEY, that is excused, or of which a gap was told."""
+    """Return those of `missed`, rows of a KEY, that are excused, or lie in a gap that the receiver was told of.
+
+    Args:
+        owing: the policies under which they are owed (:func:`spark.obligations.owing`).
+    """
     looked_at = _with_excuses(missed.withColumn("has_left", F.lit(False)), journal, owing)
     return looked_at.where(F.col("is_gap") | F.col("excuse").isNotNull()).select(*KEY).distinct()
 
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
-    """Add `is_open`, if it may still have come; and `has_left`, if nobody is there any more to whom it could."""
+    """Add `is_open`: it may still have come; and `has_left`: it may, and its receiver has left for good."""
     stated = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = stated.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
@@ -95,7 +103,7 @@ def _gone(journal: DataFrame) -> DataFrame:
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Add `excuse`, and `is_gap`, if a gap was told of there (G1 says so itself)."""
+    """Add `excuse`, null: there is none; and `is_gap`: the receiver was told of a gap there, which is a G1."""
     removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
     deleted = removed.join(_deletions(journal), on=SESSION_GENERATION, how="left")
     unpersisted = deleted.join(_lost_with_process(missed, journal), on=KEY, how="left")
@@ -117,8 +125,8 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
         "policies",
         F.struct("epoch", "number").alias("said"),
     )
-    place = F.col("m.offset") == F.col("x.offset")
-    met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(place))
+    same_offset = F.col("m.offset") == F.col("x.offset")
+    met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(same_offset))
     bounded = met.join(
         _bounds(journal), on=[F.col(f"m.{name}") == F.col(f"b_{name}") for name in SESSION_GENERATION], how="left"
     )
@@ -142,13 +150,13 @@ def _names(policy: RemovalPolicy) -> Column:
 
 
 def _lost_with_process(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Return `expiry`, the cause, of each KEY that went with the process that kept it, as its receiver had said last
-    before that.
+    """Return `expiry`, the cause, of each KEY that was lost with its process, where the receiver's last attach before
+    that asked for best effort.
     """
-    place = F.struct("epoch", "number")
+    position = F.struct("epoch", "number")
     arrivals = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED))
-    attached = arrivals.select(*_RECEIVER, "best_effort", place.alias("at"))
-    reported = _gap_facts(journal).where(F.col("cause") == GapCause.LOST_WITH_PROCESS).withColumn("said", place)
+    attached = arrivals.select(*_RECEIVER, "best_effort", position.alias("at"))
+    reported = _gap_facts(journal).where(F.col("cause") == GapCause.LOST_WITH_PROCESS).withColumn("said", position)
     before = reported.join(attached, on=_RECEIVER).where(F.col("at") < F.col("said"))
     last = before.groupBy(*_RECEIVER, "origin", "first", "last", "cause", "said").agg(
         F.max_by("best_effort", "at").alias("allows")
@@ -161,13 +169,14 @@ def _lost_with_process(missed: DataFrame, journal: DataFrame) -> DataFrame:
 
 
 def _bounds(journal: DataFrame) -> DataFrame:
-    """Return since when each session has had a queue that discards, and one in which deadlines count."""
+    """Return, for each session, since which fact it has had a queue that discards, and one in which deadlines count."""
     stated = of_kind(journal, FactKind.POLICY).where(F.col("subscription") == "")
-    place = F.struct("epoch", "number")
+    position = F.struct("epoch", "number")
     bounded, deadlines = (F.col("max_count") > 0) | (F.col("bytes") > 0), F.col("deadlines")
     names = [F.col(name).alias(f"b_{name}") for name in SESSION_GENERATION]
     return stated.groupBy(*names).agg(
-        F.min(F.when(bounded, place)).alias("bounded_since"), F.min(F.when(deadlines, place)).alias("deadlines_since")
+        F.min(F.when(bounded, position)).alias("bounded_since"),
+        F.min(F.when(deadlines, position)).alias("deadlines_since"),
     )
 
 
@@ -179,18 +188,18 @@ def _allowed_by_the_queue() -> Column:
 
 
 def _deletions(journal: DataFrame) -> DataFrame:
-    """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
+    """Return `deletion`, the reason, of each session that was deleted; a later session of its name implies it too."""
     stated = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_GENERATION).agg(F.min("reason").alias("reason"))
     last = F.max("generation").over(Window.partitionBy("session"))
-    lives = journal.where(F.col("session") != "").select(*SESSION_GENERATION).distinct().withColumn("last", last)
-    known = lives.join(stated, on=SESSION_GENERATION, how="left")
+    generations = journal.where(F.col("session") != "").select(*SESSION_GENERATION).distinct().withColumn("last", last)
+    known = generations.join(stated, on=SESSION_GENERATION, how="left")
     following = F.when(F.col("generation") < F.col("last"), F.lit("deleted, and created again"))
     deletion = F.coalesce("reason", following).alias("deletion")
     return known.select(*SESSION_GENERATION, deletion).where(F.col("deletion").isNotNull())
 
 
 def _concerns(coordinate: Column) -> Column:
-    """Match a fact about a session, or about one receiver of it, with what that receiver missed."""
+    """Match a fact about a session, or about one receiver of it (`x`), with notifications that were missed (`m`)."""
     same = F.col("m.origin") == F.col("x.origin")
     for name in SESSION_GENERATION:
         same &= F.col(f"m.{name}") == F.col(f"x.{name}")
@@ -200,7 +209,7 @@ def _concerns(coordinate: Column) -> Column:
 
 
 def gap_facts(journal: DataFrame) -> DataFrame:
-    """Return each gap in what the logs hold that somebody was told of: `first` to `last` of `origin`."""
+    """Return each gap in the logs that a receiver was told of: from `first` to `last` of `origin`."""
     return _gap_facts(journal).where(F.col("cause") != GapCause.LOST_WITH_PROCESS)
 
 
@@ -211,6 +220,7 @@ def _gap_facts(journal: DataFrame) -> DataFrame:
 
 
 def gaps(journal: DataFrame) -> DataFrame:
+    """Find the gaps that receivers were told of (G1)."""
     reported = gap_facts(journal)
     note = F.concat(F.lit("up to "), F.col("last"), F.lit(" could not be had: "), F.col("cause"))
     return findings(reported, "G1", note, offset="first")
@@ -236,8 +246,8 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
     stream = [*_RECEIVER, "origin"]
     concerned = lost.select(*stream).distinct()
     delivered = rows.where("is_delivery").select(*stream, "offset", F.struct("epoch", "proxy").alias("owner"))
-    near = delivered.join(concerned, on=stream, how="left_semi")
-    together = lost.unionByName(near, allowMissingColumns=True)
+    relevant = delivered.join(concerned, on=stream, how="left_semi")
+    together = lost.unionByName(relevant, allowMissingColumns=True)
     by_offset = Window.partitionBy(*stream).orderBy("offset")
     below = by_offset.rowsBetween(Window.unboundedPreceding, -1)
     above = Window.partitionBy(*stream).orderBy(F.col("offset").desc()).rowsBetween(Window.unboundedPreceding, -1)

@@ -1,10 +1,10 @@
-"""Who was owed what: subscriptions as intervals per origin, over what was published.
+"""Obligations: the notifications that each receiver was owed; subscriptions as intervals of each origin.
 
 A notification at (o, n) is owed to a receiver of a session if some subscription of the session matches it and
 X0[o] < n <= R[o]. Names are used again: a session of one name that was deleted and created again is another session
 (its epochs are of another *generation*), and so is a subscription that was taken back and made again
-(`subscription_generation`). Facts of one life may be said often, and the first ones be missing: every start of serving
-says again what counts (`restated`). Per life of a subscription and origin:
+(`subscription_generation`). Facts of one generation may be written often, and the first ones be missing: every start of
+serving writes again those that count (`restated`). Per generation of a subscription and origin:
 
 X0    the first promise, of all `effective` and `restated` facts that name the origin: by epoch, then by time. Later
       ones repeat it after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
@@ -17,9 +17,9 @@ R     of the `unsubscribed` facts. An origin that they do not name was not reach
       delivered.
 
 The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
-frontier is owed nothing at or below the lowest of them: it came later, or had that already. Whoever was given a place
-is owed what lies above that place; of one that had lost its place and was given another, only the last one is judged.
-One that left for good is owed no more than it was drained of (:mod:`spark.losses`).
+frontier is owed nothing at or below the lowest of them: it came later, or had that already. A registered receiver is
+owed what lies above its registration; of one that was registered again, only the last registration is judged. One that
+left for good is owed no more than it was drained of (:mod:`spark.losses`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,20 @@ REQUESTS, PROMISES, POLICIES = (
     (FactKind.EFFECTIVE, FactKind.RESTATED),
     (FactKind.POLICY, FactKind.RESTATED),
 )
-"""The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
+"""The kinds of facts with expressions of subscriptions, with promises, and with policies."""
 OPEN_END = 1 << 62
-"""Above every offset: nobody said where the interval ends."""
+"""Above every offset: no fact names the end of the interval."""
 
 
 def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
-    """Return one row a life of a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
+    """Return one row for each generation of a subscription.
 
-    `expressions` has `expression`, `expression_number`, `is_usable`; `continued` the origins that follow others, of the
-    shape CONTINUED. A subscription with two expressions, or other
-    keys at another time, or an expression that cannot be judged by, is not sure: nothing is owed by it.
+    It has the expression's number, the bounds as maps by origin, and `is_sure`. A subscription with two expressions, or
+    other keys at another time, or an expression that cannot be evaluated, is not sure: nothing is owed by it.
+
+    Args:
+        expressions: of the shape EXPRESSION.
+        continued: the origins that follow others, of the shape CONTINUED; None: there are none.
     """
     stated = journal.where(F.col("kind").isin(*REQUESTS))
     asked = stated.groupBy(*SUBSCRIPTION, "expression", "keys", "secure_only").agg(
@@ -76,12 +79,12 @@ def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFra
 
 
 def _made_in() -> Column:
-    """The epoch in which a subscription was made: its life says so, also where the first fact of it is missing."""
+    """The epoch in which a subscription was made: its generation says so, also where its first fact is missing."""
     return F.coalesce(F.substring_index("subscription_generation", "/", 1).try_cast("bigint"), F.col("epoch"))
 
 
 def _deletions(journal: DataFrame) -> DataFrame:
-    """Return `gone` of each session that was deleted: up to where it was there, by origin."""
+    """Return `gone` of each session that was deleted: origin -> the last offset that it could be owed."""
     stated = of_kind(journal, FactKind.DELETED).select(
         *SESSION_GENERATION, F.explode_outer("frontier").alias("origin", "upto")
     )
@@ -90,19 +93,19 @@ def _deletions(journal: DataFrame) -> DataFrame:
 
 
 def _policies(journal: DataFrame) -> DataFrame:
-    """Return `ages_since` and `counts_since`: where (epoch, number) they were first stated."""
-    place = F.struct("epoch", "number")
+    """Return `ages_since` and `counts_since`: the (epoch, number) of the first fact with such a policy."""
+    position = F.struct("epoch", "number")
     stated = journal.where(F.col("kind").isin(*POLICIES)).groupBy(*SUBSCRIPTION)
     return stated.agg(
-        F.min(F.when(F.col("ttl_s") > 0, place)).alias("ages_since"),
-        F.min(F.when(F.col("max_count") > 0, place)).alias("counts_since"),
+        F.min(F.when(F.col("ttl_s") > 0, position)).alias("ages_since"),
+        F.min(F.when(F.col("max_count") > 0, position)).alias("counts_since"),
     )
 
 
 def _starts(journal: DataFrame, continued: DataFrame | None) -> DataFrame:
     promised = promises(journal)
     if continued is not None:
-        # Who was promised nothing below what anybody had seen came when the origin had ended already.
+        # A promise that begins above all that was seen was made when the origin had ended already.
         before = promised.join(F.broadcast(continued), on="origin").where(F.col("above") < F.col("seen"))
         later = before.select(*SUBSCRIPTION, F.col("following").alias("origin"), F.col("begins").alias("above"))
         promised = promised.unionByName(later).groupBy(*SUBSCRIPTION, "origin").agg(F.min("above").alias("above"))
@@ -141,10 +144,10 @@ _PRESENT = (FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED, FactK
 
 def receivers(journal: DataFrame) -> DataFrame:
     """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
-    here = journal.where(F.col("kind").isin(*_PRESENT))
+    presence = journal.where(F.col("kind").isin(*_PRESENT))
     is_arrival = F.col("kind") == FactKind.ATTACHED
-    present = here.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
-    reported = here.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
+    present = presence.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
+    reported = presence.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
     lowest = reported.groupBy(*RECEIVER, "origin").agg(
         F.min("reported").alias("lowest"), F.count("reported").alias("times")
     )
@@ -153,30 +156,41 @@ def receivers(journal: DataFrame) -> DataFrame:
     always = known.where(F.col("times") == F.col("arrivals")).select(
         *RECEIVER, "origin", F.col("lowest").alias("begins")
     )
-    starts = always.unionByName(_registrations(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    starts = (
+        always.unionByName(_registrations(presence)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    )
     start = F.map_from_entries(F.collect_list(F.struct("origin", "begins")))
     return present.join(starts.groupBy(*RECEIVER).agg(start.alias("start")), on=RECEIVER, how="left").drop("arrivals")
 
 
-def _registrations(here: DataFrame) -> DataFrame:
-    """Return above what each receiver is owed, by origin, since it was given its last place: `begins`."""
+def _registrations(presence: DataFrame) -> DataFrame:
+    """Return `begins` of each registered receiver: the offset, by origin, above which its last registration owes."""
     order = F.struct("epoch", "at_ms", "number")
-    registered = here.where(F.col("kind") == FactKind.REGISTERED)
-    last = registered.groupBy(*RECEIVER).agg(F.max_by("frontier", order).alias("place"))
-    return last.select(*RECEIVER, F.explode("place").alias("origin", "begins"))
+    registered = presence.where(F.col("kind") == FactKind.REGISTERED)
+    last = registered.groupBy(*RECEIVER).agg(F.max_by("frontier", order).alias("registration"))
+    return last.select(*RECEIVER, F.explode("registration").alias("origin", "begins"))
 
 
 def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
-    """Return each subscription for each receiver of its session; a session without receivers has one, named ''."""
+    """Return each subscription for each receiver of its session; a session without receivers has one, named ''.
+
+    Args:
+        subscribed: :func:`subscriptions`.
+        present: :func:`receivers`.
+    """
     joined = subscribed.join(present, on=SESSION_GENERATION, how="left")
     return joined.withColumn("receiver", F.coalesce("receiver", F.lit("")))
 
 
 def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Return how each published notification stands to each receiver with a subscription that matches it.
+    """Return each published notification for each receiver with a subscription that matches it.
 
-    One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`, if delivering it is not too late; and
+    One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`: delivering it is not too late; and
     `since_epoch`, in which the oldest subscription that matches was made.
+
+    Args:
+        truth: published notifications (:func:`spark.sitelogs.published`).
+        wanted: :func:`wants`.
     """
     met = _met(truth, wanted).withColumns(
         {
@@ -215,15 +229,18 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 
 
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
-    """Return by what each of `missed`, rows of a KEY, is owed: `terms`, the policies of those subscriptions."""
-    there = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
-    due = _met(there, wanted).where(is_owed())
+    """Return `terms` of each of `missed`, rows of a KEY: the policies of the subscriptions by which it is owed.
+
+    Each is a struct of `ages_since` and `counts_since`, the (epoch, number) of the first fact with such a policy.
+    """
+    concerned = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
+    due = _met(concerned, wanted).where(is_owed())
     terms = F.collect_list(F.struct("ages_since", "counts_since"))
     return due.groupBy(*KEY).agg(terms.alias("terms")).join(missed.select(*KEY), on=KEY, how="left_semi")
 
 
 def is_owed() -> Column:
-    """Tell whether the coordinate is owed by the subscription that stands beside it, to that receiver."""
+    """Tell whether the coordinate of a row is owed by the subscription of the row, to its receiver."""
     has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
     is_not_over = F.col("until").isNull() | (F.col("offset") <= _at("until"))
     return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))
@@ -234,11 +251,13 @@ def _at(bounds: str) -> Column:
 
 
 def deliveries(journal: DataFrame) -> DataFrame:
-    """Return each delivery: `at`, its place in the fact that attests it; `is_by_order`, whether its receiver was given
-    by priority or deadline.
+    """Return each delivery, with its `digest`; `at`, its index in the fact that attests it; and `is_by_order`: its
+    receiver had asked for the order of priority or deadline.
     """
     facts = of_kind(journal, FactKind.RECEIVED)
-    each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
+    attested = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "attested")
     is_by_order = F.col("order").isin(*filter(goes_by_attributes, ORDERS)).alias("is_by_order")
-    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", is_by_order, each)
-    return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")
+    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", is_by_order, attested)
+    return apart.withColumns({"offset": F.col("attested.offsets"), "digest": F.col("attested.digests")}).drop(
+        "attested"
+    )

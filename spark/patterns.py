@@ -1,9 +1,9 @@
 r"""Patterns of the subscription language for Java's regular expressions, which Spark runs.
 
 The language takes RE2's dialect, where `.` matches a newline too. Java's differs in small ways: `$` also
-matches before a last newline, `.` knows five line ends, `\s` holds a vertical tab, `\b` goes by Unicode, `&&`
-and `[` mean something inside a set. So nothing is passed through: each piece is read as RE2 reads it, and
-written in a form that Java has only one reading of. Captures, laziness and the flag U do not change whether a
+matches before a last newline, `.` knows five line ends, `\s` has a vertical tab, `\b` goes by Unicode, `&&`
+and `[` mean something inside a set. So nothing is passed through: each piece is parsed as RE2 parses it, and
+written in a form that is unambiguous in Java. Captures, laziness and the flag U do not change whether a
 pattern is found, and are dropped.
 
 Known to differ: `\C` is refused; tables of Unicode have Java's version, also for case under `(?i)`.
@@ -50,16 +50,16 @@ _POSIX_NAME = re.compile(r"\[:(\^?)(\w+):\]")
 
 
 class Untranslatable(Exception):
-    """The pattern asks for what Java's engine cannot do."""
+    """A pattern has no form for Java's engine."""
 
 
 def from_regex(pattern: str) -> str:
-    """Return Java's form of a pattern of RE2, to be searched for."""
+    """Return Java's form of a valid pattern of RE2, to be searched for in a text. Raises Untranslatable."""
     return _Reader(pattern).translated()
 
 
 def from_wildcard(pattern: str) -> str:
-    """Return Java's form of a wildcard pattern, which matches whole; `*` and `?` do not match a newline."""
+    """Return Java's form of a valid wildcard pattern, which matches a whole text; `*` and `?` match no newline."""
     pieces, offset = [], 0
     while offset < len(pattern):
         piece, offset = _wildcard_piece(pattern, offset)

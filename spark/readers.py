@@ -1,7 +1,7 @@
 """The input end: site logs and journals as DataFrames, from the embedded form or from Kafka.
 
-`journals` is read first, because it tells which attributes the subscriptions ask about; `logs` then decodes
-those and no others.
+The journals are read first, because their subscriptions name the attributes that are needed; `logs` then decodes those
+and no others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ Decode = Callable[[Iterable[Raw]], Iterator[Row]]
 
 
 def journals(spark: SparkSession, source: Source) -> DataFrame:
-    """Return all facts, and the lines that are none: the columns of FACT, `source`, and `unusable`, the text."""
+    """Return all lines of all journals, as :func:`parse_facts` does.
+
+    Raises:
+        BadConfiguration: the source is Kafka, and this session has no connector.
+    """
     if isinstance(source, Folder):
         return parse_facts(_journal_files(spark, source))
     require_connector(spark)
@@ -37,12 +41,22 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
-    """Return all records of all site logs, of the shape RECORD, with the attributes `names`."""
+    """Return all records of all site logs, of the shape RECORD, with the attributes `names`, in this order.
+
+    Raises:
+        BadInput: a file is no site log, or all are empty.
+        BadConfiguration: the source is Kafka, and this session has no connector.
+    """
     return _decoded(spark, source, partial(rows, names=names))
 
 
 def copies(spark: SparkSession, source: Source, names: tuple[str, ...], beyond: dict[str, int]) -> DataFrame:
-    """Return what other logs have of origins that ended: records of the kind `copy`, from the offsets `beyond` on."""
+    """Return the copies, in other sites' logs, of notifications that their own log lost: records of the kind `copy`.
+
+    Args:
+        names: as in :func:`logs`.
+        beyond: origin that has ended -> the first offset that its log does not have.
+    """
     return _decoded(spark, source, partial(record_rows.copies, names=names, beyond=beyond))
 
 
@@ -75,19 +89,24 @@ def _plain(path: Path) -> str:
 
 
 def parse_facts(lines: DataFrame) -> DataFrame:
-    """Parse lines (`source`, `value`) of JSON. Absent fields get the defaults of :class:`waypost.records.Fact`."""
+    """Parse lines (`source`, `value`) of JSON.
+
+    Returns:
+        The columns of FACT, where absent fields have the defaults of :class:`waypost.facts.Fact`; `source`, the file or
+        topic; and `unusable`, the text of a line that is no fact, else null.
+    """
     schema = T.StructType([*FACT.fields, T.StructField("corrupt", T.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
     written = lines.where(F.trim(F.col("value")) != "")
     parsed = written.withColumn("fact", F.from_json(F.col("value"), schema, options))
     fields = [_with_default(name) for name in FACT.fieldNames()]
     incomplete = [F.col(f"fact.{name}").isNull() for name in ("writer", "number", "at_ms", "kind")]
-    is_unusable = F.col("fact.corrupt").isNotNull() | reduce(lambda one, other: one | other, incomplete)
+    is_unusable = F.col("fact.corrupt").isNotNull() | reduce(lambda left, right: left | right, incomplete)
     return parsed.select("source", *fields, F.when(is_unusable, F.col("value")).alias("unusable"))
 
 
 def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Column is re-exported there
-    """Return the field of the fact, or what its absence means: a fact is written without what is empty."""
+    """Return the field of the fact, or the value that its absence stands for: empty fields are not written."""
     field = F.col(f"fact.{name}")
     if name in ("number", "at_ms"):
         return field.alias(name)
@@ -109,7 +128,7 @@ def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Colum
 
 
 def _slices(folder: Folder) -> list[Slice]:
-    """Cut every log into tasks, as far as it reaches now: a log that still grows is read up to here."""
+    """Cut every log into tasks, up to its present end: a log that still grows is read up to there."""
     slices = []
     for site, path in folder.logs.items():
         first, end = _extent(path)
@@ -148,7 +167,7 @@ def _topic(spark: SparkSession, topics: Topics, site: str, topic: str) -> DataFr
     client = {"bootstrap.servers": topics.servers[site], **topics.tls}
     reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in client.items()})
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("endingOffsets", "latest")
-    # An aborted record was never told to anybody, and is none.
+    # A record of an aborted transaction was never acknowledged to anybody, and is none.
     return reader.option("kafka.isolation.level", "read_committed").load()
 
 

@@ -33,12 +33,12 @@ Raw = tuple[str, int, int, bytes | None]
 
 _NO_ATTRIBUTES: Row = (None, None, None, None)
 _OPEN: Row = (None, False)
-"""The keys of what asks for none."""
+"""The keys of a notification that was published without any."""
 _KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
 
 
 def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
-    """Decode records; of a notification keep the attributes `names`, in this order."""
+    """Yield records as rows of RECORD; of a notification only the attributes `names`, in this order."""
     for site, partition, position, data in raws:
         yield _row(site, partition, position, data, names)
 
@@ -59,13 +59,13 @@ def _unusable(site: str, position: int, note: str) -> Row:
 
 
 def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
-    # In which log epoch, the record does not say; spark/epochs.py does, once it has seen all of the log.
+    # The record does not name its log epoch; spark/epochs.py does, once it has seen all of the log.
     coordinate = (str(origin_of(SiteId(site), partition)), position)
     return (site, position, "published", *coordinate, *_content(record, names))
 
 
 def _content(record: Published | Forwarded, names: tuple[str, ...]) -> Row:
-    """Return what is the same of a notification wherever it is written down."""
+    """Return the columns of a notification that are the same in every log."""
     note, attributes = None, _NO_ATTRIBUTES
     try:
         attributes = _columns(decode_body(record.body), names)
@@ -81,8 +81,11 @@ def _identity(record: Published | Forwarded) -> Row:
 
 
 def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) -> Iterator[Row]:
-    """Return what other logs have of what a log lost: rows of the kind `copy`, with attributes, of the origins in
-    `beyond`, from those offsets on.
+    """Yield the forwarded copies of notifications that their own log lost, as rows of the kind `copy`.
+
+    Args:
+        names: the attributes to keep, in this order.
+        beyond: origin -> the first offset that its log does not have.
     """
     for site, _, position, data in raws:
         record = decode_record(data)
@@ -110,7 +113,7 @@ def _log_begun_row(record: Record) -> Row | None:
 
 
 def _incarnation_of(record: Record) -> tuple[str | None, str | None]:
-    """Return the life of a proxy that wrote the record, or that it is about."""
+    """Return the name and the incarnation of the proxy that wrote the record, or that it is about."""
     if isinstance(record, InterestRegistered | InterestsExpired):
         return record.proxy, record.incarnation
     kind, *incarnation = record.writer.split("/") if isinstance(record, Closed) else ("",)
@@ -122,15 +125,15 @@ def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:
     integers: list[int | None] = kinds.copy()
     reals: list[float | None] = [None] * len(names)
     texts: list[str | None] = [None] * len(names)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         value = attributes.get(name)
         if value is None:
             continue
-        kinds[place] = _KINDS[type(value)]
+        kinds[index] = _KINDS[type(value)]
         if isinstance(value, str):
-            texts[place] = value
+            texts[index] = value
         elif isinstance(value, float):
-            reals[place] = value
+            reals[index] = value
         else:
-            integers[place] = len(value) if isinstance(value, bytes) else int(value)
+            integers[index] = len(value) if isinstance(value, bytes) else int(value)
     return kinds, integers, reals, texts

@@ -30,7 +30,11 @@ th, td { border-bottom: 1px solid #8886; padding: .2rem .7rem; text-align: left;
 
 
 def document(verdict: Verdict, source: str) -> dict[str, Any]:
-    """Return the verdict as plain JSON values."""
+    """Return the verdict as plain JSON values; integers that may exceed 2**53 are strings.
+
+    Args:
+        source: the input of the audit, as the user named it.
+    """
     classes = [
         {
             "code": code,
@@ -57,7 +61,7 @@ def document(verdict: Verdict, source: str) -> dict[str, Any]:
 
 
 def write_report(verdict: Verdict, source: str, folder: Path) -> None:
-    """Write audit.json and audit.html into `folder`, which is made if need be."""
+    """Write audit.json and audit.html into `folder`, which is created if it does not exist. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document(verdict, source), indent=1, ensure_ascii=False)
     (folder / "audit.json").write_text(text + "\n", encoding="utf-8")
@@ -65,7 +69,7 @@ def write_report(verdict: Verdict, source: str, folder: Path) -> None:
 
 
 def page(verdict: Verdict, source: str) -> str:
-    """Return the whole page."""
+    """Return the verdict as one HTML page."""
     totals = [(name, f"{getattr(verdict, name):,}") for name in TOTALS]
     found = [(code, CLASSES[code][1], f"{count:,}", CLASSES[code][2]) for code, count in verdict.counts.items()]
     parts = [

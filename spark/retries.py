@@ -30,7 +30,11 @@ def retries(
 ) -> DataFrame:
     """Find O2 and O4, one finding for each retry that came behind.
 
-    `owing` tells by what each of the rows that it is given is owed (:func:`spark.obligations.owing`).
+    Args:
+        rows: judged deliveries (:func:`spark.comparison.judged`); those with the code RETRIED are looked at.
+        truth: published notifications.
+        wanted: :func:`spark.obligations.wants`.
+        owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
     """
     late = rows.where(F.array_contains("codes", RETRIED))
     looked = late.join(_first_copies(late, rows, truth, wanted), on=KEY, how="left")
@@ -39,17 +43,17 @@ def retries(
     excused = losses.excuses(missed, journal, owing(missed)).select(
         *(F.col(name).alias(f"x_{name}") for name in KEY), F.lit(True).alias("is_excused")
     )
-    place = [F.col(f"x_{name}") == F.col(name) for name in RECEIVER]
-    place += [F.col(f"x_{name}") == column for name, column in first.items()]
-    looked = looked.join(excused, on=place, how="left")
+    same_key = [F.col(f"x_{name}") == F.col(name) for name in RECEIVER]
+    same_key += [F.col(f"x_{name}") == column for name, column in first.items()]
+    looked = looked.join(excused, on=same_key, how="left")
     is_allowed = F.col("first_copy").isNull() | F.col("is_excused").isNotNull()
     note = F.concat(F.lit("its first copy was owed: "), "first_copy.origin", F.lit(":"), "first_copy.offset")
     return findings(looked, F.when(is_allowed, "O2").otherwise("O4"), F.when(is_allowed, "").otherwise(note))
 
 
 def _first_copies(late: DataFrame, rows: DataFrame, truth: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Return, of those of `late` that have one, `first_copy`: what lies before it at its origin, was owed, and did not
-    come.
+    """Return `first_copy` of those of `late` that have one: an earlier coordinate of the id at the same origin, owed to
+    the receiver and not delivered.
     """
     copies = truth.join(late.select(*_ID).distinct(), on=_ID, how="left_semi")
     due = obligations.standing(copies, wanted).where("is_owed").select(*KEY, *_ID)

@@ -24,7 +24,7 @@ INT32, INT64, REAL64, STRING, OPAQUE = 1, 2, 3, 4, 5
 """Codes of the five types. The wider number has the higher code, so promotion is the greatest of two."""
 
 ATTRIBUTES: Final = ("kinds", "integers", "reals", "texts")
-"""Parallel arrays, one place per attribute that any expression names; `kinds` is null where it is absent.
+"""Parallel arrays, one element per attribute that any expression names; `kinds` is null where it is absent.
 
 `integers` holds an int32, an int64, or the length of an opaque: its length is all that the language can ask.
 Flat arrays of plain values, because they cross from Python to the JVM in a third of the time of nested ones.
@@ -101,7 +101,7 @@ FACT: Final = T.StructType(
 )
 
 EXPRESSION: Final = T.StructType(_fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType()))
-"""Each distinct expression, by the number it has in `matched`; not usable: it cannot be judged by."""
+"""Each distinct expression, by its number in `matched`; not usable: it cannot be evaluated."""
 
 # ---------------------------------------------------------------- log epochs
 

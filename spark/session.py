@@ -4,7 +4,7 @@
 - Driver and executors meet on the loopback; else Spark picks an address that may not be reachable.
 - ANSI mode is off: integers of the subscription language wrap, and division by zero is bottom, not an error.
 - A deeper thread stack: Java's regular expressions recurse over long strings.
-- The connector for Kafka can only be given when the session starts, so it is given whenever it is there.
+- The connector for Kafka can only be given when the session starts, so it is given whenever it is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ _FOR_A_SMALL_RUN = {
 
 
 def build(master: str | None = None) -> SparkSession:
-    """Return the running session, or start one: `master`, else WAYPOST_SPARK_MASTER, else all cores here."""
+    """Return the running Spark session, or start one.
+
+    Args:
+        master: Spark's master URL; None: WAYPOST_SPARK_MASTER, or all cores of this machine.
+
+    Raises:
+        BadConfiguration: Spark did not start, which needs Java 17; or a running session has ANSI mode on.
+    """
     running = SparkSession.getActiveSession()
     if running is not None:
         return _checked(running)
@@ -58,8 +65,8 @@ def build(master: str | None = None) -> SparkSession:
 
 @contextmanager
 def _java_overheard(listener: IO[bytes]) -> Iterator[None]:
-    """Let what is started in the block write to a file: Java greets people with three lines of warnings, and says on
-    stdout why it does not start. That matters only when nothing comes of it.
+    """Redirect stdout and stderr of the block, child processes too, to a file: Java prints three lines of warnings at
+    every start, and the reason where it does not start. Only the latter is of use.
     """
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
@@ -96,7 +103,7 @@ def _settings(is_local: bool) -> dict[str, str]:
 
 @contextmanager
 def tuned(session: SparkSession, small: bool) -> Iterator[None]:
-    """Set the session up for a small run, if it is one, until the end of the block.
+    """Set the session up for a small run, if `small`, until the end of the block.
 
     A small run is all overhead: fifty shuffles of next to nothing, and a Java class to compile for each. Without
     those the audit of a demo takes seconds instead of a minute.
@@ -116,7 +123,7 @@ def tuned(session: SparkSession, small: bool) -> Iterator[None]:
 
 
 def require_connector(session: SparkSession) -> None:
-    """Raise unless this session can read from Kafka."""
+    """Check that this session can read from Kafka. Raises BadConfiguration: it was started without the connector."""
     if connector.CONNECTOR not in session.conf.get("spark.jars", ""):  # type: ignore[operator]
         raise BadConfiguration(
             "this Spark session was started without Spark's Kafka connector",

@@ -1,4 +1,4 @@
-"""Site logs as evidence: what was published, and how far the logs can be believed.
+"""Site logs as evidence: the published notifications, and how far the logs are complete.
 
 The truth about a notification is the `Published` record in its origin's log. Where a log has a hole, or no
 closing marker, its coordinates are unknown, and nothing is concluded from a record's absence.
@@ -14,13 +14,18 @@ from spark.finding import EVERYTHING, LOGS, findings
 from spark.schemas import ATTRIBUTES
 
 COPY = "copy"
-"""The kind of what another log has of a notification that its own log lost."""
+"""The kind of a record of another log with a notification that its own log lost."""
 
 
 def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
-    """Replace the attributes by `matched`: the numbers of the `tests` that are true of a published record.
+    """Replace the attributes by `matched`: the numbers of the tests that are true of a published record.
 
-    It is null where nothing was published, and where the body could not be read.
+    It is null for other records, and where the body could not be read.
+
+    Args:
+        records: of the shape RECORD.
+        compiler: has compiled the tests.
+        tests: number of an expression -> its test.
     """
     hits = [F.when(test, F.lit(number)) for number, test in tests.items()]
     numbers = F.array_compact(F.array(*hits)) if hits else F.array().cast("array<int>")
@@ -31,13 +36,18 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
 
 
 def published(records: DataFrame) -> DataFrame:
+    """Return the published notifications: coordinate, id, digest, keys, `secure_only`, `matched`."""
     return records.where(F.col("kind") == "published").select(*_PUBLISHED)
 
 
 def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
-    """Return what other logs have of what a log lost with its end, as :func:`published` would.
+    """Return the notifications that a log lost with its end and other logs have, in the shape of :func:`published`.
 
-    Nothing is taken where copies differ; nor what was appended there later, before all knew that the origin had ended.
+    Those whose copies differ are left out, and those that were appended to the log again after it had lost its end.
+
+    Args:
+        copies: matched records of the kind COPY.
+        records: of all logs, with the origins of their log epochs (:func:`spark.epochs.with_origins`).
     """
     identity = ["producer", "incarnation", "sequence", "digest"]
     later = records.where(F.col("kind") == "nobodys").select(
@@ -46,37 +56,38 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     stated = copies.withColumns({"home": site_of("origin"), "at": F.col("offset")}).join(
         later, on=["home", "at", *identity], how="left_anti"
     )
-    each = stated.groupBy("origin", "offset").agg(
+    grouped = stated.groupBy("origin", "offset").agg(
         F.count_distinct(F.struct(*identity)).alias("different"),
         *(F.first(name).alias(name) for name in _PUBLISHED[2:]),
     )
-    return each.where(F.col("different") == 1).select(*_PUBLISHED)
+    return grouped.where(F.col("different") == 1).select(*_PUBLISHED)
 
 
 _PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched")
 
 
 def expired_incarnations(records: DataFrame) -> DataFrame:
-    """Return the lives of proxies whose lease ended: `proxy`, `incarnation`."""
+    """Return the incarnations of proxies whose lease ended: `proxy`, `incarnation`."""
     ends = records.where(F.col("kind") == "interests-expired")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def seen(records: DataFrame) -> DataFrame:
-    """Return the lives of proxies that took part here, so that they have a journal: `proxy`, `incarnation`.
+    """Return the incarnations of proxies that took part here, so that they have a journal: `proxy`, `incarnation`.
 
-    Not those of which nothing is known but that they ended: one may do so before it writes its first fact.
+    Those of which only the end is known are left out: one may end before it writes its first fact.
     """
     stated = records.where(F.col("kind").isin("interest-registered", "closed") & F.col("producer").isNotNull())
     return stated.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def site_of(origin: str) -> Column:
+    """Return the site of an origin, given by its column."""
     return F.regexp_replace(origin, "/[^/]*$", "")
 
 
 def extents(records: DataFrame) -> DataFrame:
-    """Return one row a log: `site`, `first` and `last` position, `records`, and `closed`, if a marker closes it."""
+    """Return one row a log: `site`, `first` and `last` position, `records`, their number, and `closed`: by a marker."""
     return records.groupBy("site").agg(
         F.min("position").alias("first"),
         F.max("position").alias("last"),
@@ -86,7 +97,7 @@ def extents(records: DataFrame) -> DataFrame:
 
 
 def horizon(records: DataFrame) -> DataFrame:
-    """Return `origin`, `closed_upto`: how far the markers in the origin's own log say that all has been handed over."""
+    """Return `origin`, `closed_upto`: the offset up to which a closing marker in the origin's own log covers it."""
     markers = records.where(F.col("kind") == "closed")
     stated = markers.select("site", F.explode("frontier").alias("origin", "upto"))
     return stated.where(site_of("origin") == F.col("site")).groupBy("origin").agg(F.max("upto").alias("closed_upto"))
@@ -95,7 +106,9 @@ def horizon(records: DataFrame) -> DataFrame:
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`; `origin` is null: of any.
 
-    Only where offsets are `dense` is a gap between two records a hole; a beginning that was cut off always is.
+    Args:
+        logs: :func:`extents`.
+        dense: whether a gap between two records is a hole; a beginning that was cut off always is.
     """
     beginnings = logs.where(F.col("first") > 0).select(
         "site",
@@ -115,7 +128,7 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
 
 
 def unreadable(records: DataFrame) -> DataFrame:
-    """Return the records that mean nothing in the shape of :func:`holes`: anything may have stood there."""
+    """Return the records that do not decode, in the shape of :func:`holes`: anything may have stood there."""
     bad = records.where(F.col("kind") == "unusable")
     first, last = F.col("position").alias("first_missing"), F.col("position").alias("last_missing")
     return bad.select("site", first, last, _any_origin())
@@ -126,7 +139,13 @@ def _any_origin() -> Column:
 
 
 def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one."""
+    """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one.
+
+    Args:
+        coordinates: rows with `origin` and `offset`.
+        logs: :func:`extents`.
+        gaps: ranges in the shape of :func:`holes`.
+    """
     sited = coordinates.withColumn("home", site_of("origin"))
     logs = logs.select(F.col("site").alias("home"), "first", "last", "closed")
     reached = (F.col("offset") >= F.col("first")) & ((F.col("offset") <= F.col("last")) | F.col("closed"))
@@ -153,20 +172,21 @@ def _in_hole(sited: DataFrame, gaps: DataFrame, concerns: Column) -> DataFrame:
 
 
 def damaged(records: DataFrame) -> DataFrame:
-    """Find the records that mean nothing, and those whose notification does."""
+    """Find the records that do not decode, and those whose notification does not (A2)."""
     bad = records.where(F.col("note").isNotNull())
     lacks = F.when(F.col("kind") == "unusable", LOGS).otherwise("")
     return findings(bad, "A2", F.col("note"), offset="position", lacks=lacks)
 
 
 def incomplete(gaps: DataFrame) -> DataFrame:
+    """Find the missing ranges, :func:`holes`, of site logs (A1)."""
     first, last = F.col("first_missing"), F.col("last_missing")
     note = F.concat(F.lit("records "), first, F.lit(" to "), last, F.lit(" of this site log are missing"))
     return findings(gaps, "A1", note, offset="first_missing", lacks=LOGS)
 
 
 def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
-    """Find the sites, of those with a log and those whose origins are `mentioned`, that no marker closes."""
+    """Find the sites, of those with a log and those whose origins are `mentioned`, without a closing marker (A4)."""
     sites = mentioned.select(site_of("origin").alias("site")).unionByName(logs.select("site")).distinct()
     joined = sites.join(logs, on="site", how="left").where(~F.coalesce(F.col("closed"), F.lit(False)))
     note = F.when(F.col("closed").isNull(), "facts speak of this site, and there is no log of it")
@@ -175,7 +195,13 @@ def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
 
 
 def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1)."""
+    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1).
+
+    Args:
+        truth: :func:`published`, and :func:`copied`.
+        logs: :func:`extents`.
+        gaps: ranges that are not known, in the shape of :func:`holes`.
+    """
     identity = ("producer", "incarnation", "sequence", "digest")
     copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *identity)
     originals = truth.select("origin", "offset", F.struct(*identity).alias("original"))

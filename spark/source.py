@@ -1,6 +1,6 @@
-"""What the user points the audit at: a run's folder, or the topics of a Kafka a site.
+"""The source of an audit: a run's folder, or the topics of each site's Kafka.
 
-Both are looked at before Spark starts, so that a wrong path costs no ten seconds.
+Both are checked before Spark starts, so that a wrong path does not cost ten seconds.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _CONNECT_TIMEOUT_S = 3.0
 
 
 class BadInput(Refused):
-    """What was pointed at holds no run that could be audited."""
+    """The input of an audit has no run that could be audited."""
 
     code = "BAD_INPUT"
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A run of the embedded form: `root`/sites/SITE/log.db and `root`/sites/SITE/journal/*.jsonl."""
+    """A run with embedded backends: sites/SITE/log.db and sites/SITE/journal/*.jsonl below one folder, by site."""
 
     logs: dict[str, Path]
     journals: dict[str, list[Path]]
 
     size_bytes: int
-    """Of all of them together."""
+    """Of all files together."""
 
     dense = True
     """Offsets of an embedded log have no gap, so a gap is a loss."""
@@ -46,7 +46,7 @@ class Topics:
     servers: dict[str, str]
     prefix: str
     tls: dict[str, str] = field(default_factory=dict, repr=False)
-    """Settings of Kafka's clients; none: in the clear."""
+    """Settings of Kafka's clients for TLS; empty: in the clear."""
 
     dense = False
     """Kafka's own control records take offsets too, so a gap between two records proves nothing."""
@@ -54,9 +54,11 @@ class Topics:
     """Not known beforehand."""
 
     def log_topic(self, site: str) -> str:
+        """Return the topic of a site's log."""
         return f"{self.prefix}.{site}.log"
 
     def journal_topic(self, site: str) -> str:
+        """Return the topic of a site's journal."""
         return f"{self.prefix}.{site}.journal"
 
 
@@ -64,12 +66,12 @@ Source = Folder | Topics
 
 
 def locate(text: str) -> Source:
-    """Return what `text` points at.
+    """Return the run that `text` names: a folder, or kafka://SITE=HOST:PORT,.../PREFIX.
 
     Raises:
-        BadInput: there is nothing there that could be audited.
-        LogUnavailable: a Kafka named in it does not answer.
-        BadConfiguration: a file with which it is spoken to over TLS cannot be read.
+        BadInput: the folder has no site log or no journal, or the text has neither form.
+        LogUnavailable: a Kafka that it names does not answer.
+        BadConfiguration: a file of WAYPOST_BACKEND_CA, _CERT or _KEY cannot be read.
     """
     return _topics(text) if text.startswith(SCHEME) else _folder(Path(text))
 
@@ -90,21 +92,21 @@ def _folder(root: Path) -> Folder:
 
 
 def _topics(text: str) -> Topics:
-    whole = _KAFKA.fullmatch(text)
-    found = [_SERVER.fullmatch(part) for part in whole["servers"].split(",")] if whole else [None]
-    servers = {server["site"]: f"{server['host']}:{server['port']}" for server in found if server}
-    if whole is None or len(servers) != len(found):
+    address = _KAFKA.fullmatch(text)
+    found = [_SERVER.fullmatch(part) for part in address["servers"].split(",")] if address else [None]
+    servers = {match["site"]: f"{match['host']}:{match['port']}" for match in found if match}
+    if address is None or len(servers) != len(found):
         raise BadInput(f"{text} is not of the form {SCHEME}SITE=HOST:PORT,SITE=HOST:PORT/PREFIX")
-    for address in set(servers.values()):
-        _knock(address)
-    return Topics(servers, whole["prefix"], _tls())
+    for server in set(servers.values()):
+        _knock(server)
+    return Topics(servers, address["prefix"], _tls())
 
 
 def _tls() -> dict[str, str]:
-    """Return how Kafka is spoken to: by the files of WAYPOST_BACKEND_CA, WAYPOST_BACKEND_CERT and
-    WAYPOST_BACKEND_KEY.
+    """Return the settings of Kafka's clients, from the files of WAYPOST_BACKEND_CA, WAYPOST_BACKEND_CERT and
+    WAYPOST_BACKEND_KEY; empty: in the clear.
     """
-    authorities, certificate, key = (_pem(f"WAYPOST_BACKEND_{each}") for each in ("CA", "CERT", "KEY"))
+    authorities, certificate, key = (_pem(f"WAYPOST_BACKEND_{name}") for name in ("CA", "CERT", "KEY"))
     if not authorities:
         return {}
     believed = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}

@@ -1,4 +1,4 @@
-"""What a log lost with its end and somebody had: who else was owed it, had it, or was told.
+"""Notifications that a log lost with its end and some receiver had: which others were owed them, and missed them.
 
 No log knows such a notification any more. But whoever was given it had asked for it; and where a session has asked for
 one thing only, the notification matches that. So it is owed to everybody who asked for the same, by the same keys, and
@@ -21,12 +21,12 @@ _ASKED = ["expression_number", "keys", "secure_only"]
 
 
 def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: DataFrame) -> DataFrame:
-    """Return what was owed to somebody and did not come, of what logs lost: rows of a KEY, in the shape of `judged`.
+    """Return the notifications, of those that logs lost, that a receiver was owed and did not get: KEY and `codes`.
 
     Args:
         wanted: each subscription for each receiver of its session.
         ends: the ends that logs lost (:func:`spark.epochs.lost_ends`).
-        known: coordinates of which a record or a copy is there, or that may be of something else.
+        known: coordinates with a record or a copy, or that may be of another notification.
     """
     delivered = obligations.deliveries(journal)
     is_lost = F.col("offset").between(F.col("first"), F.col("seen"))
@@ -45,14 +45,14 @@ def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: Da
 
 
 def _asked_for_one_thing(wanted: DataFrame) -> DataFrame:
-    """Return what each session asked for that never asked for anything else, by the same keys, for sure."""
-    each = wanted.select(*SESSION_GENERATION, *_ASKED, "is_sure").distinct()
-    alone = each.withColumn("things", F.count("*").over(Window.partitionBy(*SESSION_GENERATION)))
+    """Return the one subscription of each session that, for sure, never had another expression or other keys."""
+    distinct = wanted.select(*SESSION_GENERATION, *_ASKED, "is_sure").distinct()
+    alone = distinct.withColumn("things", F.count("*").over(Window.partitionBy(*SESSION_GENERATION)))
     return alone.where(F.col("is_sure") & (F.col("things") == 1)).select(*SESSION_GENERATION, *_ASKED)
 
 
 def _not_removed(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Leave out what was put on record as removed: by which subscriptions it was owed, nobody can tell any more."""
+    """Leave out what a fact says was removed: the subscriptions by which it was owed are not known any more."""
     removed = of_kind(journal, FactKind.REMOVED).select(
         *SESSION_GENERATION, "origin", F.explode("offsets").alias("offset")
     )

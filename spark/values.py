@@ -1,18 +1,19 @@
 """Values of the subscription language as Spark columns.
 
-A value's type is known only when a notification is seen, so a value is three or four columns: its kind, and
-what it is for each kind. Bottom is a null kind. Integers of both widths travel as 64-bit integers and are cut
-to their width after each operation; that is exact, as no operation on two 32-bit integers leaves 64 bits.
+A value's type is known only when a notification is seen, so a value is four columns: its kind, and its content for
+each kind. Bottom is a null kind. Integers of both widths are 64-bit integers here, and are cut to their width after
+each operation; that is exact, as no operation on two 32-bit integers leaves 64 bits.
 
-What Spark would do otherwise than the language, and is guarded against here: NaN equals itself and is the
-largest; division by zero is null, also of reals; `greatest` passes over nulls. What each
-operator means: docs/subscription-language.md, Values.
+Spark differs from the language in these, which are guarded against here: NaN equals itself and is the largest; division
+by zero is null, also of reals; `greatest` passes over nulls. The meaning of each operator:
+docs/subscription-language.md, Values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -31,7 +32,16 @@ _KIND_OF = {"int32": INT32, "int64": INT64, "real64": REAL64, "string": STRING, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """A value. `kinds` are those it may have; `constant`, if it is one, saves columns that could never count."""
+    """A value of the language.
+
+    Args:
+        kinds: the kinds that it may have, codes of :mod:`spark.schemas`.
+        kind: its kind; null: bottom.
+        integer: an int32 or int64, or the length of an opaque; else null.
+        real: a real64; else null.
+        text: a string; else null.
+        constant: its value, if it is a literal; that saves columns which could never count.
+    """
 
     kinds: Kinds
     kind: Column
@@ -42,10 +52,12 @@ class Operand:
 
 
 def null(kind: str) -> Column:
+    """Return null of a type of Spark SQL, such as "bigint"."""
     return F.lit(None).cast(kind)
 
 
 def literal(value: Value) -> Operand:
+    """Return a literal of an expression."""
     kind = _KIND_OF[type_name(value)]
     integer = F.lit(int(value)).cast("bigint") if isinstance(value, int) else null("bigint")
     real = F.lit(value) if isinstance(value, float) else null("double")
@@ -54,7 +66,7 @@ def literal(value: Value) -> Operand:
 
 
 def attribute(place: int) -> Operand:
-    """Return the attribute at this place of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
+    """Return the attribute at this index of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
     kind, integer, real, text = (F.col(name).getItem(place) for name in ATTRIBUTES)
     return Operand(kinds=ANY, kind=kind, integer=integer, real=real, text=text)
 
@@ -66,7 +78,7 @@ def string(text: Column) -> Operand:
 
 
 def size(operand: Operand) -> Operand:
-    """Return the bytes of a string in UTF-8, or of an opaque, whose length stands where its integer would."""
+    """Return the length in bytes of a string in UTF-8, or of an opaque; an int32, bottom for any other kind."""
     length = F.when(operand.kind == STRING, F.octet_length(operand.text).cast("bigint"))
     length = length.when(operand.kind == OPAQUE, operand.integer)
     kind = F.when(length.isNotNull(), F.lit(INT32))
@@ -77,6 +89,7 @@ def size(operand: Operand) -> Operand:
 
 
 def unary(operator: str, operand: Operand) -> Operand:
+    """Apply one of ``+ - ~``; bottom where the operand's kind does not suit."""
     suitable = INTEGERS if operator == "~" else NUMBERS
     kinds, kind = _suited(operand, suitable)
     integer, real = operand.integer, operand.real
@@ -88,7 +101,7 @@ def unary(operator: str, operand: Operand) -> Operand:
 
 
 def binary(operator: str, left: Operand, right: Operand) -> Operand:
-    """Apply one of ``+ - * / % | ^ & << >> >>>``."""
+    """Apply one of ``+ - * / % | ^ & << >> >>>``; bottom where a kind does not suit, or at a division by zero."""
     suitable = NUMBERS if operator in _ON_REALS else INTEGERS
     kinds_left, kind_left = _suited(left, suitable)
     kinds_right, kind_right = _suited(right, suitable)
@@ -96,7 +109,7 @@ def binary(operator: str, left: Operand, right: Operand) -> Operand:
     if operator == ">>>":
         kinds, kind = kinds_left, F.when(both, kind_left)
     else:
-        kinds = frozenset(max(one, other) for one in kinds_left for other in kinds_right)
+        kinds = frozenset(max(pair) for pair in product(kinds_left, kinds_right))
         kind = F.when(both, F.greatest(kind_left, kind_right))
     if operator in "/%":
         kind = F.when((kind == REAL64) | (right.integer != 0), kind)
@@ -187,7 +200,7 @@ _COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def compare(operator: str, left: Operand, right: Operand) -> Column:
-    """Return true, false, or null for bottom. Strings have no order, opaques no comparison at all."""
+    """Apply one of ``== != < <= > >=``; a boolean, null for bottom. Strings have no order, opaques no comparison."""
     holds = _COMPARISONS[operator]
     cases = []
     numbers_left, numbers_right = left.kinds & NUMBERS, right.kinds & NUMBERS
@@ -210,23 +223,23 @@ def _first_of(cases: list[tuple[Column, Column]], otherwise: Column | None) -> C
 
 
 def _are(left: Operand, right: Operand, kinds: Kinds) -> Column:
-    """Tell whether what may vary of the two is of these kinds; null where it is bottom."""
+    """Tell whether those of the two that are no literals have these kinds; null where one is bottom."""
     varying = [side.kind <= max(kinds) for side in (left, right) if side.constant is None]
     return varying[0] & varying[1] if len(varying) == 2 else varying[0] if varying else F.lit(True)
 
 
 def _is_real(left: Operand, right: Operand) -> Column:
     """Tell whether both are numbers and one is a real."""
-    for constant, other in ((left, right), (right, left)):
-        if isinstance(constant.constant, float):
-            return _are(constant, other, NUMBERS)
-        if constant.constant is not None:
-            return other.kind == REAL64
+    for operand, opposite in ((left, right), (right, left)):
+        if isinstance(operand.constant, float):
+            return _are(operand, opposite, NUMBERS)
+        if operand.constant is not None:
+            return opposite.kind == REAL64
     return _are(left, right, NUMBERS) & ((left.kind == REAL64) | (right.kind == REAL64))
 
 
 def _compare_reals(operator: str, left: Operand, right: Operand) -> Column:
-    """Compare as IEEE 754 does: whatever has a NaN in it is unequal and not ordered."""
+    """Compare as IEEE 754 does: a NaN is unequal to every real, and not ordered."""
     unordered = [F.isnan(_real(side)) for side in (left, right) if side.constant is None]
     result = _COMPARISONS[operator](_real(left), _real(right))
     for is_nan in unordered:

@@ -1,4 +1,4 @@
-"""What the audit says of a run: plain values, without Spark."""
+"""The verdict of the audit on a run: plain values, without Spark."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Finding = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`verdict` is "ok", "violated" or "unknown". `owed` and all below it count once for each receiver.
+    """The verdict on a run: "ok", "violated" or "unknown". `owed` and all below it count once for each receiver.
 
     Attributes:
-        counts: how many findings there are of each code; codes without any are left out.
+        counts: code -> number of findings; codes without any are left out.
         examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out, the
             worst classes first.
     """

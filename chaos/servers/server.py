@@ -1,4 +1,4 @@
-"""What the launchers have in common: a folder, a process, and the ways to begin and end it."""
+"""The base of all launchers of servers: a folder, a process, its start and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ServerTls(NamedTuple):
 class Server(ABC):
     """A real server on loopback. Its ports are chosen once, so that clients find it again after a restart.
 
-    `data` is kept when given; else it is a temporary folder that goes with this object.
+    Args:
+        data: the folder of its data, which is kept; None: a temporary one that goes with this object.
     """
 
     name: ClassVar[str]
@@ -49,10 +50,12 @@ class Server(ABC):
 
     @property
     def log(self) -> Path:
+        """The file of its output."""
         return self.data / "server.log"
 
     @property
     def running(self) -> bool:
+        """Whether its process runs."""
         return self.process is not None and self.process.running
 
     def start(self) -> None:
@@ -80,19 +83,22 @@ class Server(ABC):
             self.process.kill()
 
     def pause(self) -> None:
+        """Freeze it (SIGSTOP); its connections stay open."""
         if self.process is not None:
             self.process.pause()
 
     def resume(self) -> None:
+        """Let it go on after a pause."""
         if self.process is not None:
             self.process.resume()
 
     def prepare(self) -> None:  # noqa: B027 - most servers need nothing
-        """What must be in `data` before the start."""
+        """Write the files that must be in `data` before the start."""
 
     @abstractmethod
-    def command(self) -> list[str]: ...
+    def command(self) -> list[str]:
+        """Return the command line that starts it in the foreground."""
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it can be used; asked again and again during the start."""
+        """Tell whether it can be used; called again and again during the start."""

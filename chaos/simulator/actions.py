@@ -1,7 +1,7 @@
-"""What a step of a schedule does to a world: one function an action, by name in :data:`ACTIONS`.
+"""The actions of a schedule's steps: one function each, by name in :data:`ACTIONS`.
 
-Each is called with the world, its first receiver, the step's number - it picks what the action is done to - and how
-many notifications have been published so far.
+Each is called with the world, its first receiver, the step's number, which picks the target, and the number of
+notifications published so far.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def _node(world: World, pick: int) -> Node:
 
 
 def publish(world: World, pick: int, number: int, keys: Secrets) -> None:
+    """Publish notification `number` at the proxy that `pick` picks."""
     world.clients[f"p-{_node(world, pick).proxy}"].publish(number, keys)
 
 
@@ -43,7 +44,7 @@ def _move_other(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _give(world: World, client: Client, pick: int, number: int) -> None:
-    """An operator wants the session somewhere."""
+    """Have an operator move the session to a proxy."""
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
     if row is not None and not row.deleted:
         give = MoveRequest(session, row.epoch, _node(world, pick).proxy)
@@ -59,28 +60,28 @@ def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int)
 
 
 def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.requests) - client.ended)
-    if here:
-        client.unsubscribe(here[pick % len(here)])
+    active = sorted(set(client.requests) - client.ended)
+    if active:
+        client.unsubscribe(active[pick % len(active)])
 
 
 def _change_policy(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.requests) - client.ended)
-    if here:
-        name = here[pick % len(here)]
+    active = sorted(set(client.requests) - client.ended)
+    if active:
+        name = active[pick % len(active)]
         client.subscribe(name, client.requests[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
 
 
 def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.requests) - client.ended - client.open)
-    if here:
-        name = here[pick % len(here)]
+    active = sorted(set(client.requests) - client.ended - client.open)
+    if active:
+        name = active[pick % len(active)]
         client.subscribe(name, *client.policies[name], ANNOUNCED_SECRETS[pick // 7 % len(ANNOUNCED_SECRETS)])
 
 
 def _name_again(world: World, client: Client, pick: int, number: int) -> None:
-    """With one receiver: another one may still hear of the first when the second is there."""
-    used = sorted(each for each in client.requests.keys() - client.open if "'" not in each)
+    """Use the name of a subscription again, with one receiver only: another one may still learn of the first use."""
+    used = sorted(name for name in client.requests.keys() - client.open if "'" not in name)
     if not used or "d" in world.clients:
         return
     name = used[pick % len(used)]
@@ -101,13 +102,13 @@ def _leave_for_good(world: World, client: Client, pick: int, number: int) -> Non
 
 
 def _fail_to_read(world: World, client: Client, pick: int, number: int) -> None:
-    """The next reads fail, everywhere: there are few."""
+    """Let the next reads of every store fail: there are few."""
     for node in world.nodes.values():
         node.unreadable = 1 + pick % 4
 
 
 def _slow_journal(world: World, client: Client, pick: int, number: int) -> None:
-    """Two times of three it ends with the process, and with it what was on its way."""
+    """Slow a journal down. Two times of three the process ends in the end, and with it the facts under way."""
     node = _node(world, pick)
 
     def end() -> None:
@@ -120,7 +121,7 @@ def _slow_journal(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _change_access(world: World, client: Client, pick: int, number: int) -> None:
-    """A password for one, and another one may read, or nobody else may; or all is open."""
+    """Set a password for the owner, alone or with a reader; or open the session to everybody."""
     owner = {"": Granted([*EVERYTHING], f"password {pick}")}
     if client.changing is None:
         client.set_access(({}, owner, owner | {"eve": Granted([READ], "")})[pick % 3])
@@ -156,7 +157,7 @@ def _stop(world: World, node: Node, pick: int, *, disk_lost: bool) -> None:
 
 
 def _shut_down(world: World, client: Client, pick: int, number: int) -> None:
-    """Somebody ends a process in good order, and begins it again when it has ended, or kills it in between."""
+    """End a process in good order, and start it again when it has ended, or kill it in between."""
     node = _node(world, pick)
     if node.engine is None:
         return
@@ -192,7 +193,7 @@ def _slow_log(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _step_clock(world: World, client: Client, pick: int, number: int) -> None:
-    """Somebody sets the time that people read, by up to half a minute: the engines measure with another clock."""
+    """Set the Unix time of a machine by up to half a minute; the engines measure with another clock."""
     world.step_clock(_node(world, pick), pick // 7 % 60_000 - 30_000)
 
 
@@ -224,8 +225,10 @@ def _lose(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _forget_the_beginning(world: World, client: Client, pick: int, number: int) -> None:
-    """As much of a log as all its proxies that run have read and stored, and as its changelog has the meaning of,
-    or half of that: a log keeps its records for longer than a snapshot is away, but not for one that is down."""
+    """Remove the part of a log that all its running proxies and its changelog have stored, or half of that.
+
+    A log keeps its records for longer than a snapshot is away, but not for a proxy that is down.
+    """
     site = list(world.logs)[pick % len(world.logs)]
     stored = [
         node.store.site_checkpoint for node in world.nodes.values() if node.site == site and node.engine is not None
@@ -233,11 +236,11 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     known = world.changelogs[site].site
     present = log_epoch_of(world.logs[site].origin)
     epochs = [known.log_epoch if known else 1]
-    epochs += [Acceptance.restore(site, place[1]).mark.log_epoch for place in stored if place]
+    epochs += [Acceptance.restore(site, checkpoint[1]).mark.log_epoch for checkpoint in stored if checkpoint]
     if any(epoch != present for epoch in epochs):
         # What they have is of an earlier log epoch: they have not read what would go.
         return
-    read = min([known.position if known else 0, *(place[0] if place else 0 for place in stored)])
+    read = min([known.position if known else 0, *(checkpoint[0] if checkpoint else 0 for checkpoint in stored)])
     world.logs[site].truncate(read // 2 if pick % 2 else read)
 
 
@@ -246,7 +249,7 @@ def _lose_end(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _damage(world: World, client: Client, pick: int, number: int) -> None:
-    """Damage a record of a log, and have a proxy read it that was about to, or that begins anew before it."""
+    """Damage a record of a log; a proxy that has not read it yet, or begins anew before it, reads the damage."""
     site = list(world.logs)[pick % len(world.logs)]
     log = world.logs[site]
     if len(log) and log.damage(pick // 7 % len(log)):
@@ -254,7 +257,7 @@ def _damage(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _damage_store(world: World, client: Client, pick: int, number: int) -> None:
-    """Damage an entry that a proxy has on its disk; it comes upon it when it wants to deliver it."""
+    """Damage an entry in a proxy's store; the proxy finds it when it is to deliver it."""
     node = _node(world, pick)
     if node.store.damage(pick // 7):
         world.note(f"an entry in the store of {node.proxy} is damaged", narrate=True, by=node.proxy)
@@ -265,7 +268,7 @@ WAIT_MS = 1_500
 
 
 def _wait_for_phase(world: World, client: Client, pick: int, number: int) -> None:
-    """Let time pass until a proxy is in this phase; after a while, without."""
+    """Let time pass until a proxy is in a phase, but WAIT_MS at most."""
     phase = PHASES[pick % len(PHASES)]
     world.run(WAIT_MS, lambda: phase in phases(world))
 
@@ -317,4 +320,4 @@ AIMED = frozenset(ACTIONS) - {
     "copy the registry",
     "forget the beginning",
 }
-"""What is worth doing just when a proxy is in a certain phase."""
+"""Actions that are worth doing just when a proxy is in a certain phase."""

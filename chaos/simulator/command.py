@@ -73,7 +73,7 @@ def sim(
 
 
 def new_seeds(count: int) -> range:
-    """Return seeds that nobody has played before: a seed proves most the first time."""
+    """Return seeds that were never played before, made from the time: a seed proves most the first time."""
     first = time.time_ns() // 1_000_000
     return range(first, first + count)
 
@@ -90,7 +90,7 @@ def _scenario(name: str, *, trace: bool) -> int:
 
     path = SCENARIOS / f"{name}.txt"
     if not path.exists():
-        names = sorted(each.stem for each in SCENARIOS.glob("*.txt"))
+        names = sorted(file.stem for file in SCENARIOS.glob("*.txt"))
         close = get_close_matches(name, names, 3, 0.3)
         raise NotFound(
             f"there is no scenario {name}" + (f"; did you mean {' or '.join(close)}?" if close else ""),
@@ -106,27 +106,27 @@ def _scenario(name: str, *, trace: bool) -> int:
 def _trace(seed: int) -> int:
     from chaos.simulator.generator import draw
 
-    world, wrong = draw(seed).play()
-    print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
-    return VIOLATED if wrong else 0
+    world, violations = draw(seed).play()
+    print("\n".join([*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"]))
+    return VIOLATED if violations else 0
 
 
 def _picture(seed: int, path: Path) -> int:
-    """Draw a seed; of one that goes wrong, what is left when it was shrunk."""
+    """Draw a seed; one that goes wrong is shrunk first."""
     from chaos.simulator.generator import draw
     from chaos.simulator.picture import drawn
     from chaos.simulator.schedule import shrink, violations_of
 
     run = draw(seed)
-    if wrong := violations_of(run):
-        run = shrink(run, wrong[0].split()[0])
-    text, wrong = drawn(run, f"seed {seed}")
+    if violations := violations_of(run):
+        run = shrink(run, violations[0].split()[0])
+    text, violations = drawn(run, f"seed {seed}")
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadMessage(f"{path} cannot be written: {error.strerror}", field="html") from None
-    print("\n".join([*(wrong or ["all is well"]), f"picture: {path}"]))
-    return VIOLATED if wrong else 0
+    print("\n".join([*(violations or ["all is well"]), f"picture: {path}"]))
+    return VIOLATED if violations else 0
 
 
 def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:
@@ -166,11 +166,11 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
 
 
 def _explain(seed: int, tally: RunSummary) -> None:
-    """Print what was wrong with a seed, its shortest script, and how to see it again."""
+    """Print the first violation of a seed, its shrunk schedule, and the command that repeats it."""
     from chaos.simulator.generator import draw
     from chaos.simulator.schedule import shrink
 
-    wrong = tally.violations[seed]
-    print(f"seed {seed}: {wrong[0]}")
-    print(f"  shrunk to {shrink(draw(seed), wrong[0].split()[0])}")
+    violations = tally.violations[seed]
+    print(f"seed {seed}: {violations[0]}")
+    print(f"  shrunk to {shrink(draw(seed), violations[0].split()[0])}")
     print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

@@ -1,4 +1,4 @@
-"""What proxies stand on, as plain Python objects: a registry, a site log, checkpoints, a disk. Synchronous and dumb.
+"""The backends of proxies as plain Python objects: a registry, a site log, a changelog, a store. Synchronous and dumb.
 
 The world (chaos/simulator/world.py) decides when each action happens and whether its answer gets lost.
 """
@@ -41,27 +41,27 @@ from waypost.records import Damaged, LogBegun, OriginEnded, Record, checksum_of,
 
 
 class PlainLog:
-    """One site's log. What retention has removed is there for those who judge."""
+    """One site's log. Records that retention has removed are still there for the verdict."""
 
     def __init__(self, site: SiteId) -> None:
         self._site = site
         self._records: list[tuple[int, Record]] = []
         self._damaged: dict[int, Record] = {}
-        """What stood there before it was damaged."""
+        """Offset -> the record before it was damaged."""
         self.was_damaged = False
         self.first = 0
         self.losses = 0
-        """So often it has lost its end."""
+        """How often it has lost its end."""
         self.seen_below = 0
         """Below this offset some process has read, or was answered for an append."""
 
     @property
     def origin(self) -> Origin:
-        """Where notifications are first appended now, by what the log says of itself."""
+        """The origin of notifications that are appended now, by the log's own records."""
         return self.origin_at(len(self))
 
     def origin_at(self, offset: int) -> Origin:
-        """Return where what is at this offset was first appended."""
+        """Return the origin of a record at this offset."""
         epochs = [record.log_epoch for at, record in self.everything() if isinstance(record, LogBegun) and at <= offset]
         return origin_of(self._site, log_epoch=max(epochs, default=1))
 
@@ -76,7 +76,7 @@ class PlainLog:
         return lost
 
     def has(self, mark: LogMark) -> bool | None:
-        """Tell whether this is the record that was read; None: it cannot be compared."""
+        """Tell whether the log has the record of the mark; None: it cannot be compared."""
         if not self.first <= mark.offset < len(self) or not mark.checksum:
             return None
         if mark.offset in self._damaged:
@@ -84,9 +84,9 @@ class PlainLog:
         return checksum_of(self._records[mark.offset][1]) == mark.checksum
 
     def damage(self, offset: int) -> bool:
-        """Turn a bit over in a record at rest; tell whether it is one that may be damaged.
+        """Flip a bit in a record at rest; tell whether it is one that may be damaged.
 
-        Not what the log says of itself: that is named again only when a proxy begins.
+        Records about the log itself are not damaged: they are appended again only when a proxy begins.
         """
         at, record = self._records[offset]
         if at < self.first or isinstance(record, LogBegun | OriginEnded | Damaged):
@@ -97,21 +97,23 @@ class PlainLog:
         return True
 
     def append(self, records: list[Record]) -> list[int]:
+        """Append records; return their offsets."""
         start = len(self)
         self._records += enumerate([decode_record(encode_record(record)) for record in records], start)
         return list(range(start, len(self)))
 
     def read(self, offset: int, upto: int | None = None) -> list[tuple[int, Record]]:
-        """Raises HistoryTruncated."""
+        """Return records and their offsets from `offset` to below `upto`; None: to the end. Raises HistoryTruncated."""
         if offset < self.first:
             raise HistoryTruncated(f"offset {offset} is gone; the log begins at {self.first}", first=self.first)
         return self._records[offset:upto]
 
     def truncate(self, before: int) -> None:
+        """Remove the records below an offset, as retention does."""
         self.first = max(self.first, before)
 
     def everything(self) -> list[tuple[int, Record]]:
-        """Return all that was ever appended, as it was."""
+        """Return all records that were not lost, with their offsets, also removed and damaged ones as they were."""
         return [(at, self._damaged.get(at, record)) for at, record in self._records]
 
     def __len__(self) -> int:
@@ -119,7 +121,7 @@ class PlainLog:
 
 
 class PlainRegistry:
-    """Rows, leases, and the events that everybody who watches is told."""
+    """Rows, leases, and events for watches. Its methods are like those of the port federation.ports.Registry."""
 
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
@@ -130,19 +132,19 @@ class PlainRegistry:
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.noted: dict[SessionId, Rank] = {}
         self.forgotten: dict[tuple[ProxyId, Incarnation], int] = {}
-        """Leases that it does not know of since it was put back, and until when who has them may act."""
+        """Incarnation whose lease was lost when the registry was put back -> the time until which it may act."""
         self.restored = 0
         """How often it was put back to a copy."""
         self.events: list[RegistryEvent] = []
 
     def copy(self) -> PlainRegistry:
         """Return a registry with the rows that this one has now."""
-        other = PlainRegistry()
-        other.put_back(self)
-        return other
+        copy = PlainRegistry()
+        copy.put_back(self)
+        return copy
 
     def put_back(self, copy: PlainRegistry) -> None:
-        """Have the rows of the copy, and nothing of what came later."""
+        """Take the rows of a copy in place of all present ones."""
         self.forgotten |= {incarnation: until for incarnation, (_, until) in self.incarnations.items()}
         self.owners, self.generation_floor = dict(copy.owners), copy.generation_floor
         self.incarnations, self.leaders = dict(copy.incarnations), dict(copy.leaders)
@@ -151,14 +153,17 @@ class PlainRegistry:
         self.events.clear()
 
     def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        """Note the highest rank of a durable checkpoint of each session."""
         for session, rank in ranks.items():
             if session in self.owners:
                 self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
+        """Return a session's row, as the port does."""
         return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        """Remove the rows of deleted sessions that are still as given."""
         self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if self.owners.get(session) == expected:
@@ -167,6 +172,7 @@ class PlainRegistry:
                 self.events.append(OwnerChanged(session, None))
 
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
+        """Compare and set a session's row."""
         if self.owner(session) != expected:
             return Claimed(False, self.owner(session))
         self.owners[session] = new
@@ -174,29 +180,31 @@ class PlainRegistry:
         return Claimed(True, new)
 
     def announce(self, row: ProxyRow, until_ms: int) -> None:
+        """Add a proxy's row, with a lease until `until_ms`."""
         self.incarnations[row.proxy, row.incarnation] = (row, until_ms)
         self.changelogs[row.site] = row.changelog
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
-        life = self.incarnations.get((proxy, incarnation))
-        if life is None:
+        """Renew a lease; return False where it has ended."""
+        known = self.incarnations.get((proxy, incarnation))
+        if known is None:
             return False
-        self.incarnations[proxy, incarnation] = (life[0], until_ms)
+        self.incarnations[proxy, incarnation] = (known[0], until_ms)
         return True
 
     def revoke(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """End the lease of that incarnation, if it has one."""
+        """End the lease of an incarnation, if it has one."""
         if self.incarnations.pop((proxy, incarnation), None) is not None:
             self.events.append(ProxyDown(proxy, incarnation))
 
     def lease_until(self, proxy: ProxyId, incarnation: Incarnation) -> int:
-        """Return until when that incarnation may act; 0: it may not."""
+        """Return the time until which an incarnation may act; 0: it may not."""
         known = self.incarnations.get((proxy, incarnation))
         return max(known[1] if known else 0, self.forgotten.get((proxy, incarnation), 0))
 
     def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
-        """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""
+        """Return the next epoch of the link if this incarnation leads it now, else None."""
         leader, epoch = self.leaders.get(link, (None, 0))
         if leader in self.incarnations and leader != incarnation:
             return None
@@ -206,12 +214,13 @@ class PlainRegistry:
         return epoch + 1
 
     def prolong(self, until_ms: int) -> None:
-        """No lease ends before `until_ms`."""
+        """Prolong every lease to `until_ms` at least."""
         self.incarnations = {
             incarnation: (row, max(until_ms, until)) for incarnation, (row, until) in self.incarnations.items()
         }
 
     def expire(self, now_ms: int) -> None:
+        """End the leases that are over."""
         for incarnation in [
             incarnation for incarnation, (_, until_ms) in self.incarnations.items() if until_ms <= now_ms
         ]:
@@ -219,6 +228,7 @@ class PlainRegistry:
             self.events.append(ProxyDown(*incarnation))
 
     def reloaded(self) -> Reloaded:
+        """Return all rows, as a watch gets them first."""
         proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
         return Reloaded(dict(self.owners), proxies, {}, dict(self.changelogs))
 
@@ -231,6 +241,7 @@ class PlainChangelog:
         self.site: SiteSnapshot | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint. Raises CheckpointOutdated, as the port does."""
         known = self._highest.get(checkpoint.session)
         if known is not None:
             checkpoint.check_above(known[0])
@@ -238,26 +249,29 @@ class PlainChangelog:
             self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
     def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Remove the checkpoints of deleted sessions, up to the given epoch."""
         for session, epoch in deleted.items():
             if session in self._highest and self._highest[session][0][0] <= epoch:
                 del self._highest[session]
 
     def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Add a snapshot of the site; the highest rank stays."""
         if self.site is None or self.site.rank < snapshot.rank:
             self.site = snapshot
 
     def latest(self, session: SessionId) -> Checkpoint | None:
+        """Return the checkpoint of a session with the highest rank."""
         known = self._highest.get(session)
         return None if known is None else decode_checkpoint(known[1])
 
 
 LOOKED_AT = 3
-"""Entries that one read looks at."""
+"""Entries that one read examines at least."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PlainStore:
-    """One proxy's disk."""
+    """One proxy's store. Its methods are like those of the port proxy.core.store_port.SessionStore."""
 
     site_checkpoint: tuple[int, bytes] | None = None
     site: SiteCheckpoint = field(default_factory=lambda: SiteCheckpoint(0, b"", b""))
@@ -266,15 +280,16 @@ class PlainStore:
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
     marks: dict[SessionId, dict[int, Mark]] = field(default_factory=dict)
     damaged: set[tuple[SessionId, int]] = field(default_factory=set)
-    """Entries of which a bit was turned over."""
+    """Entries with a flipped bit."""
 
     def damage(self, pick: int) -> bool:
-        """Turn a bit over in one of the entries; tell whether there is one."""
+        """Flip a bit in one of the entries; tell whether there is one."""
         entries = [(session, number) for session, rows in sorted(self.rows.items()) for number in rows]
         self.damaged.update(entries[pick % len(entries) :][:1] if entries else ())
         return bool(entries)
 
     def apply(self, batch: StoreBatch) -> None:
+        """Write a batch, all or nothing."""
         # First what may not be possible: all or nothing.
         descriptors = {
             session_change.saved.id: msgspec.json.encode(session_change.saved.descriptor)
@@ -307,6 +322,7 @@ class PlainStore:
         self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}
 
     def load(self) -> Restored | None:
+        """Return the contents, without the entries; None: the store is empty."""
         if self.site_checkpoint is None:
             return None
         sessions = [
@@ -324,6 +340,7 @@ class PlainStore:
         return Restored(*self.site_checkpoint, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
+        """Return entries above a number, as the port does. Raises StoreDamaged."""
         rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]
         looked_at = rows[: max(limit, LOOKED_AT)]
         if any((session, number) in self.damaged for number, *_ in looked_at):
@@ -332,10 +349,13 @@ class PlainStore:
         return [row for row in looked_at if row is last or row[1].offset > passing.get(row[1].origin, NOTHING)][:limit]
 
     def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        """Return the entries of a session that lie in one of the windows, as the port does."""
         rows = [row for _, row in sorted(self.rows.get(session, {}).items())]
         gone = [row for row in rows if _lies_in(windows, row)][:limit]
         lowest = min((row[0] for row in rows if row not in gone), default=None)
-        return Swept([Outdated(number, matched, each.origin, each.offset) for number, each, matched in gone], lowest)
+        return Swept(
+            [Outdated(number, matched, stored.origin, stored.offset) for number, stored, matched in gone], lowest
+        )
 
 
 def _lies_in(windows: Sequence[Window], row: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""What happens in a world, in words: for its trace, and for people."""
+"""Events of a world in words, for its trace and for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ NARRATED_FACTS = {
 
 
 def line_of(fact: Fact) -> str:
-    what = {
+    """Return a line about a fact of one of NARRATED_FACTS."""
+    phrases = {
         FactKind.OWNED: f"serves {fact.session} at epoch {fact.epoch} ({fact.cause})",
         FactKind.RELEASED: f"lets go of {fact.session} at epoch {fact.epoch}",
         FactKind.HANDOVER: f"is {fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else ""),
@@ -30,7 +31,7 @@ def line_of(fact: Fact) -> str:
         FactKind.ACCESS: f"changes who may do what with {fact.session}: {fact.reason}",
         FactKind.REMOVED: f"removes {fact.offsets} of {fact.origin} ({' and '.join(fact.policies)})",
     }
-    return f"{fact.proxy} {what[fact.kind]}"
+    return f"{fact.proxy} {phrases[fact.kind]}"
 
 
 def _where(frontier: dict[str, int]) -> str:
@@ -38,6 +39,7 @@ def _where(frontier: dict[str, int]) -> str:
 
 
 def brief(record: Record) -> str:
+    """Return the fields of a record that identify it, as name=value."""
     return " ".join([f"{name}={getattr(record, name)}" for name in _shown(type(record))])
 
 

@@ -1,9 +1,9 @@
-"""What proxies say to each other over connections as the node makes them: introduced, sealed, in order (node/peers.py).
+"""Connections between proxies as the node makes them: introduced, sealed, in order (node/peers.py).
 
-Only scenarios ask for them. Everywhere else messages of a handover get lost, come twice and overtake each other as on
-no connection. Introduction, seal and codec are the node's own; time and the bytes on their way are the world's.
+Only scenarios use them. Everywhere else messages of a handover get lost, come twice and overtake each other as on no
+connection. Introduction, seal and codec are the node's own; time and the bytes under way are the world's.
 
-What is lost with a connection: what is on it, and what is said before its caller hears of its end.
+Lost with a connection are the frames on it, and those that are sent before its caller notices its end.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 SECRET = b"what only proxies of this federation know"
 GREETINGS = 3
-"""So often an introduction crosses the way before the first frame does."""
+"""The number of messages of an introduction, each of which takes the channel's time before the first frame."""
 
 
 class PeerChannel:
-    """From one proxy to another.
+    """The channel from one proxy to another.
 
-    `ms`: so long everything is under way. Of the frames every so many, `damages`, has a byte changed on its way, and in
-    the middle of every so many, `breaks`, the connection breaks; 0: none.
+    Attributes:
+        ms: the time that every frame is under way.
+        damages: every so manyth frame has a byte changed on its way; 0: none.
+        breaks: in the middle of every so manyth frame the connection breaks; 0: none.
+        frames: the number of frames sent so far.
     """
 
     def __init__(self, world: World, near: Node, far: Node) -> None:
@@ -43,6 +46,7 @@ class PeerChannel:
         self._introductions = 0
 
     def heal(self) -> None:
+        """End all faults of the channel."""
         self.ms, self.damages, self.breaks = 1, 0, 0
 
     def carry(self, data: bytes) -> None:
@@ -53,13 +57,13 @@ class PeerChannel:
             self._connection.carry(data)
 
     def _introduced(self) -> Connection | None:
-        """Prove to each other who both are; None: it came to nothing."""
-        near, far = self.near.engine, self.far.engine
-        if near is None or far is None:
+        """Return a connection, once both sides have proven who they are; None: they have not."""
+        caller_engine, callee_engine = self.near.engine, self.far.engine
+        if caller_engine is None or callee_engine is None:
             return None
         self._introductions += 1
         challenge, nonce = (number.to_bytes(NONCE_BYTES) for number in (self._introductions, 1 << 64))
-        incarnation, callee = near.context.lease.incarnation, self.far.proxy
+        incarnation, callee = caller_engine.context.lease.incarnation, self.far.proxy
         caller = Introduction(
             challenge=challenge,
             nonce=nonce,
@@ -75,11 +79,11 @@ class PeerChannel:
         except Refused as error:
             self.far.refuse(NOBODY_PROVEN, error, f"what {self.near.proxy} says")
             return None
-        return Connection(self, far, Sealer(caller.frame_key(SECRET)), Opener(introduction.frame_key(SECRET)))
+        return Connection(self, callee_engine, Sealer(caller.frame_key(SECRET)), Opener(introduction.frame_key(SECRET)))
 
 
 class Connection:
-    """One connection of a way: from one life of a process to one of the other."""
+    """One connection of a channel: from one process of the caller to one of the callee."""
 
     def __init__(self, channel: PeerChannel, far: Engine, sealer: Sealer, opener: Opener) -> None:
         self._channel = channel
@@ -88,40 +92,42 @@ class Connection:
         self._opener = opener
         self._due = channel.world.clock.time_ms + (GREETINGS + 1) * channel.ms
         self._ended: int | None = None
-        """When it ended; its caller hears of that as late as of everything else."""
+        """When it ended; its caller notices that after the channel's time."""
 
     def is_over(self) -> bool:
-        way = self._channel
-        is_noticed = self._ended is not None and way.world.clock.time_ms >= self._ended + way.ms
-        return is_noticed or self._engines != (way.near.engine, way.far.engine)
+        """Tell whether the caller has noticed the end of the connection, or one of the processes is another one."""
+        channel = self._channel
+        is_noticed = self._ended is not None and channel.world.clock.time_ms >= self._ended + channel.ms
+        return is_noticed or self._engines != (channel.near.engine, channel.far.engine)
 
     def carry(self, data: bytes) -> None:
-        way, clock = self._channel, self._channel.world.clock
-        way.frames += 1
-        breaks = bool(way.breaks) and way.frames % way.breaks == 0
+        """Seal and send a message."""
+        channel, clock = self._channel, self._channel.world.clock
+        channel.frames += 1
+        breaks = bool(channel.breaks) and channel.frames % channel.breaks == 0
         frame = self._sealer.seal(data)
-        if way.damages and way.frames % way.damages == 0:
-            frame = _changed(frame, way.frames)
-        self._due = max(self._due, clock.time_ms + way.ms)
-        way.world.later(self._due - clock.time_ms, lambda: self._arrive(frame, breaks=breaks))
+        if channel.damages and channel.frames % channel.damages == 0:
+            frame = _changed(frame, channel.frames)
+        self._due = max(self._due, clock.time_ms + channel.ms)
+        channel.world.later(self._due - clock.time_ms, lambda: self._arrive(frame, breaks=breaks))
 
     def _arrive(self, frame: bytes, *, breaks: bool) -> None:
-        way = self._channel
-        if self._ended is not None or way.far.engine is not self._engines[1]:
+        channel = self._channel
+        if self._ended is not None or channel.far.engine is not self._engines[1]:
             return
         if breaks:
-            way.world.note(
-                f"  the connection {way.near.proxy} -> {way.far.proxy} breaks in the middle of it", narrate=True
+            channel.world.note(
+                f"  the connection {channel.near.proxy} -> {channel.far.proxy} breaks in the middle of it", narrate=True
             )
             self._end()
             return
         try:
             message = decode_peer_message(self._opener.open(frame))
         except Refused as error:
-            way.far.refuse(way.near.proxy, error, f"what {way.near.proxy} says")
+            channel.far.refuse(channel.near.proxy, error, f"what {channel.near.proxy} says")
             self._end()
             return
-        way.far._in(lambda engine: engine.peer_message(way.near.proxy, message))  # type: ignore[arg-type]
+        channel.far._in(lambda engine: engine.peer_message(channel.near.proxy, message))  # type: ignore[arg-type]
 
     def _end(self) -> None:
         self._ended = self._channel.world.clock.time_ms
@@ -129,5 +135,5 @@ class Connection:
 
 def _changed(frame: bytes, number: int) -> bytes:
     """Return the frame with one byte changed, each time another one."""
-    place = 7_919 * number % len(frame)
-    return frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
+    index = 7_919 * number % len(frame)
+    return frame[:index] + bytes([frame[index] ^ 1]) + frame[index + 1 :]

@@ -1,7 +1,7 @@
-"""A recorded run as one static page: lanes, messages as arrows, roles as colours, faults as bands, and what is wrong.
+"""A recorded run as one static page: lanes, messages as arrows, roles as colours, faults as bands, and violations.
 
-Time runs down. It is drawn as events come and not to scale, so that a second in which nothing happens costs a line and
-a millisecond in which much happens can be read; the times stand at the left.
+Time runs down, by events and not to scale: a second without events costs a line, and a millisecond with many can be
+read. The times stand at the left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLOURS = {
     "stalled": "#e6cfe6",
 }
 WIDE = ("down", "stalled")
-"""What is true of the whole process is drawn over its lane; a session's roles are a bar in it."""
+"""Conditions of a whole process, drawn over its lane; a session's roles are a bar in it."""
 EVERY_DAY = frozenset({"LinkRecords", "LinkAppended", "Acknowledge", "Acknowledged", "Deliver", "Attested", "Interest"})
 """Messages that can be hidden together: there are many, and they seldom say what went wrong."""
 
@@ -54,42 +54,44 @@ svg .say{fill:#aab}.bad{color:#ff9a9a}.good{color:#8fd6a0}aside{border-color:#33
 
 @dataclass
 class Scale:
-    """Where on the page a time is: below the notes of that time and above those of the next."""
+    """The vertical position of a time on the page, in pixels: below the notes of that time, above those of the next."""
 
     times: list[int] = field(default_factory=list)
     columns: list[float] = field(default_factory=list)
 
     def add(self, at_ms: int) -> float:
-        """Return the place of the next note or message, at this time."""
-        place = (self.columns[-1] if self.columns else HEAD) + ROW
+        """Add a line for the next note or message, at this time or later than the last one; return its position."""
+        y = (self.columns[-1] if self.columns else HEAD) + ROW
         self.times.append(at_ms)
-        self.columns.append(place)
-        return place
+        self.columns.append(y)
+        return y
 
     def of(self, at_ms: int) -> float:
+        """Return the position of a time."""
         at = bisect_right(self.times, at_ms)
         return self.columns[at - 1] if at else HEAD
 
     @property
     def end(self) -> float:
+        """The height of the page."""
         return (self.columns[-1] if self.columns else HEAD) + 2 * ROW
 
 
 def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
-    """Play a schedule; return its page, and what is wrong with it."""
+    """Play a schedule; return its page as HTML, and its violations."""
     world = run.world(recorded=True)
     try:
-        wrong = run.play(world=world)[1]
+        violations = run.play(world=world)[1]
     except Exception as fault:
-        wrong = [f"FAULT {type(fault).__name__}: {fault}"]
-        world.add_violation(wrong[0])
+        violations = [f"FAULT {type(fault).__name__}: {fault}"]
+        world.add_violation(violations[0])
     assert world.recording is not None
     script = [f"{wait} ms later: {name} {pick}" for wait, name, pick in run.script]
-    return page(title, world.recording, wrong, script, about(run)), wrong
+    return page(title, world.recording, violations, script, about(run)), violations
 
 
 def about(run: Schedule) -> str:
-    """Return what makes the run rich beside its steps."""
+    """Return the settings of a schedule that differ from the defaults, in words, without its steps."""
     settings = {name: getattr(run, name) for name in type(run).__dataclass_fields__ if name not in ("script", "seed")}
     plain = type(run)(seed=run.seed, sites=run.sites, script=[])
     return "; ".join(f"{name} {value}" for name, value in settings.items() if value != getattr(plain, name))
@@ -99,10 +101,10 @@ def page(title: str, recording: Recording, violations: Sequence[str], script: It
     """Return the page as HTML.
 
     Args:
-        title: which run it is.
-        wrong: what the verdict says; empty: all is well.
-        script: the steps, one a line.
-        about: what else is to be known of the run, as its faults.
+        title: the name of the run.
+        violations: of the verdict; empty: all is well.
+        script: the steps, in words.
+        about: other settings of the run, such as its faults.
     """
     drawing = _Drawing(recording)
     verdict = "".join(f'<p class="bad">{escape(line)}</p>' for line in violations) or '<p class="good">all is well</p>'
@@ -134,14 +136,16 @@ class _Drawing:
             *((note.at_ms, 0, note) for note in recording.notes),
             *((message.sent_ms, 1, message) for message in recording.messages),
         ]
-        placed = [(self._scale.add(at_ms), each) for at_ms, _, each in sorted(happened, key=lambda one: one[:2])]
+        drawn_at = [
+            (self._scale.add(at_ms), event) for at_ms, _, event in sorted(happened, key=lambda entry: entry[:2])
+        ]
         for span in recording.spans:
             self._span(span)
-        for place, each in placed:
-            if isinstance(each, Note):
-                self._note(place, each)
+        for y, event in drawn_at:
+            if isinstance(event, Note):
+                self._note(y, event)
             else:
-                self._message(place, each)
+                self._message(y, event)
 
     def header(self) -> str:
         names = "".join(
@@ -157,45 +161,45 @@ class _Drawing:
         shapes = "".join(self._shapes)
         return f'<svg width="{self._width}" height="{height}" role="img">{arrow}{lines}{shapes}</svg>'
 
-    def _time(self, place: float, at_ms: int) -> str:
-        return f'<text class="time" x="4" y="{place}">{at_ms}</text>'
+    def _time(self, y: float, at_ms: int) -> str:
+        return f'<text class="time" x="4" y="{y}">{at_ms}</text>'
 
     def _span(self, span: Span) -> None:
         x, top = self._lanes[span.lane], self._scale.of(span.from_ms)
         bottom = self._scale.end if span.until_ms is None else self._scale.of(span.until_ms)
         width = LANE - 4 if span.condition in WIDE else 10
-        what = " ".join(filter(None, (span.session, span.condition, f"epoch {span.epoch}" if span.session else "")))
+        label = " ".join(filter(None, (span.session, span.condition, f"epoch {span.epoch}" if span.session else "")))
         self._shapes.append(
             f'<rect x="{x + 2}" y="{top}" width="{width}" height="{max(bottom - top, 2)}" '
             f'fill="{COLOURS[span.condition]}" opacity="{0.35 if span.condition in WIDE else 1}">'
-            f"<title>{escape(what)}, {span.from_ms} to {span.until_ms or 'the end'} ms</title></rect>"
+            f"<title>{escape(label)}, {span.from_ms} to {span.until_ms or 'the end'} ms</title></rect>"
         )
 
-    def _note(self, place: float, note: Note) -> None:
+    def _note(self, y: float, note: Note) -> None:
         kind = {STEPS: "step", VIOLATED: "wrong"}.get(note.lane)
-        band = f'<rect x="0" y="{place - 11}" width="{self._width}" height="{ROW}"/>' if kind else ""
+        band = f'<rect x="0" y="{y - 11}" width="{self._width}" height="{ROW}"/>' if kind else ""
         x = LEFT + 4 if kind else self._lanes[note.lane] + 16
         text = note.text.removeprefix("--- ").removeprefix(f"{note.lane} ").removeprefix(f"{note.lane}@")
         self._shapes.append(
-            f'<g class="{kind or "note"}">{band}{self._time(place, note.at_ms)}'
-            f'<text x="{x}" y="{place}">{escape(text)}</text></g>'
+            f'<g class="{kind or "note"}">{band}{self._time(y, note.at_ms)}'
+            f'<text x="{x}" y="{y}">{escape(text)}</text></g>'
         )
 
-    def _message(self, place: float, message: Message) -> None:
-        here, there = self._lanes[message.sender], self._lanes[message.to]
+    def _message(self, y: float, message: Message) -> None:
+        sender, receiver = self._lanes[message.sender], self._lanes[message.to]
         is_lost = message.arrives_ms is None
-        way = 10 if there > here else -10
-        down = place + ROW / 2 if message.arrives_ms is None else max(self._scale.of(message.arrives_ms), place)
-        end = (here + (there - here) / 3, place + ROW / 2) if is_lost else (there, down)
+        direction = 10 if receiver > sender else -10
+        end_y = y + ROW / 2 if message.arrives_ms is None else max(self._scale.of(message.arrives_ms), y)
+        end = (sender + (receiver - sender) / 3, y + ROW / 2) if is_lost else (receiver, end_y)
         classes = "arrow lost" if is_lost else "arrow"
         name = f"{message.kind}{' lost' if is_lost else ''}"
-        anchor = "start" if way > 0 else "end"
+        anchor = "start" if direction > 0 else "end"
         self._shapes.append(
             f'<g class="{"every-day" if message.kind in EVERY_DAY and not is_lost else "message"}">'
-            f"{self._time(place, message.sent_ms)}"
-            f'<path class="{classes}" d="M{here} {place - 4}L{end[0]} {end[1] - 4}"/>'
-            f'<text class="{"lost-name" if is_lost else "say"}" text-anchor="{anchor}" x="{here + way * 1.6}" '
-            f'y="{place}">{escape(name)}</text></g>'
+            f"{self._time(y, message.sent_ms)}"
+            f'<path class="{classes}" d="M{sender} {y - 4}L{end[0]} {end[1] - 4}"/>'
+            f'<text class="{"lost-name" if is_lost else "say"}" text-anchor="{anchor}" x="{sender + direction * 1.6}" '
+            f'y="{y}">{escape(name)}</text></g>'
         )
 
 

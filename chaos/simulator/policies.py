@@ -1,4 +1,4 @@
-"""What policies may remove, and what they did: nothing too early, nothing that no policy speaks of."""
+"""Checks of removals by policy: nothing too early, and nothing that no policy covers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """How long what matches an expression is stored: seconds, or a number of notifications, or for ever."""
+    """The retention of notifications that match an expression: seconds, or a number of them; None: no bound."""
 
     expression: str
     ttl_s: int | None
@@ -23,9 +23,11 @@ class Policy(NamedTuple):
 
 
 def removed(world: World, fact: Fact) -> list[str]:
-    """Return what is wrong with a removal at the moment in which it is put on record."""
+    """Return the violations of a removal, at the moment in which its fact is made."""
     return [
-        each for offset in fact.offsets for each in _violations(world, fact, Coordinate(Origin(fact.origin), offset))
+        violation
+        for offset in fact.offsets
+        for violation in _violations(world, fact, Coordinate(Origin(fact.origin), offset))
     ]
 
 
@@ -55,9 +57,9 @@ def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
 
 
 def excused(world: World, session: str) -> set[Coordinate]:
-    """Return what policy removed from the session, by the journal, and what went with it when it was deleted.
+    """Return the notifications that policy removed from a session, by the journal, or that its deletion removed.
 
-    A removal that was noted and never written excuses nothing (P1).
+    A removal whose fact was never written excuses nothing (P1).
     """
     removals = {
         Coordinate(Origin(fact.origin), offset)
@@ -66,10 +68,11 @@ def excused(world: World, session: str) -> set[Coordinate]:
         for offset in fact.offsets
     }
     upto = world.deletions.get(session, {})
-    return removals | {place for place in world.published_at if place.offset <= upto.get(place.origin, NOTHING)}
+    return removals | {at for at in world.published_at if at.offset <= upto.get(at.origin, NOTHING)}
 
 
 def matches(expression: str, record: Published) -> bool:
+    """Tell whether an expression matches a published notification."""
     return bool(parse(expression).matches(Notification.from_body(record.body)))
 
 
@@ -78,4 +81,4 @@ def _published(world: World, coordinate: Coordinate) -> Published:
 
 
 def _number(world: World, expression: str) -> int:
-    return sum(matches(expression, _published(world, place)) for place in world.published_at)
+    return sum(matches(expression, _published(world, at)) for at in world.published_at)

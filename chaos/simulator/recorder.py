@@ -1,4 +1,4 @@
-"""What happened in a run, as a picture needs it: notes and messages in lanes, and what each proxy did when."""
+"""The recording of a run for a picture: notes and messages in lanes, and the conditions of each proxy over time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def log_lane(site: str) -> str:
 
 
 class Note(NamedTuple):
+    """A line of text at a time, in a lane."""
+
     at_ms: int
     lane: str
     text: str
 
 
 class Message(NamedTuple):
-    """`arrives_ms`: None, it was lost."""
+    """A message from one lane to another; `arrives_ms` None: it was lost."""
 
     sent_ms: int
     sender: str
@@ -32,7 +34,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Span:
-    """From when until when a lane was in one condition; `session` is empty where it is the process's own."""
+    """The time that a lane was in one condition. `session` "": of the process itself; `until_ms` None: to the end."""
 
     lane: str
     session: str
@@ -47,10 +49,10 @@ Conditions = Mapping[tuple[str, str], tuple[str, int]]
 
 
 class Recording:
-    """Takes down a run while it is played.
+    """Records a run while it is played.
 
     Args:
-        conditions: says how all proxies and their sessions are now.
+        conditions: returns the present conditions of all proxies and their sessions.
     """
 
     def __init__(self, conditions: Callable[[], Conditions]) -> None:
@@ -61,14 +63,16 @@ class Recording:
         self._open: dict[tuple[str, str], Span] = {}
 
     def note(self, now_ms: int, lane: str, text: str) -> None:
+        """Record a note."""
         self.notes.append(Note(now_ms, lane, text))
 
     def carries(self, now_ms: int, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
+        """Record a message that is sent now, and arrives after `wait_ms`; None: it is lost."""
         arrives_ms = None if wait_ms is None else now_ms + wait_ms
         self.messages.append(Message(now_ms, sender, to, kind, arrives_ms))
 
     def observe(self, now_ms: int) -> None:
-        """See what has changed in the proxies since the last look."""
+        """Record the conditions that have changed since the last call."""
         now = self._conditions()
         for key, span in list(self._open.items()):
             if now.get(key) != (span.condition, span.epoch):

@@ -1,4 +1,4 @@
-"""Many schedules, on all cores: which went wrong, and what they brought about."""
+"""Many schedules, on all cores: their violations, and what they covered."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ CHUNK = 25
 
 @dataclass(slots=True)
 class RunSummary:
-    """What came of a range of seeds. `wrong`: what was wrong, by seed."""
+    """The results of a range of seeds. `violations`: seed -> its violations; seeds without any are not in it."""
 
     schedules: int = 0
     violations: dict[int, list[str]] = field(default_factory=dict)
     coverage: Counter[str] = field(default_factory=Counter)
     met: Counter[Met] = field(default_factory=Counter)
-    """Which features, actions and phases met, and how often."""
+    """Triples of feature, action and phase that met, and how often."""
     cpu_s: float = 0.0
     """Processor time of all schedules together."""
 
     def add(self, other: RunSummary) -> None:
+        """Add the results of other seeds."""
         self.schedules += other.schedules
         self.violations |= other.violations
         self.coverage.update(other.coverage)
@@ -38,28 +39,32 @@ class RunSummary:
 
 
 def play(seeds: range) -> RunSummary:
-    """Play these seeds, one after the other. A fault of the engine itself counts as wrong too."""
+    """Play these seeds, one after the other. A fault of the engine itself is a violation too, FAULT."""
     tally, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()
     for seed in seeds:
         tally.schedules += 1
         try:
-            world, wrong = draw(seed).play()
+            world, violations = draw(seed).play()
         except Exception as fault:
             tally.violations[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue
         tally.coverage.update(coverage(world))
         tally.met.update(world.met)
-        if wrong:
-            tally.violations[seed] = wrong
+        if violations:
+            tally.violations[seed] = violations
     gc.enable()
     tally.cpu_s = time.process_time() - began
     return tally
 
 
 def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
-    """Play the seeds on several processes; yield the tally so far after each part."""
+    """Play the seeds on several processes; yield the summary so far after each part, always the same object.
+
+    Args:
+        workers: processes; None: as many as cores.
+    """
     parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     total = RunSummary()
     with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, max(1, len(parts)))) as pool:

@@ -1,7 +1,7 @@
 """A schedule: everything that decides a run of a world, as plain data. It is played, shrunk, written down and read.
 
-A script is a list of (time to the next step in milliseconds, action, number). The number picks what the action is done
-to, so that a script with steps left out still means the same as far as it can. Schedules are drawn from seeds in
+A script is a list of (wait before the step in milliseconds, action, number). The number picks the target of the action,
+so that a script with steps left out still means the same as far as it can. Schedules are drawn from seeds in
 chaos/simulator/generator.py; one that is kept in a file does not depend on how that is done.
 """
 
@@ -26,7 +26,7 @@ from waypost.reliability import BEST_EFFORT_EVENTS
 
 Step = tuple[int, str, int]
 KEPT = Path(__file__).parents[1] / "schedules"
-"""Files of schedules that once went wrong."""
+"""The folder of schedules that once went wrong."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -34,17 +34,19 @@ class Schedule:
     """The shape of a world, its faults, its clients, and the script.
 
     Args:
-        seed: decides delays, losses and whatever else happens by chance while it is played.
-        sites: the proxies of each site.
-        window: how many notifications a receiver lets be under way.
-        receivers: how many receivers the session has, 1 or 2.
-        small: bounds of copies and of memory are so small that they come to bear.
-        policy: for how many seconds, and how much of it, the first subscription stores; None: without an end.
-        keyed: some is published with keys.
-        best_effort: of each receiver, whether its events are of best effort.
-        queue: the bounds of what the session stores.
-        order: in which order the first receiver is given what waits.
-        sip_ms: for how long the first receiver takes one notification; 0: all that there is.
+        seed: of delays, losses and all other random events while it is played.
+        sites: site -> its proxies.
+        faults: their probabilities while the script is played.
+        window: the notifications that a receiver lets be under way.
+        receivers: of the session, 1 or 2.
+        small: whether bounds of copies and of memory are so small that they are reached.
+        policy: retention of the first subscription: `ttl_s` and `max_count`; None: no bound.
+        keyed: whether some notifications are published with keys.
+        best_effort: of each receiver, whether it asks for best effort for its events.
+        queue: the bounds of the session's queue; None: there are none.
+        order: the order in which the first receiver gets waiting notifications.
+        poll_interval_ms: the time that the first receiver spends on each notification; 0: it takes all at once.
+        script: the steps.
     """
 
     seed: int
@@ -63,19 +65,27 @@ class Schedule:
 
     @property
     def features(self) -> frozenset[str]:
-        """What it has beside faults, by name."""
+        """Names, of FEATURES, that this schedule has."""
         return frozenset(name for name, has in FEATURES.items() if has(self))
 
     def world(self, *, recorded: bool = False) -> World:
-        """Return the world at its beginning; `recorded`: what happens in it is taken down."""
+        """Return the world at its beginning; `recorded`: it has a recording, for a picture."""
         return World(self.sites, self.seed, small=self.small, recorded=recorded)
 
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
-        """Return the world at its end, and what is wrong with it; it is played in this one, if there is one."""
+        """Play the schedule, and return the world at its end, and the violations.
+
+        Args:
+            script: steps to play in place of its own; None: its own.
+            world: at its beginning, as :meth:`world` returns it; None: a new one.
+
+        Raises:
+            Exception: a fault of the engine.
+        """
         world = world or self.world()
         world.run(300)
         world.registry_copy = world.registry.copy()
-        levels = [BEST_EFFORT_EVENTS if each else None for each in self.best_effort]
+        levels = [BEST_EFFORT_EVENTS if is_best_effort else None for is_best_effort in self.best_effort]
         client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=self.queue, order=self.order)
         if self.receivers > 1:
             last, eve = list(world.nodes)[-1], Credential("eve")
@@ -116,11 +126,11 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
     "small window": lambda run: run.window < 10,
     "two sites": lambda run: len(run.sites) > 1,
 }
-"""What a schedule may have, by name."""
+"""Name of a feature -> whether a schedule has it."""
 
 
 def violations_of(run: Schedule) -> list[str]:
-    """Play it; return what is wrong. A fault of the engine itself is wrong too."""
+    """Play a schedule; return its violations, the kind of each as its first word. A fault of the engine is a FAULT."""
     try:
         return run.play()[1]
     except Exception as fault:
@@ -128,7 +138,7 @@ def violations_of(run: Schedule) -> list[str]:
 
 
 def shrink(run: Schedule, kind: str) -> Schedule:
-    """Leave out steps, and what else makes a run rich, as long as something of the same kind is wrong (as LOST)."""
+    """Return a smaller schedule, of fewer steps, faults and features, with a violation of the same kind (as LOST)."""
     run = _shrink_script(run, kind)
     for name in Faults.__dataclass_fields__:
         run = _simpler(run, replace(run, faults=replace(run.faults, **{name: 0})), kind)
@@ -148,28 +158,28 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"poll_interval_ms": 0},
     {"window": 4000},
 )
-"""What may be left out of a run beside its faults and its steps."""
+"""Values of a plain schedule, beside its faults and its steps."""
 
 
-def _simpler(run: Schedule, other: Schedule, kind: str) -> Schedule:
-    """Return the simpler one, if that still goes wrong."""
-    return other if other != run and _violates(other, kind) else run
+def _simpler(run: Schedule, simpler: Schedule, kind: str) -> Schedule:
+    """Return the simpler schedule, if that still has a violation of this kind."""
+    return simpler if simpler != run and _violates(simpler, kind) else run
 
 
 def _violates(run: Schedule, kind: str) -> bool:
-    return any(each.startswith(kind) for each in violations_of(run))
+    return any(violation.startswith(kind) for violation in violations_of(run))
 
 
 def _shrink_script(run: Schedule, kind: str) -> Schedule:
     size = len(run.script) // 2
     while size:
-        place = 0
-        while place < len(run.script):
-            shorter = replace(run, script=run.script[:place] + run.script[place + size :])
+        begin = 0
+        while begin < len(run.script):
+            shorter = replace(run, script=run.script[:begin] + run.script[begin + size :])
             if _violates(shorter, kind):
                 run = shorter
             else:
-                place += size
+                begin += size
         size //= 2
     return run
 
@@ -178,10 +188,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that once went wrong, in a file of :data:`KEPT`.
 
     Args:
-        cause: what the fault was, in words.
-        kinds: with which words it was reported, such as LOST.
-        seeds: other seeds of chance with which the same script went wrong then, for the kind and not the accident.
-        schedule: what was played, shrunk.
+        cause: the fault, in words.
+        kinds: the kinds of its violations, such as LOST.
+        seeds: other seeds with which the same script went wrong then.
+        schedule: shrunk.
     """
 
     cause: str
@@ -190,9 +200,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
 
     def write(self, path: Path) -> None:
+        """Write the file, as indented JSON."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """Raises msgspec.ValidationError: the file is none of these."""
+        """Read the file. Raises msgspec.ValidationError: it is no kept schedule."""
         return msgspec.json.decode(path.read_bytes(), type=cls)

@@ -1,4 +1,4 @@
-"""What must hold of a world that was healed and had time: DESIGN section 3, from outside."""
+"""The verdict on a world that was healed and had time: the promises of DESIGN section 3, checked from outside."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 
 def heal(world: World, for_ms: int = 15_000) -> list[str]:
-    """End every fault, bring everybody back, let time pass, and return what is wrong then."""
+    """End every fault, start all proxies and clients, let time pass, and return the verdict.
+
+    Args:
+        for_ms: the most time until everything is idle.
+    """
     world.faults = type(world.faults)()
     world.lose_next.clear()
     world.parted.clear()
-    for way in world.channels.values():
-        way.heal()
+    for channel in world.channels.values():
+        channel.heal()
     world.registry_away_until = 0
     for link in world.links:
         link.set_cut(records=False, words=False)
@@ -64,7 +68,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
 
 
 def is_idle(world: World) -> bool:
-    """Tell whether there is nothing left to do: everybody is served, and has what there is."""
+    """Tell whether nothing is left to do: every client is served, and has all that it is owed."""
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
@@ -108,7 +112,7 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 
 
 def verdict(world: World) -> list[str]:
-    """Return what is wrong; nothing: all is well."""
+    """Return the violations, each with its kind as the first word; empty: all is well, or nothing is promised."""
     if world.void:
         return []
     wrong = list(dict.fromkeys(world.violations))
@@ -139,7 +143,7 @@ def verdict(world: World) -> list[str]:
 
 
 def _published(world: World) -> dict[Coordinate, NotificationId]:
-    """All that stood in the logs, where it was first appended, in order."""
+    """Return all published notifications by their first coordinates, in order."""
     return {
         at: NotificationId(record.producer, record.incarnation, record.sequence)
         for at, record in world.published.items()
@@ -147,7 +151,7 @@ def _published(world: World) -> dict[Coordinate, NotificationId]:
 
 
 def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
-    """Every proxy knows how far every origin has come, and no session waits for one of them still."""
+    """Check that every proxy knows how far every origin has come, and that no gate is closed."""
     ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(at for at in published if at not in world.lost)
     wrong = []
     for node in world.nodes.values():
@@ -177,7 +181,7 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
 
 
 def _one_side(world: World, client: Client) -> list[str]:
-    """The session is whole at exactly one side, the one that the registry names."""
+    """Check that exactly one proxy has the session, and that the registry names it."""
     assert client.session is not None
     row = world.registry.owners.get(client.session)
     copies = {
@@ -193,7 +197,7 @@ def _one_side(world: World, client: Client) -> list[str]:
 
 
 def _forgotten(world: World, client: Client) -> list[str]:
-    """Who has left for good has no place any more, and was told so."""
+    """Check that a receiver that has left for good was told so, and is registered nowhere."""
     if not client.gone and not client.refused:
         return [f"STUCK {client.name} has no answer about leaving for good"]
     held = [
@@ -212,17 +216,17 @@ def _live(world: World, client: Client) -> list[str]:
         wrong.append(f"STUCK {client.name} is not attached")
     if client.changing is not None:
         wrong.append(f"STUCK {client.name} has no answer about who may do what")
-    wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
+    wrong += [f"STUCK {client.name} has no answer about {name}" for name in sorted(client.open)]
     silent = set(client.requests) - client.ended - set(client.promised)
-    wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
-    for each in sorted(set(client.requests) - client.ended - silent):
-        missing = world.logs_by_origin.keys() - client.promised[each].keys()
-        wrong += [f"STUCK {client.name} was promised nothing of {each} from {origin}" for origin in sorted(missing)]
+    wrong += [f"STUCK {client.name} was promised nothing of {name}" for name in sorted(silent)]
+    for name in sorted(set(client.requests) - client.ended - silent):
+        missing = world.logs_by_origin.keys() - client.promised[name].keys()
+        wrong += [f"STUCK {client.name} was promised nothing of {name} from {origin}" for origin in sorted(missing)]
     return wrong
 
 
 def _owed(world: World, client: Client, published: Mapping[Coordinate, NotificationId]) -> list[str]:
-    """Acknowledged to the producer, above the promise, not above the end: it must have been given."""
+    """Check the deliveries: a notification acknowledged to its producer, above the promise and not above the end."""
     lost: list[str] = []
     safe: dict[Coordinate, int] = {}
     for producer in world.clients.values():
@@ -231,10 +235,10 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
         for coordinate in acknowledged.keys() - published.keys():
             number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
-    lives = [each for each in world.clients.values() if each.identity == client.identity]
-    given = {identity for client in lives for identity, _, _ in client.delivered}
+    same_receiver = [candidate for candidate in world.clients.values() if candidate.identity == client.identity]
+    delivered = {identity for candidate in same_receiver for identity, _, _ in candidate.delivered}
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
-    missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
+    missing = [at for at in safe if at in published and published[at] not in delivered and at not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.requests[subscription])
         ends = client.ends(subscription)
@@ -246,25 +250,25 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
                 continue
             if origin not in promise or not promise[origin] < offset <= ends.get(origin, NOTHING):
                 continue
-            where = f"{origin}:{offset}, promised above {promise[origin]}"
-            lost.append(f"LOST {client.name}/{subscription}: {number} at {where}")
+            coordinate_text = f"{origin}:{offset}, promised above {promise[origin]}"
+            lost.append(f"LOST {client.name}/{subscription}: {number} at {coordinate_text}")
     return lost
 
 
 def _located(producer: Client, at: Coordinate, published: Mapping[Coordinate, NotificationId]) -> Coordinate:
-    """Return where the log had what a producer was told to be there: its proxy may have heard late of a log epoch."""
+    """Return the coordinate in the log of an acknowledged one: its proxy may have learned late of a log epoch."""
     if at in published:
         return at
     later = [
-        there
-        for there, identity in published.items()
-        if there.offset == at.offset and follows(there.origin, at.origin) and identity.producer == producer.name
+        candidate
+        for candidate, identity in published.items()
+        if candidate.offset == at.offset and follows(candidate.origin, at.origin) and identity.producer == producer.name
     ]
-    return min(later, key=lambda there: log_epoch_of(there.origin), default=at)
+    return min(later, key=lambda candidate: log_epoch_of(candidate.origin), default=at)
 
 
 def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
-    """Return what could not be had any more, by the journal, and of which the client was told so."""
+    """Return the coordinates in gaps that the journal has and the client was told of."""
     gaps = {
         (fact.origin, fact.offsets[0], fact.offsets[1])
         for fact in world.journal
@@ -278,7 +282,7 @@ def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
 
 
 def _quenched(world: World, producer: Client) -> list[str]:
-    """A producer without keys knows of all that is wanted without any, and of nothing else."""
+    """Check that a producer without keys knows exactly the expressions that need none."""
     wanted = {
         subscription.expression.canonical
         for node in world.nodes.values()
@@ -296,15 +300,15 @@ def _quenched(world: World, producer: Client) -> list[str]:
 
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
-    """Tell whether the subscription may have it, by each of the secrets that may hold there."""
+    """Tell whether the subscription may have a notification, for each of the secrets that may hold there."""
     history = world.secrets[client.identity[0], subscription]
     return [secrets.lets(world.keys_of[number]) for secrets in history.candidates(*at)]
 
 
 def _check_delivered(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
-    """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3).
+    """Check that nothing came twice or unasked, and that each producer's order holds at one origin (P2, P3).
 
-    Who is given by priority has that order among notifications of one priority.
+    A receiver in order of priority has that order among notifications of one priority.
     """
     wrong = []
     asked = {name: parse(text) for name, text in client.requests.items()}
@@ -321,10 +325,10 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
         if identity in retried:
             continue
         producer, incarnation, sequence = identity
-        life = (producer, incarnation, origin, rank)
-        if sequence < sequences.get(life, -1):
-            wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
-        sequences[life] = sequence
+        stream = (producer, incarnation, origin, rank)
+        if sequence < sequences.get(stream, -1):
+            wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[stream]}")
+        sequences[stream] = sequence
         matching = [name for name, expression in asked.items() if expression.matches({"n": number})]
         may = [any(_lets(world, client, name, Coordinate(origin, offset), number)) for name in matching]
         if not any(may):

@@ -60,7 +60,7 @@ SKEW_MS = 3_600_000
 
 @dataclass(slots=True, frozen=True)
 class Faults:
-    """Chances from 0 to 1, and the longest delay of a handover message."""
+    """Probabilities from 0 to 1, and the longest extra delay of a handover message in ms."""
 
     loss: float = 0.0
     double: float = 0.0
@@ -68,14 +68,18 @@ class Faults:
     answers: float = 0.0
     """An answer of the registry gets lost; half the time the action was never done."""
     writes: float = 0.0
-    """A store, changelog or log does not take what it is given, or does not say so."""
+    """A write to a store, changelog or log fails, or its answer gets lost."""
 
 
 class World:
     """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``.
 
-    Every site has a link to every other one; with `line`, only to the one before it and the one after it. With `small`
-    bounds of copies and of memory come to bear.
+    Every site has a link to every other one; with `line`, only to the one before it and the one after it.
+
+    Args:
+        seed: of delays and all random events; None: there are none, and every delay is 1 ms.
+        small: whether bounds of copies and of memory are so small that they are reached.
+        recorded: whether there is a recording, for a picture.
     """
 
     def __init__(
@@ -93,24 +97,24 @@ class World:
         self.faults = Faults()
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
-        """What the registry had when it was last copied."""
+        """The registry as it was last copied."""
         self.revision = 0
-        """How many events the registry has told its watches of."""
+        """The number of events that the registry has sent to its watches."""
         self.logs = {SiteId(site): PlainLog(SiteId(site)) for site in sites}
         self.published: dict[Coordinate, Published] = {}
-        """All that was ever appended to a log, where it was first appended."""
+        """All notifications that were ever appended to a log, by their first coordinate."""
         self.lost: set[Coordinate] = set()
-        """What of it went with the end of a log."""
+        """Those of `published` that were lost with the end of a log."""
         self.changelogs = {site: PlainChangelog() for site in sites}
         self.facts: list[Fact] = []
-        """What proxies noted."""
+        """All facts of proxies."""
         self.journal: list[Fact] = []
-        """What of it was written: the rest is on its way, or went with a process."""
+        """The facts that were written: the others are under way, or were lost with a process."""
         self.trace: list[str] = []
         self.narrative: list[str] = []
         self.violations: list[str] = []
         self.void = ""
-        """Why nothing is promised any more; empty: all is."""
+        """The reason why the promises do not hold any more; "": they do."""
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
@@ -118,47 +122,47 @@ class World:
         """(session, subscription) -> what was published before it was asked to end."""
         self.reused_names = ReusedNames()
         self.policies: dict[str, list[Policy]] = {}
-        """Of every session, what was ever said of how long something is stored."""
+        """Session -> all retention policies that it ever had."""
         self.queues: dict[str, Queue] = {}
-        """Of sessions that store no more than so much."""
+        """Session -> its bounded queue, if it has one."""
         self.deletions: dict[str, dict[Origin, int]] = {}
-        """Up to where nobody is owed anything of sessions that were deleted."""
+        """Deleted session -> origin -> the offset up to which its receivers are owed nothing."""
         self.secrets: dict[tuple[str, str], History] = defaultdict(History)
-        """(session, subscription) -> by which secrets it goes."""
+        """(session, subscription) -> the secrets that it had."""
         self.keys_of: dict[int, Secrets] = {}
-        """What was said with a notification, by its number."""
+        """Number of a notification -> the secrets with which it was published."""
         self.rights = Rights()
         self.met: Counter[Met] = Counter()
-        """Which features of the schedule, actions and phases have met."""
+        """Triples of feature, action and phase that have met, and how often."""
         self.published_at: dict[Coordinate, int] = {}
         self.stepped_ms = 0
-        """So far clocks were set forward, all steps together."""
+        """The sum of all forward steps of clocks."""
         self.invariants = Invariants(self)
         self.restores = RegistryRestores(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
         self.retried_by_source: set[str] = set()
         self.retried_by_target: set[str] = set()
-        """Transfers of which each side said something again."""
+        """Transfers of which that side sent a message again."""
         self.catch_ups = self.relays = self.offers = 0
         self._refusals: set[tuple[str, str]] = set()
         self.parted: dict[tuple[str, str], int] = {}
-        """(from, to) -> until when no handover message gets through that way."""
+        """(from, to) -> the time until which handover messages of that direction are lost."""
         self.registry_away_until = 0
-        """Until then the registry has no quorum: it answers nobody, and no lease ends."""
+        """Until then the registry has no quorum: it answers no request, and no lease ends."""
         self.channels: dict[tuple[str, str], PeerChannel] = {}
-        """(from, to) -> how proxies speak of sessions there, where it is over connections."""
+        """(from, to) -> the channel for messages of handovers, where these go over connections."""
         self.stalled: dict[str, int] = {}
-        """Proxy -> until when its claims are under way."""
+        """Proxy -> the time until which its claims are under way."""
         self._times: list[int] = []
-        """A heap of when something happens."""
+        """A heap of the times of `_actions`."""
         self._actions: dict[int, list[Callable[[], None]]] = {}
-        """What happens then, in order."""
+        """Time -> the actions at that time, in order."""
         self._connections = self._salts = 0
         order = list(sites)
         reach = 1 if line else len(sites)
         neighbours = {
-            site: tuple(SiteId(each) for other, each in enumerate(order) if 0 < abs(other - at) <= reach)
+            site: tuple(SiteId(name) for index, name in enumerate(order) if 0 < abs(index - at) <= reach)
             for at, site in enumerate(order)
         }
         self.nodes = {
@@ -166,7 +170,7 @@ class World:
             for site, names in sites.items()
             for name in names
         }
-        self.links = [Link(self, SiteId(near), far) for near in order for far in neighbours[near]]
+        self.links = [Link(self, SiteId(sender), receiver) for sender in order for receiver in neighbours[sender]]
         self._links = {(link.near, link.far): link for link in self.links}
         self.clients: dict[str, Client] = {}
         for node in self.nodes.values():
@@ -175,9 +179,11 @@ class World:
     # ------------------------------------------------------------ time
 
     def delay(self, most_ms: int = 20) -> int:
+        """Return a random delay from 1 to `most_ms` ms; 1 without a seed."""
         return 1 if self.seed is None else 1 + int(self.rng.random() * most_ms)
 
     def later(self, wait_ms: int, action: Callable[[], None]) -> None:
+        """Schedule an action, behind those of the same time."""
         at = self.clock.time_ms + wait_ms
         if at in self._actions:
             self._actions[at].append(action)
@@ -186,7 +192,7 @@ class World:
             heappush(self._times, at)
 
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; return whether `until` came true."""
+        """Let `for_ms` pass, or less if `until` comes true before; return whether it did."""
         times, clock = self._times, self.clock
         end = clock.time_ms + for_ms
         while times and (at := times[0]) <= end:
@@ -202,10 +208,10 @@ class World:
         clock.time_ms = end
         return until is not None and until()
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ trace, narrative and recording
 
     def note(self, line: str, *, narrate: bool = False, by: str | None = None) -> None:
-        """Put a line into the trace, and into the scenario with `tell`; a picture shows it in the lane of `by`."""
+        """Add a line to the trace, and with `narrate` to the scenario; a picture shows it in the lane `by`, if any."""
         self.trace.append(f"{self.clock.time_ms:6} {line}")
         if narrate:
             self.narrative.append(line)
@@ -215,7 +221,7 @@ class World:
                 self.recording.note(self.clock.time_ms, by, line)
 
     def conditions(self) -> Conditions:
-        """Return how every process is, and in which role each has which sessions."""
+        """Return the condition of each process that is down or stalled, and the role of each session there."""
         found = {}
         for proxy, node in self.nodes.items():
             if node.engine is None:
@@ -228,19 +234,21 @@ class World:
         return found
 
     def carries(self, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
-        """A message is on its way, for so long; None: it gets lost."""
+        """Record a message that is under way for `wait_ms`; None: it is lost."""
         if self.recording is not None:
             self.recording.carries(self.clock.time_ms, sender, to, kind, wait_ms)
 
     def add_violation(self, what: str) -> None:
+        """Add a violation, which begins with its kind, such as LOST."""
         self.violations.append(what)
         self.note(f"WRONG {what}", narrate=True, by=VIOLATED)
 
     def hash(self) -> str:
+        """Return a hash of the trace: the same seed gives the same one."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
     def repeat(self, kind: str) -> None:
-        """Let every proxy's last handover message of this kind come once more."""
+        """Send every proxy's last handover message of this kind again."""
         for node in self.nodes.values():
             if kind in node.sent:
                 self.later(1, node.sent[kind])
@@ -248,27 +256,32 @@ class World:
     # ------------------------------------------------------------ shared happenings
 
     def chances(self, probability: float) -> bool:
+        """Return True with this probability."""
         return probability > 0 and self.rng.random() < probability
 
     def salt(self) -> int:
+        """Return 1, 2, 3, ...: another number each time."""
         self._salts += 1
         return self._salts
 
     def skew(self) -> int:
+        """Return the random skew of a clock in ms; 0 without a seed."""
         return 0 if self.seed is None else self.rng.randint(-SKEW_MS, SKEW_MS)
 
     def step_clock(self, node: Node, step_ms: int) -> None:
+        """Set a node's clock forward, or back with a negative step."""
         self.note(f"the clock of {node.proxy} steps by {step_ms} ms", narrate=True, by=node.proxy)
         node.clock.skew_ms += step_ms
         self.stepped_ms += max(0, step_ms)
 
     def loses(self, what: str) -> bool:
-        """Tell whether this one was to get lost."""
+        """Tell whether the next message of this name in `lose_next` is to get lost, and count it off."""
         lost = self.lose_next[what] > 0
         self.lose_next[what] -= lost
         return lost
 
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
+        """Append records to a site's log; return their offsets."""
         offsets, origin = self.logs[site].append(records), self.logs[site].origin
         for offset, record in zip(offsets, records, strict=True):
             if isinstance(record, Published):
@@ -284,28 +297,32 @@ class World:
 
     @property
     def logs_by_origin(self) -> dict[Origin, PlainLog]:
-        """The logs, by where notifications are first appended in each now."""
+        """Present origin of each log -> the log."""
         return {log.origin: log for log in self.logs.values()}
 
     def lengths(self) -> dict[Origin, int]:
-        """Return below which offset each origin has all that was published so far; in one that has ended, any."""
+        """Return origin -> the offset below which all was published so far; a huge one for origins that have ended."""
         present = {origin: len(log) for origin, log in self.logs_by_origin.items()}
         ended = {at.origin: 1 << 60 for at in self.published if at.origin not in present or at in self.lost}
         return present | ended
 
     def last_offsets(self) -> dict[Origin, int]:
-        """Return the last offset of each origin at which something was published so far."""
+        """Return origin -> the last offset at which a notification was published so far."""
         last: dict[Origin, int] = {}
         for origin, offset in self.published:
             last[origin] = max(offset, last.get(origin, NOTHING))
         return last
 
     def lose_end(self, site: SiteId, count: int) -> None:
-        """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
-        log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
+        """Remove the last `count` records of a log, as a broker that comes back without them.
+
+        The site's proxies report what they had seen of it. Does nothing where records were seen only by processes that
+        are gone: nobody could notice.
+        """
+        log, site_nodes = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
-        known = max((node.seen_below for node in here if node.can_report_log_loss), default=0)
+        known = max((node.seen_below for node in site_nodes if node.can_report_log_loss), default=0)
         if seen_below > max(known, row.seen + 1 if is_in_row else 0):
             # What only those had seen who died at that very time, nobody knows.
             return
@@ -325,11 +342,11 @@ class World:
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
         self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
-        for node in here:
+        for node in site_nodes:
             node.log_grew()
 
     def count(self, message: object) -> None:
-        """Count what a handover message says of the run."""
+        """Count a handover message, for the coverage of a run."""
         match message:
             case HandoverOffer():
                 self.offers += 1
@@ -345,27 +362,29 @@ class World:
                 pass
 
     def registry_answers(self) -> bool:
+        """Tell whether the registry has a quorum now."""
         return self.clock.time_ms >= self.registry_away_until
 
     def lose_quorum(self, for_ms: int) -> None:
-        """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
+        """Take the registry's quorum away for `for_ms`; after that every lease has its whole time anew, as at etcd."""
         until = self.registry_away_until = self.clock.time_ms + for_ms
         self.note("the registry has no quorum", narrate=True, by=REGISTRY)
         self.restores.disturbed("the registry loses its quorum")
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
-        """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
+        """Compact the registry: it drops events that watches have not seen, and each is sent all rows next."""
         self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
             node.watch_breaks()
 
     def copy_registry(self) -> None:
+        """Take the copy that :meth:`put_registry_back` restores."""
         self.note("the registry is copied", narrate=True, by=REGISTRY)
         self.registry_copy = self.registry.copy()
 
     def put_registry_back(self) -> None:
-        """The registry is away for a moment, and then has what it had when it was copied; leases begin anew."""
+        """Restore the registry from its copy, if there is one, after AWAY_MS without a quorum; leases begin anew."""
         copy = self.registry_copy
         if copy is None or not self.restores.may_put_back(copy):
             return
@@ -380,18 +399,19 @@ class World:
             node.watch_breaks()
 
     def part(self, one: str, other: str, for_ms: int) -> None:
+        """Lose handover messages from proxy `one` to proxy `other` for `for_ms`."""
         self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
     def connect_proxies(self, one: str, other: str) -> list[PeerChannel]:
-        """Let these two speak over connections from now on; return both ways."""
-        for near, far in ((one, other), (other, one)):
-            if (near, far) not in self.channels:
-                self.channels[near, far] = PeerChannel(self, self.nodes[near], self.nodes[far])
+        """Send messages of handovers between two proxies over connections from now on; return both channels."""
+        for sender, receiver in ((one, other), (other, one)):
+            if (sender, receiver) not in self.channels:
+                self.channels[sender, receiver] = PeerChannel(self, self.nodes[sender], self.nodes[receiver])
         return [self.channels[one, other], self.channels[other, one]]
 
     def deleted(self, session: SessionId) -> None:
-        """The registry says that the session is no more."""
+        """Note that a session was deleted: its receivers are owed nothing of what was published so far."""
         self.note(f"{session} is deleted", narrate=True, by=REGISTRY)
         self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
@@ -399,6 +419,7 @@ class World:
                 client.reset()
 
     def registry_changed(self) -> None:
+        """Send the registry's events to the watches of all nodes."""
         events, self.registry.events = self.registry.events, []
         for event in events:
             self.revision += 1
@@ -408,6 +429,7 @@ class World:
                 node.receive_event(event)
 
     def connect(self, client: Client, name: str) -> Wire | None:
+        """Return a connection of a client to the proxy of that name; None: it does not run."""
         node = self.nodes[name]
         if node.engine is None:
             return None
@@ -434,6 +456,15 @@ class World:
         order: Order = "any",
         poll_interval_ms: int = 0,
     ) -> Client:
+        """Return a new client, which connects to the proxy `at`.
+
+        Args:
+            name: of the client.
+            session: to attach to; None: it is a producer.
+            window: the notifications that it lets be under way.
+            version: of the protocol.
+            poll_interval_ms: the time that it spends on each notification; 0: it takes all at once.
+        """
         client = Client(
             self,
             name,
@@ -454,8 +485,9 @@ class World:
         return client
 
     def link_between(self, one: SiteId, other: SiteId, message: LinkMessage) -> Link:
-        """Return the link that a message from a proxy of `one` to a proxy of `other` is about."""
+        """Return the link that a message from a proxy of site `one` to a proxy of site `other` belongs to."""
         return self._links[(one, other) if isinstance(message, LinkRecords) else (other, one)]
 
     def live_nodes(self, site: SiteId | None = None) -> list[Node]:
+        """Return the nodes that are ready, of one site or of all."""
         return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]

@@ -1,6 +1,6 @@
 """An audience: producers at every site, clients that stay where the test puts them, every notification counted.
 
-All subscriptions are effective everywhere before the first publish, so `chaos.checker` can say who is owed what.
+All subscriptions are effective everywhere before the first publish, so `chaos.checker` knows what each is owed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ TIMEOUT_S = 60
 POLL_S = 0.1
 
 BatchFilter = Callable[[Sequence[Received]], Sequence[Received]]
-"""What stands between library and tally; the tests of the checker swallow and repeat here."""
+"""A filter between the client library and the count; tests of the checker drop and repeat notifications by it."""
 
 
 class Guest(Traveller):
-    """A traveller whose notifications pass through `give`."""
+    """A traveller whose notifications pass through `filter_batch`."""
 
     filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
     def check(self, received: Sequence[Received]) -> None:
+        """Count a batch of notifications, filtered."""
         Traveller.check(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
-        """Vanish here without a word, and attach there; return when the session is served there."""
+        """Drop the connection without a detach, and attach at `url`; return when the session is served there."""
         await self.vanish(politely=False)
         await self.appear(url, ())
 
@@ -43,7 +44,9 @@ class Audience:
     """One run.
 
     Args:
-        sites: addresses of the proxies, by site.
+        sites: site -> the addresses of its proxies.
+        seed: of the producers and of where clients attach.
+        clients: their number.
         rate: notifications a second at every site.
     """
 
@@ -55,8 +58,8 @@ class Audience:
         self._tasks: list[asyncio.Task[None]] = []
         self.published: dict[NotificationId, Notification] = {}
         self.clients = [
-            Guest(name=f"guest{each}-{seed}", subscriptions=(f"kind == {each % KINDS}", f"number % 7 == {each % 7}"))
-            for each in range(clients)
+            Guest(name=f"guest{index}-{seed}", subscriptions=(f"kind == {index % KINDS}", f"number % 7 == {index % 7}"))
+            for index in range(clients)
         ]
 
     async def setup(self) -> None:
@@ -73,22 +76,26 @@ class Audience:
             self.go(self._produce(site))
 
     def go(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside, which is to end when `check` stops the run; what it fails by, fails `check`."""
+        """Run `work` as a task, which has to end when :meth:`check` stops the run; its failure fails `check`."""
         self._tasks.append(asyncio.create_task(work))
 
     async def check(self) -> CheckResult:
-        """Stop publishing, wait until all that is owed has come or patience ends, and judge."""
+        """Stop publishing, wait until nothing is missing, or TIMEOUT_S / 2, and return the result.
+
+        Raises:
+            Exception: the failure of a producer or another task.
+        """
         self._stop.set()
         async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*self._tasks)
         deadline = time.monotonic() + TIMEOUT_S / 2
-        while (tally := self._judge()).lost and time.monotonic() < deadline:
+        while (result := self._judge()).lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
         await asyncio.gather(*(client.vanish(politely=True) for client in self.clients))
-        return tally
+        return result
 
     async def wait_delivered(self, more: int = 30) -> None:
-        """Return when every client was given so many more. Raises what ended a producer; TimeoutError."""
+        """Wait until every client has `more` deliveries than now. Raises as :meth:`fail`; TimeoutError."""
         before = [len(client.got) for client in self.clients]
         async with asyncio.timeout(TIMEOUT_S):
             while any(len(client.got) < had + more for client, had in zip(self.clients, before, strict=True)):
@@ -96,14 +103,14 @@ class Audience:
                 await asyncio.sleep(POLL_S)
 
     def fail(self) -> None:
-        """Raise what ended a producer or a client, if anything did."""
+        """Raise the failure of a producer or a client, if one has failed."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     @property
     def delivered_count(self) -> int:
-        """What all clients were given so far."""
+        """The deliveries to all clients so far."""
         return sum(len(client.got) for client in self.clients)
 
     def _judge(self) -> CheckResult:

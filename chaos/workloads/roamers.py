@@ -13,7 +13,8 @@ class Roaming(Audience):
     """One run.
 
     Args:
-        pace_s: a client stays about so long at one proxy.
+        sites, seed, clients, rate: as of :class:`Audience`.
+        pace_s: the time, about, that a client stays at one proxy.
     """
 
     def __init__(
@@ -37,12 +38,13 @@ class Roaming(Audience):
 
     @property
     def moves(self) -> int:
+        """The moves of all clients so far."""
         return sum(len(client.moves_ms) for client in self.clients)
 
     async def until_moving(self) -> None:
-        """Return while a client is on its way to another proxy: its session is being handed over, or about to be.
+        """Wait until a client is on its way to another proxy: its session is being handed over, or about to be.
 
-        Raises what ended a client or a producer; TimeoutError if nobody moves any more.
+        Raises as :meth:`fail`; TimeoutError: no client moves any more.
         """
         async with asyncio.timeout(TIMEOUT_S):
             while not any(client.moving for client in self.clients):
@@ -50,9 +52,9 @@ class Roaming(Audience):
                 await asyncio.sleep(0.001)
 
     async def goes_on(self) -> None:
-        """Return when clients have moved, and were given what was published meanwhile. Raises as `until_moving`."""
-        moves, given = self.moves + 4, self.delivered_count + 100
+        """Wait for 4 more moves and 100 more deliveries. Raises as :meth:`until_moving`."""
+        moves, deliveries = self.moves + 4, self.delivered_count + 100
         async with asyncio.timeout(TIMEOUT_S):
-            while self.moves < moves or self.delivered_count < given:
+            while self.moves < moves or self.delivered_count < deliveries:
                 self.fail()
                 await asyncio.sleep(0.02)

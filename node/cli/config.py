@@ -1,4 +1,4 @@
-"""`waypost config`: what a proxy would be told, before it is started."""
+"""`waypost config`: the configuration of a proxy, before it is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Proxy = Annotated[
 
 
 def group(help_text: str) -> typer.Typer:
-    """Return a command with others below it."""
+    """Return a command that has subcommands; without one it prints its help."""
     return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each setting of a node; it gets them all as keywords, None if not given."""
+    """Give a command one option for each setting of a node; it gets all of them as keywords, None: not given."""
     kinds = get_type_hints(NodeConfig)
     options = [
         inspect.Parameter(
@@ -77,7 +77,7 @@ def _range(setting: Field[Any]) -> dict[str, Any]:
 
 
 def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:
-    """Return of which type a setting is on the command line: a list, or a size, is one word there."""
+    """Return the type of a setting on the command line, where a list, or a size, is one word."""
     return str if setting.metadata["check"] else kinds[setting.name]
 
 

@@ -1,4 +1,4 @@
-"""`waypost sessions`: what operators see and change of sessions."""
+"""`waypost sessions`: sessions as operators see and change them."""
 
 from __future__ import annotations
 

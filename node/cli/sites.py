@@ -1,4 +1,4 @@
-"""`waypost sites`: what operators do with the logs of sites."""
+"""`waypost sites`: the logs of sites, for operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What operators change of a session, by HTTP: at the proxy that owns it, which answers when the change would survive
-it (proxy/clients/admin.py).
+"""Changes of a session by operators over HTTP, at the proxy that owns it. It answers when the change is durable
+(proxy/clients/admin.py). Each function returns the session, and raises WaypostError.
 """
 
 from __future__ import annotations
@@ -29,33 +29,40 @@ from waypost.queue import UNBOUNDED
 from waypost.reliability import reliability_of
 
 CHANGE_S = 10.0
-"""So long a change may take, before it is said that nobody knows what became of it."""
+"""A change that takes longer is answered with NoAnswer: it may have been made."""
 
 
 async def set_access(node: Node, wish: AccessRequest) -> SessionId:
-    grants = {name: Granted(each.rights, each.password, each.by_token) for name, each in wish.grants.items()}
-    return await _changed(node, wish.session, lambda here, session, on_done: here.set_access(session, grants, on_done))
+    """Replace all grants of a session."""
+    grants = {name: Granted(grant.rights, grant.password, grant.by_token) for name, grant in wish.grants.items()}
+    return await _changed(
+        node, wish.session, lambda admin, session, on_done: admin.set_access(session, grants, on_done)
+    )
 
 
 async def set_policy(node: Node, wish: PolicyRequest) -> SessionId:
+    """Change the expiry, the queue and the reliability of a session; a field that is not named stays as it was."""
     _check_named(wish, "expiry_s", "queue", "reliability")
 
     def wanted(session: Session) -> SessionPolicy:
-        terms, named = policy_of(session), wish.model_fields_set
+        policy, named = policy_of(session), wish.model_fields_set
         if "expiry_s" in named:
-            terms = terms._replace(expiry_s=wish.expiry_s)
+            policy = policy._replace(expiry_s=wish.expiry_s)
         if "queue" in named:
-            said = wish.queue.model_dump(exclude_unset=True) if wish.queue else None
-            terms = terms._replace(queue=UNBOUNDED if said is None else replace(terms.queue, **said))
+            fields = wish.queue.model_dump(exclude_unset=True) if wish.queue else None
+            policy = policy._replace(queue=UNBOUNDED if fields is None else replace(policy.queue, **fields))
         if "reliability" in named:
-            levels = asdict(terms.reliability) | wish.reliability.model_dump(exclude_unset=True)
-            terms = terms._replace(reliability=reliability_of(**levels))
-        return terms
+            levels = asdict(policy.reliability) | wish.reliability.model_dump(exclude_unset=True)
+            policy = policy._replace(reliability=reliability_of(**levels))
+        return policy
 
-    return await _changed(node, wish.session, lambda here, session, on_done: here.set_policy(session, wanted, on_done))
+    return await _changed(
+        node, wish.session, lambda admin, session, on_done: admin.set_policy(session, wanted, on_done)
+    )
 
 
 async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:
+    """Change how long, and how many, notifications are stored for a subscription; a field not named stays."""
     name, named = SubscriptionId(wish.subscription), wish.model_fields_set
     _check_named(wish, "ttl_s", "max_count")
 
@@ -66,18 +73,20 @@ async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:
         )
 
     return await _changed(
-        node, wish.session, lambda here, session, on_done: here.retain(session, name, wanted, on_done)
+        node, wish.session, lambda admin, session, on_done: admin.retain(session, name, wanted, on_done)
     )
 
 
 async def unsubscribe(node: Node, wish: SubscriptionRequest) -> SessionId:
+    """End a subscription of a session, for all its receivers."""
     name = SubscriptionId(wish.subscription)
-    return await _changed(node, wish.session, lambda here, session, on_done: here.unsubscribe(session, name, on_done))
+    return await _changed(node, wish.session, lambda admin, session, on_done: admin.unsubscribe(session, name, on_done))
 
 
 async def forget(node: Node, wish: ReceiverRequest) -> SessionId:
+    """Unregister a receiver that is away: nothing is stored for it any more."""
     name = ReceiverId(wish.receiver)
-    return await _changed(node, wish.session, lambda here, session, on_done: here.unregister(session, name, on_done))
+    return await _changed(node, wish.session, lambda admin, session, on_done: admin.unregister(session, name, on_done))
 
 
 def _check_named(wish: SessionRequest, *fields: str) -> None:
@@ -87,10 +96,10 @@ def _check_named(wish: SessionRequest, *fields: str) -> None:
 
 
 async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, OnDone], None]) -> SessionId:
-    """Have it changed; return which session that was. Raises WaypostError."""
-    here, identity = node.serving_engine.dispatcher.administration, SessionId(session)
+    """Make a change, and return its session once it is durable. Raises WaypostError."""
+    administration, identity = node.serving_engine.dispatcher.administration, SessionId(session)
     try:
-        failure = await node.answer_to(partial(change, here, identity), CHANGE_S)
+        failure = await node.answer_to(partial(change, administration, identity), CHANGE_S)
     except TimeoutError:
         raise NoAnswer("the change was not written in time; see how the session is now", field="session") from None
     if failure is not None:

@@ -1,4 +1,4 @@
-"""What operators may ask of a node by HTTP: health, metrics, status, sessions, handovers, drains, a rebalance."""
+"""The pages of a node for operators, over HTTP: health, metrics, status, sessions, handovers, drains, a rebalance."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ STATUS_OF = {2: 400, 5: 404}
 async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     """Return all sessions, or the one that is named.
 
-    Many are looked at a part at a time, so that others have their turn, and who asks for many waits in line with all
-    who cost the loop much.
+    Many are read a part at a time, so that others have their turn, and a request for many waits in line with all that
+    cost the loop much.
 
-    `url`: where their owner is, which alone knows more of them; None: it has no lease.
+    `url` is that of their owner, which alone knows more of them; None: it has no lease.
 
     Raises:
         NotServed: this proxy does not know yet which sessions there are.
@@ -75,30 +75,30 @@ async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
 
 
 TOGETHER, SHOWN_S = 500, 2e-5
-"""So many sessions are looked at in one go; and what each takes about, with its part of the answer."""
+"""The sessions that are read in one go; and the seconds that each takes about, with its part of the answer."""
 
 
 def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
     session = context.sessions.get(identity)
-    here = session if session is not None and owner.proxy == context.proxy else None
+    owned = session if session is not None and owner.proxy == context.proxy else None
     row = context.cluster.proxies.get(owner.proxy)
     return {
         "session": identity,
         "owner": owner.proxy,
         "url": row.url if row else None,
         "epoch": owner.epoch,
-        "state": here.role.value if here else "elsewhere",
-        "stored": here.entries.count if here else None,
-        "attached": len(here.receivers.attached()) if here else None,
-        "registered": len(here.receivers) if here else None,
-        "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
-        "expiry_s": here.expiry_s if here else None,
-        "queue": _queue(here) if here else None,
-        "reliability": str(here.reliability) if here else None,
-        "registrations": {receiver.id: _registration(receiver, here) for receiver in here.receivers.values()}
-        if here
+        "state": owned.role.value if owned else "elsewhere",
+        "stored": owned.entries.count if owned else None,
+        "attached": len(owned.receivers.attached()) if owned else None,
+        "registered": len(owned.receivers) if owned else None,
+        "subscriptions": {sub.id: _settings(sub) for sub in owned.active()} if owned else None,
+        "expiry_s": owned.expiry_s if owned else None,
+        "queue": _queue(owned) if owned else None,
+        "reliability": str(owned.reliability) if owned else None,
+        "registrations": {receiver.id: _registration(receiver, owned) for receiver in owned.receivers.values()}
+        if owned
         else None,
-        "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
+        "access": {name: _grant(grant) for name, grant in owned.access.items()} if owned else None,
     }
 
 
@@ -108,7 +108,7 @@ def _grant(grant: Grant) -> dict[str, Any]:
 
 
 def _queue(session: Session) -> dict[str, Any] | None:
-    """Return what bounds what the session stores here, its own word and the proxy's together."""
+    """Return the bounds of the session's queue here, its own and the proxy's together; None: there are none."""
     if session.queue_limits is None:
         return None
     queue = session.queue_limits.queue
@@ -116,7 +116,7 @@ def _queue(session: Session) -> dict[str, Any] | None:
 
 
 def _registration(receiver: Receiver, session: Session) -> dict[str, Any]:
-    """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
+    """Return the state of a receiver; `behind`: the entries between its last acknowledged one and the newest."""
     return {
         "attached": receiver.connection is not None,
         "behind": session.entries.last_number - max(receiver.acknowledged, session.entries.first_number - 1),
@@ -127,8 +127,9 @@ def _registration(receiver: Receiver, session: Session) -> dict[str, Any]:
 
 
 def _settings(subscription: Subscription) -> dict[str, Any]:
-    said = subscription.settings()
-    return {field: getattr(said, field) for field in said.__struct_fields__ if getattr(said, field) is not None}
+    settings = subscription.settings()
+    values = {field: getattr(settings, field) for field in settings.__struct_fields__}
+    return {field: value for field, value in values.items() if value is not None}
 
 
 def _status(node: Node) -> dict[str, Any]:
@@ -177,7 +178,7 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
-    """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
+    """Delete a session wherever it is, served or not: the registry's row decides, and its owner reads that."""
     wish = await _wish(DeleteRequest, request)
     engine, session, registry = node.serving_engine, SessionId(wish.session), node.backends.registry
     current = await registry.owner(session)
@@ -191,7 +192,7 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
 
 
 def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[SessionId]]) -> Answer:
-    """Return what answers with the session as it is when the change was made."""
+    """Return a handler that makes the change, and answers with the session as it is then."""
 
     async def answer(node: Node, request: Request) -> dict[str, Any]:
         identity = await change(node, await _wish(kind, request))
@@ -218,7 +219,7 @@ async def _wish(kind: type[WishT], request: Request) -> WishT:
         raise BadMessage(str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
+        raise BadMessage(first["msg"], field=".".join(str(part) for part in first["loc"]) or None) from None
 
 
 # ---------------------------------------------------------------- the routes
@@ -288,11 +289,11 @@ ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/v1/rebalance"): _rebalance,
     ("POST", "/v1/rebalance"): _rebalance,
 }
-"""Each answers the page of :data:`node.http.schemas.PAGES` of that method and path."""
+"""Method and path -> the handler of that page of :data:`node.http.schemas.PAGES`."""
 
 
 class _NoOperator(Forbidden):
-    """It is proven who asks, and that one may not."""
+    """The token is valid, and names no operator."""
 
 
 def _let_in(node: Node, request: Request) -> None:
@@ -324,8 +325,8 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
 
 
 async def _encoded(body: dict[str, Any]) -> Response:
-    """Return the answer; one with a long list is encoded while the loop does other things."""
-    if max((len(each) for each in body.values() if isinstance(each, list)), default=0) <= TOGETHER:
+    """Return the answer; one with a long list is encoded in a thread."""
+    if max((len(value) for value in body.values() if isinstance(value, list)), default=0) <= TOGETHER:
         return JSONResponse(body)
     return await asyncio.to_thread(JSONResponse, body)
 
@@ -343,10 +344,10 @@ def _refusal(error: WaypostError) -> Response:
 
 
 async def _readyz(node: Node, request: Request) -> Response:
-    """Say whether new clients are to be sent here; to everybody, and often."""
+    """Answer whether new clients are to be sent here. Needs no token; load balancers ask often."""
     why = node.why_not_ready
-    said = {"v": 1, "proxy": node.proxy, "ready": not why, "why_not": why or None}
-    return JSONResponse(said, 503 if why else 200)
+    body = {"v": 1, "proxy": node.proxy, "ready": not why, "why_not": why or None}
+    return JSONResponse(body, 503 if why else 200)
 
 
 async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], request: Request) -> Response:
@@ -363,17 +364,17 @@ async def _openapi(request: Request) -> Response:
 
 
 async def not_routed(request: Request, error: Exception) -> Response:
-    """Say that no route has this path, or this method there."""
+    """Answer a request for a path that has no route, or not with this method; `error` has the status."""
     assert isinstance(error, HTTPException)
-    what = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
-    refusal = _refusal(NotFound(f"{what} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))
+    problem = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
+    refusal = _refusal(NotFound(f"{problem} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))
     refusal.status_code = error.status_code
     refusal.headers.update(error.headers or {})
     return refusal
 
 
 def routes(node: Node) -> list[Route]:
-    """Return what operators may ask."""
+    """Return the routes of all pages for operators."""
     return [
         Route("/readyz", partial(_readyz, node)),
         Route("/metrics", partial(_metrics, node, partial(exposition, make_registry(node)))),

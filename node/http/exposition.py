@@ -20,19 +20,20 @@ from waypost.errors import Unreachable
 
 
 class NodeCollector(Collector):
-    """Looks at the node when it is asked."""
+    """Reads the metrics of the node at each scrape."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all metrics; before the node has started, only those that a node has then."""
         node_snapshot = NodeSnapshot(self._node)
         for described in METRICS:
             with suppress(Unreachable):
                 yield _family(described, described.read(node_snapshot))
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is, is seen by looking, and there is no node to look at yet."""
+        """Return nothing: the metrics are read at each scrape, and the node may not have started yet."""
         return []
 
 
@@ -58,13 +59,13 @@ _FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMet
 
 
 def _buckets(spread: Histogram, scale: float) -> list[tuple[str, float]]:
-    """Return how many are at most each bound, all of them last."""
+    """Return the cumulative count of each bucket, by its upper bound; +Inf is last."""
     names = [*(str(float(round(bound * scale, 9))) for bound in spread.bounds), "+Inf"]
     return list(zip(names, accumulate(spread.counts), strict=True))
 
 
 def make_registry(node: Node) -> CollectorRegistry:
-    """Return what is to be asked for the metrics of a node, and of the process that it is."""
+    """Return the registry of the metrics of a node and of its process."""
     registry = CollectorRegistry()
     registry.register(NodeCollector(node))
     ProcessCollector(registry=registry)
@@ -72,6 +73,6 @@ def make_registry(node: Node) -> CollectorRegistry:
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
+    """Return the metrics, encoded as the value of the header Accept asks for, and their content type."""
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type

@@ -1,8 +1,8 @@
-"""What a node tells Prometheus at /metrics: all metrics in one list, each with its meaning and its labels.
+"""The metrics of a node at /metrics, for Prometheus: one list, with the meaning and the labels of each.
 
 Nothing is counted here, and nothing on the way of a notification knows that there are metrics. The engine keeps plain
-numbers (proxy/core/counters.py); all the rest is looked up in the node at the moment when somebody asks. Labels are
-words of which there are few: never a session, a client or a transfer. `python -m node.http.metrics` prints the list,
+numbers (proxy/core/counters.py); all the rest is read from the node at each scrape. Labels have few values: never a
+session, a client or a transfer. `python -m node.http.metrics` prints the list,
 for docs/operating.md.
 """
 
@@ -40,9 +40,9 @@ DEPENDENCIES = (
     ADVERTISED,
     PROGRESS,
 )
-"""What may be missing, whatever site or neighbour it is of; whatever else is, is `other`."""
+"""Values of the label `part`: the dependencies of a node, without the names of sites. All others are `other`."""
 SECONDS = 1e-3
-"""The scale of what is counted in milliseconds."""
+"""The scale of a metric that is counted in milliseconds."""
 
 Number = float | Histogram
 Read = Number | Mapping[Any, Number]
@@ -50,7 +50,16 @@ Read = Number | Mapping[Any, Number]
 
 
 class Described(NamedTuple):
-    """One metric. `name` is as it is shown; `scale` makes the unit of the name of what is read."""
+    """One metric.
+
+    Args:
+        kind: "counter", "gauge" or "histogram".
+        name: as it is exposed.
+        meaning: for the help text, and docs/operating.md.
+        read: returns the present value.
+        labels: the names of its labels.
+        scale: by which the value is multiplied, so that it has the unit of the name.
+    """
 
     kind: str
     name: str
@@ -77,7 +86,9 @@ def _copied_part(name: str) -> str:
 
 
 def _missing(snapshot: NodeSnapshot) -> Read:
-    return dict.fromkeys((*DEPENDENCIES, "other"), 0) | {_copied_part(each): 1 for each in snapshot.node.troubles.now}
+    return dict.fromkeys((*DEPENDENCIES, "other"), 0) | {
+        _copied_part(dependency): 1 for dependency in snapshot.node.troubles.now
+    }
 
 
 def _outages(snapshot: NodeSnapshot) -> Read:
@@ -112,8 +123,8 @@ def _running(snapshot: NodeSnapshot) -> Read:
     found = dict.fromkeys([("source", source_state.name.lower()) for source_state in SourceState], 0)
     found |= dict.fromkeys([("target", target_state.name.lower()) for target_state in TargetState], 0)
     for side in (transfers.sources, transfers.targets):
-        for one in side.running.values():
-            found[side.role, one.machine.state.name.lower()] += 1
+        for record in side.running.values():
+            found[side.role, record.machine.state.name.lower()] += 1
     return {phase: count for phase, count in found.items() if phase[1] != "ended"}
 
 
@@ -424,7 +435,7 @@ METRICS = (
 
 
 def table() -> str:
-    """Return the list as Markdown."""
+    """Return the list of metrics as a Markdown table."""
     rows = [
         f"| `{described.name}` | {described.kind} | {', '.join(f'`{label}`' for label in described.labels) or '-'} "
         f"| {described.meaning} |"

@@ -2,8 +2,8 @@
 
 Theory
 ------
-A browser on an operator's machine reaches what listens on its loopback, so a hostile page may try to use the proxy in
-the operator's place. Two ways are open to it, and each has a header that gives it away and that no page can set:
+A browser on an operator's machine reaches servers on its loopback, so a hostile page may try to use the proxy in the
+operator's place. Two ways are open to it, and each has a header that gives it away and that no page can set:
 
 cross-origin    WebSockets have no same-origin policy, and simple POSTs are sent before any is applied. The browser
                 names the page in Origin; a program sends none. So an Origin is refused unless it is configured.
@@ -35,7 +35,7 @@ JSON = "application/json"
 
 
 def host_name(header: str) -> str:
-    """Return the host of a Host header in lower case, without its port and a final dot; "" if it names none."""
+    """Return the host of a Host header in lower case, without its port and a final dot; "": it names none."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises ValueError: it is none
@@ -56,13 +56,20 @@ def is_address(name: str) -> bool:
 
 
 def is_json(content_type: str) -> bool:
-    """Tell whether a Content-Type header says JSON, with whatever parameters."""
+    """Tell whether a Content-Type header is application/json, with whatever parameters."""
     return content_type.partition(";")[0].strip().lower() == JSON
 
 
 @dataclass(frozen=True, slots=True)
 class WebPolicy:
-    """What is accepted. `addresses`: any IP address, because the node listens on all; `loopback`: its names too."""
+    """The requests that a node accepts.
+
+    Args:
+        names: host names of this node, in lower case, without a final dot.
+        origins: web origins that may use it, as a browser writes them.
+        addresses: whether any IP address is ours, because the node listens on all.
+        loopback: whether the names of the loopback are ours.
+    """
 
     names: frozenset[str]
     origins: frozenset[str] = frozenset()
@@ -90,10 +97,12 @@ class WebPolicy:
         return (self.loopback and is_loopback(name)) or (self.addresses and is_address(name))
 
     def refusal(self, kind: str, method: str, path: str, headers: Headers) -> Refused | None:
-        """Return why a request is refused; None: it is accepted.
+        """Return the reason why a request is refused; None: it is accepted.
 
         Args:
             kind: "http" or "websocket", as ASGI has it.
+            method: of HTTP.
+            path: of the URL; PROBES are answered at every host.
         """
         if path not in PROBES and not _all(self.is_ours, headers.getlist("host")):
             return Misdirected("the Host header names no host of this proxy; see --host-names", field="host")
@@ -118,10 +127,13 @@ def _has_body(headers: Headers) -> bool:
 
 
 class WebPolicyMiddleware:
-    """Answers what the policy refuses in the application's place: by its status, or 403 to a WebSocket handshake.
+    """Answers requests that the policy refuses, in the application's place: by its status, or 403 to a handshake.
 
     Starlette's TrustedHostMiddleware is not used: it answers 400 in plain text, takes an IPv6 address for a name with a
-    port, and tells nobody what it refused.
+    port, and reports no refusal.
+
+    Args:
+        refused: called with each refusal.
     """
 
     def __init__(self, app: ASGIApp, policy: WebPolicy, refused: Callable[[Refused], None]) -> None:

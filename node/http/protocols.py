@@ -1,9 +1,8 @@
-"""What stands between a proxy's port and its web application: bytes and frames, before anybody knows who sends them.
+"""Protocols between a proxy's port and its web application: bytes and frames of clients that are not proven yet.
 
-A connection counts from its first byte, whether it is an HTTP request or a WebSocket. A client that has not said who
-it is may send little. What comes is taken apart in small pieces, so that a million tiny frames do not hold up the
-loop, and what is made to wait here - messages of which the end is missing, answers that nobody reads - is bounded by
-bytes and by time.
+A connection counts from its first byte, whether it is an HTTP request or a WebSocket. A client that has not proven who
+it is may send little. Bytes are parsed in small pieces, so that a million tiny frames do not hold up the loop. What
+waits here - messages of which the end is missing, answers that nobody reads - is bounded by bytes and by time.
 """
 
 from __future__ import annotations
@@ -33,15 +32,16 @@ from waypost.limits import (
 
 
 class Port:
-    """What all connections of a port share.
+    """The state that all connections of a port share.
 
     Args:
-        connections: so many there may be; a few more for operators and other proxies.
-        unfinished_bytes: of all messages and requests together of which the end has not come, or the answer not gone.
-        line: of those who cost much.
+        connections: the most that clients may have; a few more are kept for operators and other proxies.
+        unfinished_bytes: the most bytes of all messages and requests together of which the end has not come, or the
+            answer is not sent.
+        line: the queue of connections that cost much processor time.
 
     Attributes:
-        reads: the line of those whose messages are long.
+        reads: the queue of connections whose messages are long.
     """
 
     def __init__(self, connections: int, unfinished_bytes: int, line: FairQueue) -> None:
@@ -52,20 +52,22 @@ class Port:
 
 
 class PortConfig(uvicorn.Config):
-    """uvicorn's configuration, and what the port's connections share."""
+    """uvicorn's configuration, and the state that the port's connections share (`shared`)."""
 
     shared: Port
     context: ssl.SSLContext | None = None
 
 
 class RequestProtocol(H11Protocol):
-    """uvicorn's HTTP: one connection too many is closed at once, and one on which the client owes something, late."""
+    """uvicorn's HTTP within bounds. A connection beyond the port's most is closed at once; so is one whose client
+    has made no progress for STALLED_READER_S, with its request or with reading the answer.
+    """
 
     config: PortConfig
     _owed: object = None
     _looking: asyncio.TimerHandle | None = None
     _came = 0
-    """Bytes that came since the last answer."""
+    """Bytes received since the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -121,9 +123,10 @@ class RequestProtocol(H11Protocol):
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, within bounds; it says besides whom a client's certificate names (ASGI's extension "tls").
+    """uvicorn's WebSocket within bounds.
 
-    The application says by the extension "proven" that it knows whom it speaks to.
+    ASGI extensions of its scope: "tls" has the client's verified certificate (:func:`shown_by`); the application calls
+    "proven" when it knows the client; "abort" ends the connection at once, and tells whether it is lost.
     """
 
     config: PortConfig
@@ -133,10 +136,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._port = self.config.shared
         self._turns = Turns(self._port.line, time.monotonic())
         self._unread = bytearray()
-        """What has come and was not taken apart yet."""
+        """Bytes received and not parsed yet."""
         self._feeding: asyncio.Handle | None = None
         self._unproven: int | None = 0
-        """Bytes that came before it was proven who sends them; None: it is."""
+        """Bytes received before the client was proven; None: it is."""
         self._owed_since_s: float | None = None
         """Since when the end of a message is missing."""
         self._looking: asyncio.TimerHandle | None = None
@@ -146,9 +149,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unproven = None
 
     def _takes_more(self) -> bool:
-        """Tell whether the application waits for more. What stands behind a hello is not counted before it was read.
+        """Tell whether the application waits for more messages. Before the client is proven it takes one at a time.
 
-        Once we have closed nothing gets to the application; what is waited for is the answer to that.
+        Once we have closed, nothing gets to the application, and only the answer to the close is awaited.
         """
         if self.close_sent:
             return True
@@ -188,7 +191,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def _feed(self) -> None:
-        """Take apart what has come, for a moment; then others have their turn."""
+        """Parse what was received, for a moment; then other connections have their turn."""
         self._feeding = None
         began, self._controls, upto = time.thread_time(), 0, 0
         spent = 0.0
@@ -236,7 +239,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def _note_unfinished(self) -> None:
-        """Bound what waits for the rest of its message."""
+        """Count the bytes that wait for the rest of their message; past the port's bound the largest is closed."""
         held = len(self.conn.reader.buffer) + (self.conn.current_size or 0) + len(self._unread)
         largest = self._port.unfinished.note(self, held if held > PIECE_BYTES else 0)
         if largest is not None:
@@ -280,7 +283,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # ------------------------------------------------------------ what is answered
 
     def handle_ping(self) -> None:
-        """Answer, unless answers wait to be read: then this one goes, and the last one that is read will do."""
+        """Answer a ping, unless PONG_BYTES of answers wait to be read already: then the client gets one of those."""
         self._controls += 1
         if self.transport.get_write_buffer_size() > PONG_BYTES:
             self.conn.data_to_send()
@@ -293,6 +296,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
 
 def shown_by(extensions: Any) -> Certified | None:
-    """Return what the verified certificate says that was shown; None: there was none."""
+    """Return the verified certificate of a WebSocket's client; None: it has shown none.
+
+    Args:
+        extensions: of the ASGI scope that :class:`SocketProtocol` has made.
+    """
     found: Certified | None = extensions["tls"]["client_cert"]
     return found

@@ -69,11 +69,11 @@ GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 
 
 class Socket:
-    """A WebSocket with a queue of bounded size in front of it.
+    """A client's WebSocket with a queue of bounded size in front of it.
 
     Args:
-        unsent: what all of them have queued.
-        writes: the line in which large frames of all of them wait.
+        unsent: the bytes that all sockets have queued; past its bound the largest is hung up on.
+        writes: the line in which large frames of all sockets wait.
     """
 
     def __init__(self, socket: WebSocket, unsent: BufferedBytes[Any], writes: FairQueue) -> None:
@@ -88,7 +88,7 @@ class Socket:
         self._end: tuple[int, str] | None = None
 
     def send(self, message: msgspec.Struct | msgspec.Raw) -> None:
-        """Queue a message. A client too slow for its queue is hung up on; it resumes from its frontier."""
+        """Queue a message. Past CONNECTION_QUEUE_BYTES the client is hung up on; it resumes from its frontier."""
         frame = encode_message(message)
         self._frames.append(frame)
         self._count(len(frame) + MESSAGE_BYTES)
@@ -118,7 +118,7 @@ class Socket:
         return self._bytes
 
     async def room(self) -> None:
-        """Wait until the client has read of what was answered; not for ever."""
+        """Wait until at most REPLIES_BYTES are queued; a client that reads too slowly for that is hung up on."""
         if self._has_room.is_set():
             return
         try:
@@ -128,13 +128,14 @@ class Socket:
             self._give_up()
 
     def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
+        """Close the connection with this code and reason, after what is queued; within HANG_UP_WITHIN_S seconds."""
         self._end = (code, reason)
         self._due.set()
-        # Who reads nothing does not read that it is hung up on either, and would keep its place.
+        # A client that reads nothing does not read the close either, and would keep its connection.
         asyncio.get_running_loop().call_later(HANG_UP_WITHIN_S, self._socket.scope["extensions"]["abort"]["now"])
 
     async def write(self) -> None:
-        """Write what is queued until hung up."""
+        """Write what is queued, until :meth:`hang_up`; to be run as a task."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -149,6 +150,7 @@ class Socket:
                 return
 
     def closed(self) -> None:
+        """Drop what is queued: the connection is gone."""
         self._unsent.forget(self)
         self._frames.clear()
         self._bytes = 0
@@ -164,12 +166,12 @@ async def _frame(socket: WebSocket) -> bytes | str:
 
 
 class _FrameReader:
-    """What a client says, frame by frame."""
+    """The frames of a client, one by one."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._waiting: deque[bytes | str] = deque()
-        """Frames that came during a pause, and their bytes."""
+        """Frames received during a pause."""
         self._waiting_bytes = 0
         self._gone: Exception | None = None
 
@@ -180,8 +182,8 @@ class _FrameReader:
             until_s: when to give up, by the event loop's clock; None: never.
 
         Raises:
-            WebSocketDisconnect, RuntimeError: there is no other one.
-            TimeoutError: it did not come in time, or not the whole of it.
+            WebSocketDisconnect, RuntimeError: the connection is gone.
+            TimeoutError: no frame came in time, or not the whole of it.
         """
         if self._waiting:
             frame = self._waiting.popleft()
@@ -194,12 +196,12 @@ class _FrameReader:
         async with asyncio.timeout_at(until_s):
             return await _frame(self._socket)
 
-    async def pause(self, wait_s: float, hear: Callable[[bytes | str], bool]) -> None:
-        """Take nothing for so long, or until the client leaves. What it says meanwhile waits here, as far as there is
-        room: whoever is not read at all answers no ping, and is given up for lost by its peer.
+    async def pause(self, wait_s: float, handle: Callable[[bytes | str], bool]) -> None:
+        """Handle no frame for `wait_s` seconds, or until the client leaves. Frames received meanwhile wait here, up to
+        PACED_BYTES: a connection that is not read at all answers no ping, and its peer takes it for lost.
 
         Args:
-            hear: takes a frame that need not wait, and tells whether it was one.
+            handle: handles a frame that need not wait; returns whether it was one.
         """
         if not wait_s or self._gone is not None:
             await asyncio.sleep(0)
@@ -212,25 +214,25 @@ class _FrameReader:
                     except (WebSocketDisconnect, RuntimeError) as gone:
                         self._gone = gone
                         return
-                    if not hear(frame):
+                    if not handle(frame):
                         self._waiting.append(frame)
                         self._waiting_bytes += len(frame) + MESSAGE_BYTES
                 await asyncio.sleep(wait_s)
 
 
 LAST_WORDS = (Publish, Acknowledge, Detach)
-"""What a client says that counts also when it has gone."""
+"""Messages that are handled although the client has gone."""
 
 
 async def serve_client(socket: WebSocket, node: Node) -> None:
-    """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
+    """Serve one client until it leaves. A bad message is answered with a Problem, and the connection goes on."""
     await socket.accept()
     address = socket.client.host if socket.client else ""
     refusal = "starting" if node.engine is None else node.refusal(address)
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
         return
-    line, said, principal = (
+    line, reader, principal = (
         Socket(socket, node.unsent, node.writes),
         _FrameReader(socket),
         shown_by(socket.scope["extensions"]),
@@ -244,7 +246,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
 
     def acknowledged(frame: bytes | str) -> bool:
-        """A client that publishes too fast still gets its deliveries."""
+        """Handle an acknowledgement during a pause: a client that publishes too fast still gets its deliveries."""
         with contextlib.suppress(Refused):
             message = decode_client_message(frame)
             if isinstance(message, Acknowledge) and not message.attestations:
@@ -257,7 +259,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
             try:
-                frame = await said.next(hello_until_s)
+                frame = await reader.next(hello_until_s)
             except (WebSocketDisconnect, RuntimeError):
                 return
             except TimeoutError:
@@ -296,7 +298,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             # Before anything is awaited: what the loop does for others meanwhile is not this client's.
             spent_s = max(0.0, time.thread_time() - began - foreseen_s)
             if wait_s is not None:
-                await said.pause(wait_s, acknowledged)
+                await reader.pause(wait_s, acknowledged)
             if not cheap:
                 await _sleep(turns.spent(spent_s, time.monotonic()), is_lost)
                 await line.room()
@@ -309,7 +311,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
 
 
 async def _sleep(wait_s: float, is_lost: Callable[[], bool]) -> bool:
-    """Wait, but no longer than the client is there: what it said takes memory. Tell whether it was all of the wait."""
+    """Wait, but no longer than the client is there: its message takes memory. Tell whether the wait was complete."""
     until_s = time.monotonic() + wait_s
     while wait_s > LOST_SEEN_WITHIN_S:
         await asyncio.sleep(LOST_SEEN_WITHIN_S)
@@ -321,7 +323,7 @@ async def _sleep(wait_s: float, is_lost: Callable[[], bool]) -> bool:
 
 
 def _foreseen_s(message: ClientMessage) -> float:
-    """Return how long a message takes the loop at one time, by estimate; 0: little."""
+    """Return the seconds for which a message is going to hold up the loop, by estimate; 0: few."""
     match message:
         case Subscribe(expression=expression) if len(expression) > LONG_EXPRESSION:
             return len(expression) * PARSE_S
@@ -334,13 +336,13 @@ def _foreseen_s(message: ClientMessage) -> float:
 
 
 async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
-    """Close a connection whose hello did not come: others may need its place."""
+    """Close a connection whose hello did not come in time."""
     line.hang_up(f"no hello within {HELLO_WITHIN_S:g} s", TOO_SLOW)
     await asyncio.wait((writer,), timeout=HELLO_WITHIN_S)
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
-    """Hear one peer, once both have proven who they are. What it says wrong ends the connection, and no more."""
+    """Receive from one peer, once both are proven (node/seal.py). A bad message ends the connection, and no more."""
     await socket.accept()
     secret = node.secret
     if secret is None:
@@ -372,14 +374,14 @@ def _address(socket: WebSocket) -> str:
 
 
 async def _introduced(socket: WebSocket, node: Node, secret: bytes) -> tuple[PeerHello, Opener]:
-    """Return who it is, and what opens its frames. Raises WrongVersion, Unproven, BadMessage."""
+    """Return the peer's hello, and the opener of its frames. Raises WrongVersion, Unproven, BadMessage."""
     challenge = new_nonce()
     await socket.send_bytes(encode_introduction(PeerChallenge(challenge)))
     hello = await _hello(socket)
-    said = hello.proven(challenge, node.proxy, secret)
+    introduction = hello.proven(challenge, node.proxy, secret)
     await _until_known(node, hello)
-    await socket.send_bytes(encode_introduction(PeerWelcome(said.callees_proof(secret))))
-    return hello, Opener(said.frame_key(secret))
+    await socket.send_bytes(encode_introduction(PeerWelcome(introduction.callees_proof(secret))))
+    return hello, Opener(introduction.frame_key(secret))
 
 
 async def _hello(socket: WebSocket) -> PeerHello:
@@ -394,7 +396,7 @@ async def _hello(socket: WebSocket) -> PeerHello:
 
 
 async def _until_known(node: Node, hello: PeerHello) -> None:
-    """Return once the registry has told us of that life; it may tell us a moment later than the peer does."""
+    """Wait until the registry has named the peer's incarnation, which may be a moment later than its hello."""
     try:
         async with asyncio.timeout(PEER_HELLO_WITHIN_S):
             while not node.knows(hello.proxy, hello.incarnation):
@@ -407,7 +409,7 @@ async def _until_known(node: Node, hello: PeerHello) -> None:
 
 
 def make_app(node: Node) -> Starlette:
-    """Return the node's web application."""
+    """Return the node's web application: WebSockets of clients and peers, and the pages for operators."""
 
     async def client(socket: WebSocket) -> None:
         await serve_client(socket, node)
@@ -432,14 +434,16 @@ def make_app(node: Node) -> Starlette:
 
 
 class Server(uvicorn.Server):
-    """uvicorn inside our own event loop; signals are the node's business."""
+    """uvicorn inside our own event loop; signals are handled by node/service.py."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave the signal handlers as they are."""
         yield
 
 
 def make_server(node: Node, host: str) -> Server:
+    """Return the server of a node's port, for a socket that listens already; `host` is that of the configuration."""
     config = PortConfig(
         make_app(node),
         host=host,

@@ -1,1 +1,1 @@
-"""What a proxy has on its own disk."""
+"""The session store of a proxy, on its own disk."""

@@ -1,8 +1,8 @@
-"""Whether a store is what was written: a checksum of every row, and of the file as a whole what SQLite itself can see.
+"""Integrity of a store: a checksum of every row, and SQLite's own check of the whole file.
 
-A row that is altered shows by its checksum; one that is gone, or that a search passes over, by what SQLite's own check
-finds, index by index. Nothing of a store in which anything is wrong is used: it is kept aside, and all that it held is
-rebuilt from changelog and logs.
+An altered row shows by its checksum; one that is gone, or that a search passes over, by SQLite's check, index by index.
+A store in which anything is wrong is not used: it is kept aside, and all that it held is rebuilt from changelog and
+logs.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ def with_checksum(*values: Value) -> tuple[Value, ...]:
 
 
 def verify(what: str, seal: int, *values: Value) -> None:
-    """Raises StoreDamaged: the row is not what was written."""
+    """Compare a row's values with their checksum, `seal`. Raises StoreDamaged, which names the row by `what`."""
     if seal != checksum(_encode(values)):
         raise StoreDamaged(f"the checksum of {what} is wrong")
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Look at the whole file. Raises StoreDamaged."""
+    """Check the whole file. Raises StoreDamaged."""
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)")]
     if found != ["ok"]:
-        raise StoreDamaged("; ".join(" ".join(each.split()) for each in found))
+        raise StoreDamaged("; ".join(" ".join(line.split()) for line in found))
     query = "SELECT copy FROM gone JOIN session USING (copy) WHERE below > first"
     for (copy,) in connection.execute(query):
         raise StoreDamaged(f"entries of copy {copy} are to go, which it still needs")
 
 
 def mark_of(path: Path) -> Path:
-    """Return the file whose being there says that the store at `path` is damaged."""
+    """Return the marker file that exists while the store at `path` is damaged."""
     return path.with_suffix(".damaged")
 
 
 def condemn(path: Path, error: StoreDamaged) -> None:
-    """Have the store that is there be used no more, also after a crash."""
+    """Write the marker that the store at `path` is damaged, so that it is not used after a crash either."""
     mark_of(path).write_text(f"{error.message}\n", encoding="utf-8")
 
 
 def condemned(path: Path) -> None:
-    """Raises StoreDamaged: that was said before."""
+    """Look for the marker of :func:`condemn`. Raises StoreDamaged: it exists."""
     if mark_of(path).exists():
         raise StoreDamaged(mark_of(path).read_text(encoding="utf-8").strip())
 
 
 def set_aside(path: Path) -> Path:
-    """Give the store's files another name, with the time in it; return it."""
+    """Rename the store's files, with the time in the new name, and remove the marker; return the new path."""
     kept = path.with_name(f"{path.stem}-damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}{path.suffix}")
     for end in ("-wal", "-shm", ""):
         file = path.with_name(path.name + end)

@@ -1,4 +1,4 @@
-"""What a proxy finds in its store when it starts, looked at before any of it is used."""
+"""Loading a proxy's store when it starts; all of it is checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ NEWEST = {("session", "source"), ("notification", "seal"), ("place", "site_seal"
 
 
 def load(connection: sqlite3.Connection) -> Restored | None:
+    """Return the contents of a store, without the notifications; None: it is empty.
+
+    Raises:
+        StoreDamaged: a checksum is wrong, or the file is inconsistent.
+        StoreFailed: the store is of an earlier build, or a session cannot be decoded.
+    """
     if not {(table, column) for table, _ in NEWEST for column in _columns(connection, table)} >= NEWEST:
         raise StoreFailed(
             "store.db is of an earlier build and cannot be read",
             hint="remove it: what it held is rebuilt from changelog and logs",
         )
     integrity.check(connection)
-    place = _load_site_checkpoint(connection)
-    if place is None:
+    checkpoint = _load_site_checkpoint(connection)
+    if checkpoint is None:
         return None
     rows = connection.execute("SELECT * FROM session ORDER BY id").fetchall()
     sessions = [
@@ -45,7 +51,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
         )
         for identity, _, epoch, role, descriptor, first, following, gates, source, _ in map(_looked_at, rows)
     ]
-    position, acceptance, site = place
+    position, acceptance, site = checkpoint
     policed = dict(_policed(connection, sessions))
     return Restored(position, acceptance, site, sessions, policed)
 
@@ -106,4 +112,5 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def matched_of(text: str) -> Matched:
-    return tuple(SubscriptionId(each) for each in json.loads(text))
+    """Return the subscriptions that an entry matched, from the column `matched`."""
+    return tuple(SubscriptionId(subscription) for subscription in json.loads(text))

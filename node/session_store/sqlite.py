@@ -1,10 +1,10 @@
 """The session store on the proxy's own disk: one SQLite file, used by one process.
 
-One copy of a notification, whatever number of sessions hold it; it goes with the last entry that refers to it.
+A notification is stored once, however many sessions have it; it is removed with the last entry that refers to it.
 
-Every copy of a session that this proxy ever held has a number of its own. What goes - a copy, or the oldest entries of
-one - is noted in `gone` by the transaction that says so, and taken away in pieces, in between what else is to be
-written: a million entries that go at once hold up nobody. After a crash the rest goes likewise.
+Every copy of a session that this proxy ever had has a number of its own. A copy that ends, or the oldest entries of
+one, are noted in `gone` by the transaction that ends them, and removed in pieces between other writes: a million
+entries that go at once hold up nobody. After a crash the rest is removed likewise.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ SCHEMA = (
 class SqliteSessionStore:
     """The port :class:`proxy.core.store_port.SessionStore` on the file `path`.
 
-    A transaction survives `kill -9`. With `durable` it survives a power cut too; without, the last ones may be missing
-    after a power cut, which costs a catch-up from the site log and nothing else.
+    A transaction survives `kill -9`. With `durable` it survives a power cut too; without, the last transactions may be
+    missing after a power cut, which costs a catch-up from the site log and nothing else.
     """
 
     def __init__(self, path: Path | str, *, durable: bool = False) -> None:
@@ -103,7 +103,7 @@ class SqliteSessionStore:
         return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
 
     async def set_aside(self) -> str:
-        """Keep what is damaged under another name, which is returned, and begin with an empty store."""
+        """Keep the damaged file under another name, and begin with an empty store; return the other name."""
         await self.close()
         kept = await asyncio.to_thread(integrity.set_aside, self._path)
         self._open()
@@ -144,25 +144,25 @@ class SqliteSessionStore:
             self._trimming = asyncio.create_task(self._trim())
 
     async def _trim(self) -> None:
-        """Take away what is gone, piece by piece; what fails is tried again after the next batch."""
+        """Remove what is gone, piece by piece; a failure is tried again after the next batch."""
         with contextlib.suppress(StoreFailed):
             while await self._call(self._thread, _trim):
                 pass
 
 
 def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
-    place = with_checksum(batch.position, batch.acceptance)
+    position = with_checksum(batch.position, batch.acceptance)
     connection.execute(
         """INSERT INTO place (one, position, acceptance, seal) VALUES (1, ?, ?, ?)
            ON CONFLICT (one) DO UPDATE
            SET position = excluded.position, acceptance = excluded.acceptance, seal = excluded.seal""",
-        place,
+        position,
     )
     if batch.site_state is not None:
         state = with_checksum(batch.site_state)
         connection.execute("UPDATE place SET site_state = ?, state_seal = ?", state)
     if not batch.behind:
-        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", place)
+        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", position)
     for session in batch.deleted:
         _abandon(connection, session)
     shared: _Shared = {}
@@ -245,7 +245,7 @@ def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[En
 
 
 def _trim(connection: sqlite3.Connection) -> bool:
-    """Take away a piece of what is gone; tell whether there is more."""
+    """Remove a piece of what is gone; tell whether there is more."""
     gone = connection.execute("SELECT copy, below FROM gone LIMIT ?", (STORE_TRIM,)).fetchall()
     return bool(gone) and write(connection, lambda: _remove(connection, gone))
 
@@ -317,13 +317,13 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
         "INSERT INTO sought VALUES (?, ?, ?)",
         [(_text(window.matched), window.start, window.below) for window in windows],
     )
-    mine = "entry.copy = ? AND entry.number >= ?"
+    held_rows = "entry.copy = ? AND entry.number >= ?"
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
     held = _stored_copy(connection, session)
     rows = connection.execute(
         f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
             JOIN notification ON notification.id = entry.notification
-            WHERE {mine} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
+            WHERE {held_rows} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
         (*held, limit),
     ).fetchall()
     found = []
@@ -332,7 +332,8 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
         found.append(Outdated(number, matched_of(text), Origin(origin), offset))
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
-        f"""SELECT number FROM entry WHERE {mine} AND NOT (number <= ? AND EXISTS (SELECT 1 FROM sought WHERE {lying}))
+        f"""SELECT number FROM entry
+            WHERE {held_rows} AND NOT (number <= ? AND EXISTS (SELECT 1 FROM sought WHERE {lying}))
             UNION ALL SELECT NULL LIMIT 1""",
         (*held, last),
     ).fetchone()

@@ -13,7 +13,7 @@ def show(config: NodeConfig, sources: Mapping[str, str], *, as_json: bool) -> No
     """Print the settings in the order of the help.
 
     Args:
-        sources: of each setting: flag, the environment variable, the file, or default.
+        sources: as :func:`node.config.sources_of` returns them.
     """
     values = {field.name: _plain(getattr(config, field.name)) for field in fields(NodeConfig)}
     if as_json:

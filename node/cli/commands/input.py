@@ -1,4 +1,4 @@
-"""Reading what somebody typed, or wrote into a file."""
+"""Parsing of what people type or write into files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def notification_from_text(text: str) -> Notification:
     """Return the notification of a JSON object.
 
     Raises:
-        BadNotification: it is none; `field` names the attribute.
+        BadNotification: the text is no JSON object, or no notification; `field` names the attribute.
         BadMessage: it has a number that no type holds, or is nested too deeply.
     """
     try:
@@ -26,16 +26,19 @@ def notification_from_text(text: str) -> Notification:
 
 
 def unreadable(file: Path, error: OSError | UnicodeDecodeError, option: str) -> Refused:
-    """Return what is said of a file that the option names and that is no text for us."""
+    """Return the error for a file, named by `option`, that cannot be read as text."""
     reason = error.strerror if isinstance(error, OSError) else "it is no text"
     return Refused(f"{file} cannot be read: {reason}", field=option)
 
 
 def first_line(file: Path | None, option: str, variable: str) -> str:
-    """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
+    """Return the first line of a file; without a file the environment's `variable`; "": there is neither.
+
+    Args:
+        option: that names the file, for the error.
 
     Raises:
-        Refused: the file cannot be read, or has none.
+        Refused: the file cannot be read, or its first line is empty.
     """
     if file is None:
         return os.environ.get(variable, "")
@@ -57,12 +60,12 @@ def order_of(text: str) -> Order:
 
 
 def asked_reliability(events: str | None, connection: str | None) -> Reliability | None:
-    """Return what a receiver asks for; None: nothing. Raises Refused."""
+    """Return the reliability that a receiver requests; None: it names none. Raises Refused: it is no reliability."""
     if events is None and connection is None:
         return None
     return reliability_of(events or connection or "", connection or "persistent")
 
 
 def printable(text: str) -> str:
-    """Return what others wrote as it may stand in a line on a terminal."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in text)
+    """Return a text of others with its unprintable characters replaced, safe for one line on a terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -1,7 +1,7 @@
 """Ctrl-C: the first one ends a command in order, within a bound; the second one ends the process at once.
 
-asyncio's own runner raises KeyboardInterrupt at the second one, wherever the loop stands just then: in the middle of a
-farewell, or of the end of the loop itself. What is left of either may wait for ever.
+asyncio's own runner raises KeyboardInterrupt at the second one, wherever the loop stands just then: in the middle of an
+orderly close, or of the end of the loop itself. The rest of either may wait for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 EXIT_INTERRUPTED = 130
 ORDERLY_END_S = 5.0
-"""So long the end may take that the first Ctrl-C begins."""
+"""The most that the end may take after the first Ctrl-C."""
 
 
 class _Interrupts:
@@ -46,13 +46,17 @@ _INTERRUPTS: ContextVar[_Interrupts | None] = ContextVar("interrupts", default=N
 
 
 def end_at_once(*_: object) -> NoReturn:
-    """End the process. All that was printed with a flush has been written."""
+    """End the process at once, with status EXIT_INTERRUPTED; flushed output has been written."""
     os._exit(EXIT_INTERRUPTED)
 
 
 @contextmanager
 def blocking() -> Iterator[None]:
-    """Let Ctrl-C break off what blocks the loop in here: a read of stdin, a write to a pipe that nobody reads."""
+    """Let Ctrl-C interrupt a block that blocks the loop: a read of stdin, a write to a pipe that nobody reads.
+
+    Raises:
+        KeyboardInterrupt: at Ctrl-C in the block, or before it.
+    """
     interrupts = _INTERRUPTS.get()
     if interrupts is None:
         yield
@@ -68,7 +72,11 @@ def blocking() -> Iterator[None]:
 
 
 def run(command: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine, and return its result. Raises KeyboardInterrupt once it has ended in order."""
+    """Run a command's coroutine, and return its result.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has cancelled it, and it has ended in order.
+    """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         interrupts = _Interrupts(loop)

@@ -1,4 +1,4 @@
-"""`waypost key`: making security keys; and reading them from files, one a line: SCHEME SIDE raw|public HEX."""
+"""`waypost key`: makes security keys, and reads them from files, one a line: SCHEME SIDE raw|public HEX."""
 
 from __future__ import annotations
 
@@ -26,28 +26,37 @@ def new_keys(scheme: str) -> list[Key]:
 
 
 def print_keys(keys: list[Key], form: Form) -> None:
+    """Print keys, one a line, as :func:`read_keys` reads them."""
     for key in keys:
         print(key.scheme, key.side, form, key.value.hex())
 
 
 def public_keys(file: Path) -> list[Key]:
-    """Return the public forms of the raw keys in a file. Raises Refused."""
+    """Return the public forms of the raw keys in a file. Raises Refused: it has none, or a line of it is no raw key."""
     return [key.public for key in _read(file, {PRODUCER: "raw", CONSUMER: "raw"}).listed()]
 
 
 def read_keys(file: Path | None, side: Side) -> Keys:
-    """Return the keys in a file, as this side says them: its own raw, the other's public; without a file none.
+    """Return the keys in a file.
+
+    Args:
+        file: None: no keys.
+        side: whose keys are raw in the file; those of the other side are public.
 
     Raises:
-        Refused: it cannot be read, or a line of it is no key, or is the other form of one.
+        Refused: the file cannot be read or has no key, or a line of it is no key, or the wrong form of one.
     """
     if file is None:
         return NO_KEYS
-    return _read(file, {each: "raw" if each == side else "public" for each in (PRODUCER, CONSUMER)})
+    return _read(file, {key_side: "raw" if key_side == side else "public" for key_side in (PRODUCER, CONSUMER)})
 
 
 def consumer_key(file: Path | None, form: Form) -> bytes | None:
-    """Return the one key of scheme sha256-consumer in a file, raw or public; without a file none. Raises Refused."""
+    """Return the one key in a file, of scheme sha256-consumer and this form; None without a file.
+
+    Raises:
+        Refused: the file cannot be read, or has anything else in it.
+    """
     if file is None:
         return None
     wanted = f"{file} is to have one {form} key of `waypost key new --scheme sha256-consumer`"

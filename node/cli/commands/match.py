@@ -14,7 +14,12 @@ from waypost.subscription.batch import evaluate_line
 
 
 def match_one(expression: str, notification: str, *, as_json: bool) -> None:
-    """Print true, false or bottom; an error marks its place in the expression."""
+    """Print the value of an expression for a notification, a JSON object: true, false or bottom.
+
+    Raises:
+        SubscriptionError: of the expression; without `as_json` its hint marks the offset.
+        BadNotification: the text is no notification.
+    """
     try:
         result = _word(parse(expression).matches(notification_from_text(notification)))
     except SubscriptionError as error:
@@ -36,14 +41,14 @@ def _word(result: bool | None) -> str:
 
 
 def match_batch(source: str) -> None:
-    """Print one JSON line for each line of the file."""
+    """Print one JSON line for each line of a file, or of stdin: `source` is "-". Raises NotFound: it cannot be read."""
     for line in sys.stdin if source == "-" else _lines_of(source):
         print(json.dumps(evaluate_line(line)), flush=False)
     sys.stdout.flush()
 
 
 def _lines_of(source: str) -> Iterator[str]:
-    """Yield the lines of a file. Only reading them can fail here: who prints has errors of its own."""
+    """Yield the lines of a file. Only errors of reading are caught here, none of printing."""
     try:
         with Path(source).open(encoding="utf-8") as lines:
             yield from lines

@@ -1,4 +1,4 @@
-"""`waypost drain`, `waypost rebalance`, `waypost handovers`: where sessions are served, and on what way they are."""
+"""`waypost drain`, `waypost rebalance`, `waypost handovers`: moves of sessions between proxies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ WIDE = 1_000
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
-    """Say that a proxy is to be emptied, or, without a rate, no more; with `wait`, show how far it is until it is."""
+    """Begin, pause or end the drain of a proxy.
+
+    Args:
+        name: of the proxy to be drained.
+        proxy: the URL of the proxy that is asked; None: one found by mDNS.
+        rate: sessions a second; None: end the drain.
+        paused: whether the drain is to stand still.
+        wait: whether to return only when the drain has ended, and show its progress on stderr.
+    """
     url = address(proxy)
     answer = request(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
     if rate is None or paused or not wait:
@@ -36,7 +44,7 @@ def _progress_line(name: str, rate: float | None, paused: bool) -> str:
 
 
 def _until_empty(url: str, name: str, *, as_json: bool) -> int:
-    """Return how many sessions are left when the drain has ended: none, or somebody took it back."""
+    """Return how many sessions are left when the drain has ended: 0, or more where somebody has cancelled it."""
     before = None
     while True:
         rows = {row["proxy"]: row for row in request(url, "/v1/drains")["drains"]}
@@ -54,7 +62,7 @@ def _sessions(count: int) -> str:
 
 
 def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Show the moves that level the load of every site, and, unless it is a dry run, have them made."""
+    """Print the moves that level the load of every site, and, without `dry_run`, have them made."""
     answer = request(address(proxy), "/v1/rebalance", post=not dry_run)
     if as_json:
         print(json.dumps(answer))
@@ -66,7 +74,7 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
 
 
 def handovers(proxy: str | None, *, as_json: bool) -> None:
-    """List the transfers that run at a proxy, and those that ended lately."""
+    """Print the transfers that run at a proxy, and those that ended lately."""
     answer = request(address(proxy), "/v1/handovers")
     if as_json:
         print(json.dumps(answer))
@@ -74,7 +82,7 @@ def handovers(proxy: str | None, *, as_json: bool) -> None:
     if not answer["handovers"]:
         print(f"no handover runs at proxy {answer['proxy']}, and none has ended there since it started")
         return
-    _table(_HANDOVER, [_handover(each) for each in answer["handovers"]])
+    _table(_HANDOVER, [_handover(row) for row in answer["handovers"]])
 
 
 _HANDOVER = ("began", "session", "role", "peer", "epoch", "for", "phase", "time", "copied", "size", "why")
@@ -82,7 +90,7 @@ _NUMBERS = ("epoch", "time", "copied", "size")
 
 
 def _handover(row: dict[str, Any]) -> dict[str, str]:
-    """Return a transfer in words: one that runs with its phase and how long it is in it, else what became of it."""
+    """Return a row of the table: the phase of a transfer that runs, and for how long; the outcome of one that ended."""
     phase = row["outcome"] or f"{row['phase']} for {_time(row['phase_ms'])}"
     began = time.strftime("%H:%M:%S", time.localtime(row["began_at_ms"] / 1000))
     return row | {

@@ -1,4 +1,4 @@
-"""Questions to a proxy's port, as operators ask them."""
+"""HTTP requests to a proxy, as operators make them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from waypost.errors import NoProxy, Unreachable, from_wire
 
 ANSWER_S = 15.0
 TOKEN = "WAYPOST_TOKEN"
-"""The variable with a token: who attaches, publishes, or asks a proxy as its operator."""
+"""The variable with the token to attach, to publish, or to use the pages for operators."""
 
 
 def token_of(file: Path | None) -> Callable[[], str]:
-    """Return what reads the token at every attach: what is in the file may be another one by then.
+    """Return a function that reads the token at every attach: the file may have another one by then.
+
+    Args:
+        file: its first line is the token; None: the variable TOKEN has it.
 
     Raises:
-        Refused: it cannot be read now, or the file has none.
+        Refused: the file cannot be read now, or has no token.
     """
 
     def read() -> str:
@@ -35,7 +38,7 @@ def token_of(file: Path | None) -> Callable[[], str]:
 
 
 def address(proxy: str | None) -> str:
-    """Return the named proxy, or the best that is found. Raises NoProxy."""
+    """Return the URL `proxy`, or without one that of the best proxy found by mDNS. Raises NoProxy: none was found."""
     if proxy:
         return proxy
     from discovery.browse import POLL_S, proxies
@@ -47,7 +50,18 @@ def address(proxy: str | None) -> str:
 
 
 def request(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
-    """Return the answer. Raises what the proxy refuses it with, or Unreachable."""
+    """Return the answer of a page, decoded from JSON.
+
+    Args:
+        proxy: its URL, ws:// or wss://.
+        path: of the page, with its query.
+        body: to be sent as JSON; None: there is none.
+        post: whether it is a POST although it has no body.
+
+    Raises:
+        WaypostError: the error that the proxy answers with.
+        Unreachable: the proxy does not answer within ANSWER_S seconds, or what answers is no proxy.
+    """
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
@@ -67,7 +81,7 @@ def request(proxy: str, path: str, body: object | None = None, *, post: bool = F
 
 
 def _why(error: Exception) -> str:
-    """Return what the system says, without the layers around it."""
+    """Return the system's reason of an error, without the layers around it."""
     reason = getattr(error, "reason", error)
     return getattr(reason, "strerror", None) or str(reason)
 

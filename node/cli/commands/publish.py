@@ -21,11 +21,19 @@ from waypost.subscription.errors import quoted
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
 NOTICE_AFTER_S = 3.0
-"""Who waits longer than this is told so."""
+"""A wait that is longer than this is reported on stderr."""
 
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
-    """Yield what is to be published. Raises Refused, which names the attribute, and of `lines` the line too."""
+    """Yield the notifications to be published.
+
+    Args:
+        attributes: NAME=VALUE or NAME:TYPE=VALUE each, of one notification; or "-" alone: one as JSON on stdin.
+        lines: whether stdin has one JSON object a line; `attributes` is empty then.
+
+    Raises:
+        Refused: one is no notification; `field` names the attribute, and with `lines` the message names the line.
+    """
     if lines and attributes:
         raise BadNotification("what is published is read from stdin; leave out --lines, or what is on the command line")
     if lines:
@@ -92,13 +100,13 @@ def _within(low: int, value: int, high: int) -> int:
 
 def _real(value: str) -> float:
     real = float(value)
-    if math.isinf(real) and any(each.isdigit() for each in value):
+    if math.isinf(real) and any(character.isdigit() for character in value):
         raise BadNotification(f"{quoted(value)} is too large for a real64")
     return real
 
 
 def _guess(value: str) -> Value:
-    """Read an unnamed type as JSON numbers are read: integers, then reals, else a string."""
+    """Return a value without a type as JSON would be read: an integer, else a real, else a string."""
     for read in (int, _real):
         try:
             return read(value)
@@ -112,7 +120,7 @@ def _print_waiting() -> None:
 
 
 def _read(notifications: Iterator[Notification]) -> Iterator[Notification]:
-    """Yield the others, which may be read from a terminal: Ctrl-C ends that."""
+    """Yield notifications that may be read from a terminal: Ctrl-C ends the read."""
     while True:
         with blocking():
             notification = next(notifications, None)
@@ -130,8 +138,18 @@ async def send(
     insecure: bool,
     token: Callable[[], str],
 ) -> None:
-    """Publish them in order; print each coordinate once it is safe."""
-    # The first one is read before anybody is bothered: most mistakes show there.
+    """Publish notifications in order, and print each coordinate once it is safe.
+
+    Args:
+        proxy: the URL of a proxy; None: one found by mDNS.
+        keys: to publish with.
+        insecure: whether the notifications may go to receivers whose keys do not meet these, too.
+        token: returns the token to publish with; "": none.
+
+    Raises:
+        Unreachable: a notification is not known to be safe within SAFE_S seconds; it may have been published.
+    """
+    # The first one is read before a proxy is asked: most mistakes show there.
     first = list(islice(_read(notifications), 1))
     if not first:
         return

@@ -28,11 +28,11 @@ from waypost.subscription import parse
 EXIT_IN_VAIN = 27
 PASSWORD = "WAYPOST_PASSWORD"
 ATTACH_S = 10.0
-"""How long to look for a proxy that lets us in."""
+"""How long to look for a proxy that accepts the attach."""
 EFFECTIVE_S = 1.0
-"""How long to wait, before we say how things are, for the promise of the proxy's own site: it comes at once."""
+"""How long to wait for the promise of the proxy's own site, which comes at once, before the first line is printed."""
 FORGET_S = 2.0
-"""How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
+"""How long to try to delete our own session; Ctrl-C must not wait for a proxy that is gone."""
 
 
 class WaitedInVain(WaypostError):
@@ -60,13 +60,31 @@ async def receive(
     reliability: Reliability | None = None,
     order: Order = "any",
 ) -> None:
-    """Print what matches, one line each; what happens goes to stderr."""
+    """Print the notifications that match an expression, one a line; events go to stderr.
+
+    Args:
+        session: its name; None: a session of our own, which is deleted at the end.
+        receiver: its name in the session.
+        count: end after so many notifications; 0: go on.
+        wait_s: end after so many seconds; 0: go on.
+        form: a format string with attributes as {name}; None: all attributes.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        as_json: whether lines are JSON.
+        ttl_s: retention of the subscription; `max_count` too. None: as it is, or without a bound.
+        insecure: whether notifications whose keys do not meet `keys` come too.
+        reliability: to request at the attach; None: none.
+
+    Raises:
+        SubscriptionError: the expression is none.
+        Refused: `form` is no format, or does not fit a notification.
+        WaitedInVain: `wait_s` are over.
+    """
     parse(expression)
     _check_form(form)
     name = session or f"console/{new_incarnation()}"
     news = _News()
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None
-    patience_s = min(ATTACH_S, wait_s) if wait_s else ATTACH_S
+    attach_timeout_s = min(ATTACH_S, wait_s) if wait_s else ATTACH_S
     attached = waypost.attach(
         name,
         proxy=proxy,
@@ -76,21 +94,26 @@ async def receive(
         token=token,
         reliability=reliability,
         order=order,
-        timeout_s=patience_s,
+        timeout_s=attach_timeout_s,
         on_event=news.on_event,
     )
-    async with attached as place:
+    async with attached as attached_receiver:
         try:
             async with asyncio.timeout_at(until):
                 subscribe = partial(
-                    place.subscribe, expression, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure
+                    attached_receiver.subscribe,
+                    expression,
+                    ttl_s=ttl_s,
+                    max_count=max_count,
+                    keys=keys,
+                    insecure=insecure,
                 )
-                await _receive(place, name, subscribe, count, form, as_json)
+                await _receive(attached_receiver, name, subscribe, count, form, as_json)
         except TimeoutError:
             raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
         finally:
             if session is None:
-                await _forget(place)
+                await _forget(attached_receiver)
 
 
 async def _receive(
@@ -111,7 +134,7 @@ async def _receive(
 
 
 def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json: bool) -> str:
-    """Return what is said at the beginning; `above` are the offsets from which on nothing is missed."""
+    """Return the first line; `above`: origin -> the offset above which nothing is missed."""
     if as_json:
         welcome = {
             "proxy": attached.proxy,
@@ -127,7 +150,7 @@ def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json
 
 
 async def _forget(receiver: waypost.Receiver) -> None:
-    """Delete a session that nobody will come back to: it would store what matches for ever."""
+    """Delete our own session: nobody would come back to it, and it would store notifications for ever."""
     with contextlib.suppress(WaypostError, TimeoutError):
         async with asyncio.timeout(FORGET_S):
             await receiver.delete()
@@ -180,7 +203,7 @@ class _Blank(dict[str, Any]):
 
 
 def _json_value(value: Value) -> dict[str, Any]:
-    """Return a value with its type; what JSON cannot say is said as a string."""
+    """Return a value with its type; one that JSON cannot express is a string."""
     kind = type_name(value)
     if isinstance(value, bytes):
         return {kind: value.hex()}
@@ -194,7 +217,7 @@ def _plain(value: Value) -> str:
 
 
 class _News:
-    """Says on stderr what happens to the connection. Why there is none at first, the error at the end is to say."""
+    """Prints events of the connection to stderr. Retries before the first attach are left to the error at the end."""
 
     def __init__(self) -> None:
         self._attached = False

@@ -23,7 +23,18 @@ NAME_LENGTH = 50
 async def offer(
     name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Callable[[], str], as_json: bool
 ) -> None:
-    """Answer with files of a folder, until cancelled."""
+    """Answer the requests to an owner with files of a folder, until cancelled.
+
+    Args:
+        name: of the owner.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        key: the owner's raw key, scheme sha256-consumer; None: requests are not encrypted to it.
+        token: returns the token to attach with; "": none.
+        as_json: whether the line about each request is JSON.
+
+    Raises:
+        NotFound: `folder` is no folder.
+    """
     root = _checked(folder).resolve()
 
     async def provide(request: Request) -> bytes:
@@ -47,7 +58,7 @@ def _checked(folder: Path) -> Path:
 
 
 def _read(root: Path, request: Request) -> bytes:
-    """Return a file of the folder. Raises Refused; what lies elsewhere is not there."""
+    """Return a file of the folder. Raises NotFound, also for files elsewhere; Refused: it is too large."""
     missing = NotFound(f"{printable(request.path)} is not there")
     path = PurePosixPath(request.path)
     if path.is_absolute() or ".." in path.parts:
@@ -76,7 +87,14 @@ async def ask(
     token: Callable[[], str],
     as_json: bool,
 ) -> None:
-    """Arrange a rendezvous, and print its id once the request is safe."""
+    """Request a file of an owner, and print the rendezvous' id once the request is safe.
+
+    Args:
+        requester: the name under which the answer comes.
+        path: of the file, as the owner knows it.
+        key: the requester's raw key; None: the answer is not encrypted to it.
+        owner_key: the owner's public key; None: the request is not encrypted to it.
+    """
     identity, known = await rendezvous.ask(
         requester, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token
     )
@@ -96,7 +114,17 @@ async def take(
     token: Callable[[], str],
     as_json: bool,
 ) -> None:
-    """Write what came, and what comes, into a folder, each a file; a line says which."""
+    """Write the answers for a requester into a folder, each into a file, and print a line about each.
+
+    Args:
+        count: end after so many; 0: go on.
+        wait_s: end after so many seconds; 0: go on.
+
+    Raises:
+        NotFound: `folder` is no folder.
+        WaitedInVain: `wait_s` are over, and fewer than `count` answers came, or none.
+        OutputFailed: a file cannot be written.
+    """
     _checked(folder)
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None
     taken = 0
@@ -134,29 +162,29 @@ def _take(resource: Resource, folder: Path, as_json: bool) -> None:
 
 
 def file_name(path: str) -> str:
-    """Return the file name for a resource of this path, which its sender chose: the last part of it, made harmless.
+    """Return a harmless file name for a resource: the last part of its path, which its sender chose.
 
     It has no slash, is neither hidden nor "..", is not taken for an option by a shell's `*`, and shows in a terminal as
     what it is: a control character, or one that turns the direction of writing, becomes "_".
     """
     last = PurePosixPath(path).name[-NAME_LENGTH:]
-    name = "".join(each if each.isprintable() else "_" for each in last).strip().lstrip(". ")
+    name = "".join(character if character.isprintable() else "_" for character in last).strip().lstrip(". ")
     return f"_{name[1:]}" if name.startswith("-") else name or "resource"
 
 
 def _target_file(resource: Resource, folder: Path) -> Path:
-    """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
-    by the same rendezvous.
+    """Return the file in the folder, and nowhere else, for a resource whose name anybody may have chosen. A file is
+    overwritten by the same rendezvous only.
     """
     file = folder / file_name(resource.path)
-    own = "".join(each for each in resource.id if each.isalnum())[:32]
+    own = "".join(character for character in resource.id if character.isalnum())[:32]
     if not file.exists() or _is(file, resource.data):
         return file
     return file.with_name(f"{file.name}.{own}")
 
 
 def _is(file: Path, data: bytes) -> bool:
-    """Tell whether the file has just that: it came before, and we did not live to say so."""
+    """Tell whether the file has this data: it came before, and we ended before we acknowledged it."""
     try:
         return file.stat().st_size == len(data) and file.read_bytes() == data
     except OSError:

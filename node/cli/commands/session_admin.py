@@ -1,4 +1,4 @@
-"""`waypost sessions`: what operators change, asked of the proxy that owns the session, whichever one is named."""
+"""`waypost sessions`: changes by operators, requested of the proxy that owns the session, whichever one is named."""
 
 from __future__ import annotations
 
@@ -16,28 +16,38 @@ from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
 AGAIN_S = 0.3
 """A handover takes no longer, as a rule."""
 SAME_AGAIN = ("access", "terms", "retention")
-"""Changes that say how it is to be: they may be asked for again where nobody knows whether they were made."""
+"""Idempotent changes: they are requested again where it is not known whether they were made."""
 HANDOVER_WITHIN_S = 15.0
-"""Whoever asks waits that long for the proxy that comes to own the session."""
+"""How long to wait for the proxy that comes to own the session."""
 
 
 def set_access(
     session: str, texts: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
 ) -> None:
-    """Raises Refused: what is said names nobody, or no level, or what opens the session names somebody."""
+    """Replace all grants of a session.
+
+    Args:
+        texts: WHO=LEVEL each; empty with `open_`.
+        passwords: a file of lines WHO:PASSWORD; a principal that is not in it proves itself by a token.
+        open_: whether everybody may do everything.
+
+    Raises:
+        Refused: a text or the file is not of that form, a principal is named twice or has a password and no level, or
+            both or neither of `texts` and `open_` is given.
+    """
     if open_ == bool(texts):
         raise Refused("name who may do what, or --open; one of the two", field="grants")
     known = _passwords(passwords) if passwords else {}
     grants = {}
-    for each in texts:
-        who, _, level = each.rpartition("=")
+    for text in texts:
+        principal, _, level = text.rpartition("=")
         if level not in LEVELS:
-            raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
-        if who in grants:
-            raise Refused(f"{who or '(none)'} is named twice", field="grants")
-        # Who names nobody can prove nothing but a password.
-        password = known.pop(who, None if who else "")
-        grants[who] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
+            raise Refused(f"{text!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
+        if principal in grants:
+            raise Refused(f"{principal or '(none)'} is named twice", field="grants")
+        # A client that names no principal can prove nothing but a password.
+        password = known.pop(principal, None if principal else "")
+        grants[principal] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
     if known:
         raise Refused(f"{next(iter(known)) or '(none)'} has a password there, and may do nothing", field="grants")
     change("access", session, {"grants": grants}, proxy=proxy, as_json=as_json)
@@ -50,14 +60,14 @@ def _passwords(file: Path) -> dict[str, str]:
         raise unreadable(file, error, "passwords-file") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        who, _, password = line.partition(":")
+        principal, _, password = line.partition(":")
         if not line:
             continue
         if not password:
             raise Refused(f"line {number} of {file} is not WHO:PASSWORD", field="passwords-file")
-        if who in found:
-            raise Refused(f"line {number} of {file} names {who or '(none)'} again", field="passwords-file")
-        found[who] = password
+        if principal in found:
+            raise Refused(f"line {number} of {file} names {principal or '(none)'} again", field="passwords-file")
+        found[principal] = password
     return found
 
 
@@ -70,10 +80,21 @@ def set_policy(
     proxy: str | None,
     as_json: bool,
 ) -> None:
-    """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
+    """Change the policy of a session where a value is not None; 0 is no bound.
+
+    Args:
+        expiry_s: seconds without an attached receiver after which the session ends; 0: never.
+        queue: `max_count`, `max_bytes`, `discard`, `deadlines`.
+        reliability: `events`, `connection`: persistent or best-effort.
+
+    Raises:
+        Refused: all values are None; or the proxy refuses one.
+    """
     asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
     asked |= {
-        name: given for name, given in (("queue", bounds(queue)), ("reliability", _given_options(reliability))) if given
+        name: options
+        for name, options in (("queue", bounds(queue)), ("reliability", _given_options(reliability)))
+        if options
     }
     if not asked:
         raise Refused(
@@ -86,7 +107,11 @@ def set_policy(
 def set_retention(
     session: str, subscription: str, options: dict[str, int | None], *, proxy: str | None, as_json: bool
 ) -> None:
-    """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
+    """Change the retention of a subscription, `ttl_s` and `max_count`, where a value is not None; 0 is no bound.
+
+    Raises:
+        Refused: all values are None; or the proxy refuses one.
+    """
     asked = bounds(options)
     if not asked:
         raise Refused("say what is to be changed: --ttl SECONDS, --max-count NUMBER, or both; 0 is no bound")
@@ -94,7 +119,7 @@ def set_retention(
 
 
 def bounds(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what was said of these; 0 is no bound."""
+    """Return the options that are not None, as the proxy takes them: 0, no bound, becomes None."""
     return {
         name: None if value == 0 and value is not False else value for name, value in _given_options(options).items()
     }
@@ -105,7 +130,19 @@ def _given_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None, as_json: bool) -> None:
-    """Have it changed where the session is, and print it as it is then."""
+    """Request a change of the proxy that owns the session, and print the session as it is then.
+
+    While the session changes hands the request is repeated, for HANDOVER_WITHIN_S seconds.
+
+    Args:
+        what: the last part of the page's path, below /v1/sessions.
+        asked: the fields of the body, beside the session.
+
+    Raises:
+        NotFound, Refused: as the proxy answers.
+        NoAnswer: nobody knows whether the change was made, and it is none of SAME_AGAIN.
+        Unreachable: the proxy does not answer, or the session went on changing hands.
+    """
     url = address(proxy)
     deadline = time.monotonic() + HANDOVER_WITHIN_S
     while True:

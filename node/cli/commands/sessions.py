@@ -1,4 +1,4 @@
-"""`waypost sessions`: what there is, and who owns it."""
+"""`waypost sessions`: the sessions of a federation and their owners."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from waypost.errors import NotFound, Unreachable
 ELSEWHERE = "elsewhere"
 COLUMNS = ("session", "owner", "epoch", "state", "stored", "attached", "registered")
 FOLLOWED = 3
-"""So many times a session is followed that moves while we ask for it."""
+"""The number of times that a session is followed which moves while we ask for it."""
 
 
 def list_sessions(proxy: str | None, *, as_json: bool) -> None:
+    """Print all sessions as a proxy knows them. `proxy` None: one found by mDNS. Raises NoProxy, Unreachable."""
     answer = request(address(proxy), "/v1/sessions")
     if as_json:
         print(json.dumps(answer))
@@ -30,12 +31,13 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
     for heading in COLUMNS:
         table.add_column(heading)
     for row in answer["sessions"]:
-        cells = (row[each] for each in COLUMNS)
-        table.add_row(*("" if each is None else escape(printable(str(each))) for each in cells))
+        cells = (row[heading] for heading in COLUMNS)
+        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
     Console(soft_wrap=True).print(table)
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
+    """Have a session deleted, and say so. Raises NotFound, and what :func:`request` raises."""
     answer = request(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
     print(
         json.dumps(answer) if as_json else f"session {printable(session)} is deleted, with all that was stored for it"
@@ -43,7 +45,7 @@ def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    """Print what its owner says of a session; what another proxy knows of it, if the owner cannot be asked."""
+    """Print a session as its owner knows it; as another proxy does, with a hint, if the owner cannot be asked."""
     row, hint = row_of(session, address(proxy))
     if as_json:
         print(json.dumps({"v": 1} | row))
@@ -54,6 +56,7 @@ def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def printed(row: dict[str, Any]) -> str:
+    """Return the fields of a session that are not null, one a line."""
     shown = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in row.items()
     }
@@ -61,7 +64,15 @@ def printed(row: dict[str, Any]) -> str:
 
 
 def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
-    """Return the session's row, and, if it is not its owner's, why. Raises NotFound."""
+    """Return the session's row as its owner has it, and ""; or as another proxy has it, and the reason.
+
+    Args:
+        url: of the proxy that is asked first.
+
+    Raises:
+        NotFound: there is no such session.
+        Unreachable: the first proxy does not answer.
+    """
     row = _row(session, url)
     for _ in range(FOLLOWED):
         if row["state"] != ELSEWHERE:

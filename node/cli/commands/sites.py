@@ -1,4 +1,4 @@
-"""`waypost sites`: the log of a site begins anew, by an operator's word."""
+"""`waypost sites`: the log of a site begins anew, at an operator's request."""
 
 from __future__ import annotations
 
