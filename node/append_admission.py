@@ -8,7 +8,7 @@ thousand costly notifications does not hold up a producer that publishes little.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -16,7 +16,14 @@ from typing import Any
 
 from proxy.core.effects import Append
 from waypost.errors import LogUnavailable
-from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, MESSAGE_BYTES, WAITING_BYTES
+from waypost.limits import (
+    ADMISSION_BATCH_S,
+    ADMITTED_BYTES,
+    ADMITTED_S,
+    MESSAGE_BYTES,
+    WAITING_BYTES,
+    WAITING_BYTES_EACH,
+)
 from waypost.records import Published, Record
 
 Records = Sequence[Record]
@@ -95,7 +102,8 @@ class AppendAdmission:
         self._foreseen_ns = foreseen_ns
         self._bytes = self._ns = 0
         """Of the parts that were admitted and are not folded yet."""
-        self._waiting_bytes = 0
+        self._waiting_bytes: Counter[int] = Counter()
+        """Of the parts that are not admitted yet, by connection."""
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
@@ -104,19 +112,25 @@ class AppendAdmission:
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
         """Parts for which there is no room: their tag, a number, their nanoseconds, and who waits."""
 
-    @property
-    def is_large(self) -> bool:
-        """Whether so many bytes are ahead, or wait, that no client is to publish more."""
-        return self._bytes > ADMITTED_BYTES or self._waiting_bytes > WAITING_BYTES
+    def has_room(self, connection: int) -> bool:
+        """Tell whether a connection may publish more.
+
+        It may not where much of it waits already. So the frames of one connection, which the proxy goes on taking in
+        their turns, hold up nobody else; where all hold too much together, only a connection of which nothing waits
+        may publish.
+        """
+        total, mine = self._waiting_bytes.total(), self._waiting_bytes[connection]
+        most = WAITING_BYTES_EACH if total <= WAITING_BYTES else 0
+        return self._bytes <= ADMITTED_BYTES and mine <= most and total <= 2 * WAITING_BYTES
 
     @property
     def waiting(self) -> int:
         """The number of parts that wait for room."""
         return len(self._waiting)
 
-    def wanted(self, records: Records) -> None:
-        """Count records that are going to be appended; a call of :meth:`append` with them has to follow."""
-        self._waiting_bytes += sum(map(_size, records))
+    def wanted(self, effect: Append) -> None:
+        """Count records that are going to be appended; a call of :meth:`append` with the effect has to follow."""
+        self._count_waiting(effect.connection, sum(map(_size, effect.records)))
 
     async def append(self, effect: Append, append: AppendPart) -> Any:
         """Append records that were counted by :meth:`wanted`, in parts if they take long to be matched.
@@ -151,7 +165,7 @@ class AppendAdmission:
                 await self._room_for(tag, part_ns)
                 size = sum(map(_size, part))
                 left -= size
-                self._waiting_bytes -= size
+                self._count_waiting(effect.connection, -size)
                 self._bytes += size
                 answer = None
                 try:
@@ -163,7 +177,7 @@ class AppendAdmission:
                 offsets += answer
                 appended_ns += part_ns
         finally:
-            self._waiting_bytes -= left
+            self._count_waiting(effect.connection, -left)
             self._order.charge(effect.connection, appended_ns - charged_ns)
         return offsets
 
@@ -232,6 +246,11 @@ class AppendAdmission:
         else:
             self._gone(size, ns)
             self._let_in()
+
+    def _count_waiting(self, connection: int, size: int) -> None:
+        self._waiting_bytes[connection] += size
+        if not self._waiting_bytes[connection]:
+            del self._waiting_bytes[connection]
 
     def _gone(self, size: int, ns: int) -> None:
         self._bytes -= size

@@ -761,18 +761,18 @@ class Node:
         Return False: its client has gone before there was room.
         """
         connection, publishing = self._connections[number], self._engine.dispatcher.publishing
-        while self._is_full() or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
+        while self._is_full(number) or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
             if connection.is_lost():
                 return False
             self._room.clear()
             await self._room.wait()
         return True
 
-    def _is_full(self) -> bool:
+    def _is_full(self, number: int) -> bool:
         appends, facts = self._appends - self._append_admission.waiting, self._journal.queue
         if appends >= APPENDS_UNDER_WAY or len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES:
             return True
-        return self._append_admission.is_large
+        return not self._append_admission.has_room(number)
 
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -905,7 +905,7 @@ class Node:
                 self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
-                self._append_admission.wanted(effect.records)
+                self._append_admission.wanted(effect)
                 self._spawn(self._append(effect))
             case effects.Attest():
                 self._operator_log.attested(effect.facts)

@@ -267,7 +267,9 @@ ADMISSION_BATCH_S = 0.02
 ADMITTED_BYTES = 4 * 1024 * 1024
 """Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
 WAITING_BYTES = 64 * 1024 * 1024
-"""And of those that wait to be admitted; past it likewise."""
+"""Bytes of notifications that wait to be admitted; past it, a proxy reads no more of a producer of which some wait."""
+WAITING_BYTES_EACH = 4 * 1024 * 1024
+"""Of those, bytes that came by one connection; past it, the proxy reads no more of that one."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
 FACTS_BYTES = 32 * 1024 * 1024

@@ -13,7 +13,7 @@ from node.append_admission import AppendAdmission, FairOrder, Records
 from proxy.core.effects import Append, ignore_result
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES
+from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES, WAITING_BYTES_EACH
 from waypost.records import InterestsExpired, Published
 
 MS = 1_000_000
@@ -53,7 +53,7 @@ class Log:
             return list(range(first, len(self.connections)))
 
         effect = Append(records, ignore_result, connection, lambda: connection not in self.gone)
-        self.admission.wanted(effect.records)
+        self.admission.wanted(effect)
         return asyncio.create_task(self.admission.append(effect, append))
 
     async def read(self, count: int | None = None) -> None:
@@ -62,7 +62,7 @@ class Log:
         await turns()
 
     def is_empty(self) -> bool:
-        return (self.admission._bytes, self.admission._ns, self.admission._waiting_bytes) == (0, 0, 0)
+        return (self.admission._bytes, self.admission._ns, self.admission._waiting_bytes) == (0, 0, {})
 
 
 async def turns() -> None:
@@ -160,7 +160,7 @@ async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
         return [1]
 
     own = Append([InterestsExpired(ProxyId("a"), INCARNATION)], ignore_result)
-    log.admission.wanted(own.records)
+    log.admission.wanted(own)
     assert await log.admission.append(own, append) == [1]
     task.cancel()
 
@@ -198,18 +198,29 @@ async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_sh
     log = Log()
     log.factor = 0
     await log.publish(1, *published(ADMITTED_BYTES, 1))
-    assert log.admission.is_large
+    assert not log.admission.has_room(2)
     await log.read(1)
-    assert log.admission.is_large
+    assert not log.admission.has_room(2)
     await log.read(2)
-    assert not log.admission.is_large
+    assert log.admission.has_room(2)
     log.factor = 1
     costly = log.publish(1, *published(*[100_000] * 100))
     await turns()
-    assert log.admission.waiting and not log.admission.is_large
-    log.admission.wanted(published(WAITING_BYTES))
-    assert log.admission.is_large
+    assert log.admission.waiting and log.admission.has_room(2)
     costly.cancel()
+
+
+def test_connection_of_which_much_waits_may_not_publish_more_and_holds_up_nobody_else() -> None:
+    admission = Log().admission
+    admission.wanted(Append(published(WAITING_BYTES_EACH), ignore_result, 1))
+    assert not admission.has_room(1) and admission.has_room(2)
+    for connection in range(3, 3 + WAITING_BYTES // WAITING_BYTES_EACH):
+        admission.wanted(Append(published(WAITING_BYTES_EACH), ignore_result, connection))
+    admission.wanted(Append(published(1), ignore_result, 100))
+    assert admission.has_room(2), "nothing of it waits"
+    assert not admission.has_room(100)
+    admission.wanted(Append(published(WAITING_BYTES), ignore_result, 101))
+    assert not admission.has_room(2)
 
 
 async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
