@@ -168,8 +168,8 @@ class Acquisitions:
         if machine.incarnation != context.lease.incarnation:
             return StaleReply.ANOTHER_INCARNATION
         if machine.state in OF_A_COPY:
-            here = context.sessions.get(machine.session)
-            if here is None or here is not running.copy or here.role not in (Role.DORMANT, Role.ORPHAN):
+            copy = context.sessions.get(machine.session)
+            if copy is None or copy is not running.copy or copy.role not in (Role.DORMANT, Role.ORPHAN):
                 return StaleReply.ANOTHER_COPY
         return None
 
@@ -210,8 +210,8 @@ class Acquisitions:
             case acquisition.StoreCopy():
                 self._persister.saved(self._reply(running))
             case acquisition.CommitCopy(row=row):
-                mine = Ownership(context.proxy, running.machine.copy_epoch)
-                context.outbox.emit(claim_row(session, row, mine, self._reply(running)))
+                own_row = Ownership(context.proxy, running.machine.copy_epoch)
+                context.outbox.emit(claim_row(session, row, own_row, self._reply(running)))
             case _:
                 self._conclude(running, effect)
 
@@ -243,13 +243,13 @@ class Acquisitions:
 
         self._persister.once_dropped(session, on_done)
 
-    def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, wanted: Ownership) -> None:
+    def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, own_row: Ownership) -> None:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
         if session in self._context.sessions or self._persister.is_dropping(session):
             reply(Unavailable("a copy of the session has come meanwhile"))
         else:
-            self._context.outbox.emit(claim_row(session, before, wanted, reply))
+            self._context.outbox.emit(claim_row(session, before, own_row, reply))
 
     def _conclude(self, running: RunningAcquisition, effect: Conclusion | CopyConclusion) -> None:
         """Perform an effect with which an acquisition ends."""
@@ -338,8 +338,8 @@ class Acquisitions:
             reply(answer)
             self._advance_line()
 
-        wanted = Ownership(self._context.proxy, machine.epoch)
-        self._context.outbox.emit(claim_row(machine.session, row, wanted, on_done))
+        own_row = Ownership(self._context.proxy, machine.epoch)
+        self._context.outbox.emit(claim_row(machine.session, row, own_row, on_done))
 
     # ------------------------------------------------------------ answers
 

@@ -71,7 +71,7 @@ class DeletedRows:
         )
 
     def _forget_rows(self, now: int) -> None:
-        due = takewhile(lambda each: each[1][1] <= now, self._deleted.items())
+        due = takewhile(lambda row: row[1][1] <= now, self._deleted.items())
         rows = {session: current for session, (current, _) in islice(due, ROWS_FORGOTTEN)}
 
         def on_done(answer: WaypostError | None) -> None:

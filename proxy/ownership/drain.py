@@ -78,13 +78,13 @@ class SessionMoves:
         """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
         context = self._context
         loads = self._loads() if loads is None else loads
-        others = [
+        candidates = [
             row
             for row in context.cluster.proxies.values()
             if row.proxy not in context.cluster.drains and row.proxy != context.proxy
         ]
         site = context.settings.site
-        return min(others, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
+        return min(candidates, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
 
     def _loads(self) -> Counter[ProxyId]:
         loads = Counter(owner.proxy for owner in self._context.cluster.owners.values())
@@ -148,13 +148,13 @@ class SessionMoves:
 
     def _candidates(self) -> Iterator[SessionId]:
         sessions = self._context.sessions
-        for each in sessions if self.row is not None else self._wanted:
-            if each not in self._offered and each in sessions and sessions[each].role is Role.SERVING:
-                yield each
+        for session in sessions if self.row is not None else self._wanted:
+            if session not in self._offered and session in sessions and sessions[session].role is Role.SERVING:
+                yield session
 
     def _any_candidate(self) -> bool:
         # Those that are gone already make room at once, not only when the next tick forgets them.
-        under_way = sum(each in self._context.sessions for each in self._offered)
+        under_way = sum(session in self._context.sessions for session in self._offered)
         return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _forget_finished(self, now: int) -> None:
@@ -162,5 +162,5 @@ class SessionMoves:
         for session, (_, at) in list(self._offered.items()):
             if session not in self._context.sessions or now >= at + OFFER_MS:
                 del self._offered[session]
-        for session in [each for each in self._wanted if each not in self._context.sessions]:
+        for session in [session for session in self._wanted if session not in self._context.sessions]:
             del self._wanted[session]

@@ -56,8 +56,8 @@ class ServedSessions:
     def delete(self, session: Session, reason: str) -> None:
         """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
         self._reasons[session.id] = reason
-        mine = Ownership(self._context.proxy, session.epoch)
-        self._context.outbox.emit(ClaimRow(session.id, mine, mine.gone(), ignore_result))
+        own_row = Ownership(self._context.proxy, session.epoch)
+        self._context.outbox.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
         """The registry names another owner: say where the session went, and delete it here.

@@ -70,15 +70,15 @@ class TransferDriver(ABC, Generic[Running]):
         self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
 
     @abstractmethod
-    def peer(self, one: Running) -> ProxyId:
+    def peer(self, running: Running) -> ProxyId:
         """Return who is on the other side."""
 
     @abstractmethod
-    def act(self, one: Running, effect: Any) -> None:
+    def act(self, running: Running, effect: Any) -> None:
         """Perform an effect that only this role has."""
 
     @abstractmethod
-    def outcome(self, one: Running, effects: Sequence[object]) -> str:
+    def outcome(self, running: Running, effects: Sequence[object]) -> str:
         """Return what has become of a transfer that ends with these effects."""
 
     def record(self, trigger: str) -> TransferRecord:
@@ -91,17 +91,17 @@ class TransferDriver(ABC, Generic[Running]):
             turned_ms=now,
         )
 
-    def begin(self, one: Running) -> None:
+    def begin(self, running: Running) -> None:
         """The transfer is under way."""
-        self.running[one.machine.session] = one
-        self._attest(one, one.machine.state.name.lower())
+        self.running[running.machine.session] = running
+        self._attest(running, running.machine.state.name.lower())
 
-    def answered(self, one: Running, current: Ownership | None) -> None:
+    def answered(self, running: Running, current: Ownership | None) -> None:
         """Take what the registry's row says. One that went back is nobody else's: the owner writes it again."""
-        owned = one.machine.owned
+        owned = running.machine.owned
         if older(current, owned) and (owned.proxy == self._context.proxy or self._context.cluster.alive(owned.proxy)):
             return
-        self.feed(one, machine.owner_input(current, one.machine.owned, one.machine.wanted))
+        self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
     def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
         """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
@@ -110,30 +110,30 @@ class TransferDriver(ABC, Generic[Running]):
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
-    def violation(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+    def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
         """Return why the message is not one of this transfer, by name; empty: it is one."""
-        if one is None or one.machine.transfer != message.transfer:
+        if running is None or running.machine.transfer != message.transfer:
             return UNKNOWN
-        if self.peer(one) != sender:
+        if self.peer(running) != sender:
             return "wrong sender"
-        return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
+        return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
 
-    def feed(self, one: Running, input: object, message: object = None) -> None:
+    def feed(self, running: Running, input: object, message: object = None) -> None:
         """Give the machine an input. One that its table does not list is counted, and changes nothing.
 
         Args:
             said: the message that the input stands for, if it is another one.
         """
-        before = one.machine.state
+        before = running.machine.state
         try:
-            effects = one.machine.step(input, self._context.clock.now_ms())
+            effects = running.machine.step(input, self._context.clock.now_ms())
         except UnexpectedInput:
-            name = f"unexpected {type(message or input).__name__} in {one.machine.state.name}"
-            transfer = one.machine
+            name = f"unexpected {type(message or input).__name__} in {running.machine.state.name}"
+            transfer = running.machine
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
-            self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
+            self._context.refused.note(name, self.peer(running), detail[:REFUSAL_DETAIL])
             return
-        self.perform(one, before, effects, ending_of(input))
+        self.perform(running, before, effects, ending_of(input))
 
     def tick(self) -> None:
         """Step each machine whose patience is over."""
@@ -147,47 +147,51 @@ class TransferDriver(ABC, Generic[Running]):
             return NEVER
         return min([running.machine.next_deadline() for running in self.running.values()])
 
-    def perform(self, one: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
+    def perform(self, running: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
         """Perform the effects of a step, and note the phase that it began."""
-        if one.machine.state is not before:
-            self._turned(one, before, effects, ending)
+        if running.machine.state is not before:
+            self._turned(running, before, effects, ending)
         for effect in effects:
             if isinstance(effect, machine.Claim):
-                self._claim(one, effect)
+                self._claim(running, effect)
             elif isinstance(effect, machine.ReadOwner):
-                self._read(one)
+                self._read(running)
             else:
-                self.act(one, effect)
+                self.act(running, effect)
 
-    def _turned(self, one: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
+    def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
         """A phase is over, or the transfer is."""
         now = self._context.clock.now_ms()
-        one.record.enter_phase(before.name.lower(), now)
-        if one.machine.over:
-            self._ended(one, self.outcome(one, effects), one.record.ending if one.record.ending.cause else ending)
+        running.record.enter_phase(before.name.lower(), now)
+        if running.machine.over:
+            self._ended(
+                running,
+                self.outcome(running, effects),
+                running.record.ending if running.record.ending.cause else ending,
+            )
             return
         if machine.Claim in map(type, effects):
-            one.record.ending = ending
-        self._attest(one, one.machine.state.name.lower())
+            running.record.ending = ending
+        self._attest(running, running.machine.state.name.lower())
 
-    def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
+    def carried(self, running: Running, part: str, entries: list[StoredEntry]) -> None:
         """A chunk went over."""
         size = sum(len(stored_entry.delivery) for stored_entry in entries)
-        one.record.entries[part] += len(entries)
-        one.record.bytes[part] += size
+        running.record.entries[part] += len(entries)
+        running.record.bytes[part] += size
         self._context.counters.copied[self.role, part] += len(entries)
         self._context.counters.copied_bytes[self.role, part] += size
 
-    def cut_short(self, one: Running, outcome: str, ending: Ending) -> None:
+    def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
         """The transfer is over, and its machine was not asked."""
-        one.record.enter_phase(one.machine.state.name.lower(), self._context.clock.now_ms())
-        self._ended(one, outcome, ending)
+        running.record.enter_phase(running.machine.state.name.lower(), self._context.clock.now_ms())
+        self._ended(running, outcome, ending)
 
-    def _ended(self, one: Running, outcome: str, ending: Ending) -> None:
-        self.over[one.machine.transfer] = None
+    def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
+        self.over[running.machine.transfer] = None
         if len(self.over) > TRANSFERS_REMEMBERED:
             del self.over[next(iter(self.over))]
-        record, counters = one.record, self._context.counters
+        record, counters = running.record, self._context.counters
         if outcome == COMMITTED:
             ending = NO_ENDING
         counters.handovers[Handover(self.role, record.trigger, outcome, ending.cause)] += 1
@@ -196,11 +200,11 @@ class TransferDriver(ABC, Generic[Running]):
         if "frozen" in record.spent_ms:
             counters.pauses[outcome].note(record.spent_ms["frozen"] + record.spent_ms.get("reclaiming", 0))
         why = ending.why[:REFUSAL_DETAIL]
-        self._attest(one, outcome, why)
-        self.ended.append(self._shown(one, outcome, ending))
+        self._attest(running, outcome, why)
+        self.ended.append(self._shown(running, outcome, ending))
 
-    def _attest(self, one: Running, phase: str, reason: str = "") -> None:
-        transfer, record = one.machine, one.record
+    def _attest(self, running: Running, phase: str, reason: str = "") -> None:
+        transfer, record = running.machine, running.record
         self._context.journal.attest(
             FactKind.HANDOVER,
             transfer.session,
@@ -213,13 +217,13 @@ class TransferDriver(ABC, Generic[Running]):
             bytes=sum(record.bytes.values()),
         )
 
-    def _shown(self, one: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
-        transfer, record, now = one.machine, one.record, self._context.clock.now_ms()
+    def _shown(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
+        transfer, record, now = running.machine, running.record, self._context.clock.now_ms()
         return TransferView(
             transfer.session,
             transfer.transfer,
             self.role,
-            self.peer(one),
+            self.peer(running),
             transfer.owned.epoch,
             record.trigger,
             "ended" if outcome else transfer.state.name.lower(),
@@ -237,33 +241,33 @@ class TransferDriver(ABC, Generic[Running]):
 
     def shown(self) -> list[TransferView]:
         """Return the transfers that run, and those that ended lately, the latest first; for operators."""
-        return [*(self._shown(one) for one in self.running.values()), *reversed(self.ended)]
+        return [*(self._shown(running) for running in self.running.values()), *reversed(self.ended)]
 
-    def _is_running(self, one: Running) -> bool:
-        return self.running.get(one.machine.session) is one
+    def _is_running(self, running: Running) -> bool:
+        return self.running.get(running.machine.session) is running
 
-    def _claim(self, one: Running, claim: machine.Claim) -> None:
-        self.claim_after(one, claim.expected, claim.new)
+    def _claim(self, running: Running, claim: machine.Claim) -> None:
+        self.claim_after(running, claim.expected, claim.new)
 
-    def claim_after(self, one: Running, before: Ownership | None, wanted: Ownership) -> None:
+    def claim_after(self, running: Running, before: Ownership | None, wanted: Ownership) -> None:
         """Compare and set the row; None: there is none."""
 
         def on_done(answer: Claimed | WaypostError) -> None:
-            if not self._is_running(one):
+            if not self._is_running(running):
                 return
             if isinstance(answer, WaypostError):
-                self.feed(one, machine.ClaimUnknown())
+                self.feed(running, machine.ClaimUnknown())
             else:
-                self.answered(one, answer.current)
+                self.answered(running, answer.current)
 
-        self._context.outbox.emit(claim_row(one.machine.session, before, wanted, on_done))
+        self._context.outbox.emit(claim_row(running.machine.session, before, wanted, on_done))
 
-    def _read(self, one: Running) -> None:
+    def _read(self, running: Running) -> None:
         def on_done(answer: Ownership | WaypostError | None) -> None:
-            if self._is_running(one) and not isinstance(answer, WaypostError):
-                self.answered(one, answer)
+            if self._is_running(running) and not isinstance(answer, WaypostError):
+                self.answered(running, answer)
 
-        self._context.outbox.emit(ReadRow(one.machine.session, on_done))
+        self._context.outbox.emit(ReadRow(running.machine.session, on_done))
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:

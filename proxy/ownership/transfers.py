@@ -55,7 +55,7 @@ class Transfers:
 
     def shown(self) -> list[TransferView]:
         """Return the transfers that run and those that ended lately."""
-        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda each: -each.began_at_ms)
+        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda view: -view.began_at_ms)
 
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here: the session stays, if it is not frozen yet."""
