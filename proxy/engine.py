@@ -148,12 +148,12 @@ class Engine:
         """Not before this is it asked for again that what could not be read be repaired."""
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
-            here = dict(state.frontier)
+            live_from = dict(state.frontier)
             if is_intact:
                 self._had = Acceptance.restore(state.site, restored.acceptance).frontier
-                join(here, Acceptance.restore(state.site, restored.acceptance).frontier)
+                join(live_from, Acceptance.restore(state.site, restored.acceptance).frontier)
             for saved in restored.sessions:
-                self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
+                self._restore(saved, restored.policed.get(saved.id, Policed()), seen, live_from)
 
     def take_effects(self) -> list[Effect]:
         """Return what the shell is to do, in this order."""
@@ -222,7 +222,7 @@ class Engine:
             self.acquisitions.activate(copy, is_waited_for=True)
 
     def _restore(
-        self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], here: Mapping[Origin, int]
+        self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], live_from: Mapping[Origin, int]
     ) -> None:
         """Take up a session of the store.
 
@@ -241,11 +241,11 @@ class Engine:
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
-            session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
+            session.gates[origin] = Gate(passed, live_from.get(origin, NOTHING))
         for origin, offset in seen.items():
             if origin not in session.gates:
-                session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
-        session.expire_unpersisted_copy(session.frontier(here))
+                session.gates[origin] = Gate(offset, live_from.get(origin, NOTHING))
+        session.expire_unpersisted_copy(session.frontier(live_from))
         self.context.sessions.put(session)
         self.coverage.watch(session)
 
@@ -267,7 +267,7 @@ class Engine:
         """
         matches = taken = 0
         touched: dict[SessionId, Session] = {}
-        held: dict[SessionId, Session] = {}
+        registered_here: dict[SessionId, Session] = {}
         covered: dict[str, None] = {}
         interests: dict[str, None] = {}
         for offset, record in batch:
@@ -309,9 +309,9 @@ class Engine:
                 case InterestRegistered() if (
                     record.proxy == self.context.proxy and record.session in self.context.sessions
                 ):
-                    held[record.session] = self.context.sessions[record.session]
+                    registered_here[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.lease.incarnation:
-                        self._registered_by_earlier_incarnation(held[record.session])
+                        self._registered_by_earlier_incarnation(registered_here[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -319,7 +319,7 @@ class Engine:
         self.dispatcher.quenching.changed(interests)
         if covered:
             self.coverage.covered(covered)
-        for session in held.values():
+        for session in registered_here.values():
             self.coverage.interest_registered(session)
         self.subscription_ends.moved()
         self.transfers.moved()
@@ -632,8 +632,8 @@ class Engine:
         """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
         alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
         alive.add((self.context.proxy, self.context.lease.incarnation))
-        held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.registered.items()}
-        for proxy, incarnation in sorted(held - alive):
+        registered = {(proxy, interest.incarnation) for (proxy, _), interest in self.state.registered.items()}
+        for proxy, incarnation in sorted(registered - alive):
             if proxy != self.context.proxy:
                 self.context.outbox.append(InterestsExpired(proxy, incarnation))
 

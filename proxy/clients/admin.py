@@ -133,10 +133,10 @@ class Administration:
     def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
         """Give up the place of a receiver that is away, for good. Raises Refused."""
         session = self.session(identity)
-        place = session.receivers.get(receiver)
-        if place is None:
+        registered = session.receivers.get(receiver)
+        if registered is None:
             raise NotFound(f"session {identity} has no receiver {receiver}", field="receiver")
-        if place.connection is not None:
+        if registered.connection is not None:
             raise Refused(f"receiver {receiver} is attached, and gives up its place itself", field="receiver")
 
         def gone(is_gone: bool) -> None:
@@ -145,7 +145,7 @@ class Administration:
             else:
                 on_done(NotServed(f"receiver {receiver} came back, or its session has moved", field="receiver"))
 
-        self._expiry.forget(session, place, Departure.OPERATOR, on_done=gone)
+        self._expiry.forget(session, registered, Departure.OPERATOR, on_done=gone)
 
     def _known(self, session: Session, subscription: SubscriptionId) -> SubscriptionId:
         if subscription not in session.subscriptions:

@@ -149,20 +149,20 @@ class AttachHandler:
         except Refused as error:
             self._reject(connection, message, error)
             return
-        place = session.receivers.get(ReceiverId(message.receiver))
-        if place is None:
+        receiver = session.receivers.get(ReceiverId(message.receiver))
+        if receiver is None:
             self._join(connection, session, message, reliability)
             return
-        if place.is_best_effort and reliability.events == "persistent":
-            place.reliability, place.is_durable = reliability, False
-        if not place.is_durable:
+        if receiver.is_best_effort and reliability.events == "persistent":
+            receiver.reliability, receiver.is_durable = reliability, False
+        if not receiver.is_durable:
             # Perhaps another connection waits for that too, or the disk did not take it.
-            self._once_written(connection, session, place, message)
+            self._once_written(connection, session, receiver, message)
             return
         connection.attach = connection.proof = None
-        if self._take_registration(connection, session, place, message):
-            self._seat(connection, session, place, message, admitted, reliability)
-            self._greet(connection, session, place, message)
+        if self._take_registration(connection, session, receiver, message):
+            self._seat(connection, session, receiver, message, admitted, reliability)
+            self._greet(connection, session, receiver, message)
 
     def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
         """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
@@ -260,10 +260,10 @@ class AttachHandler:
             Refused: one is higher than the level above it allows, or it may not change the session's ways, or it says
                 to have more out of order than can be.
         """
-        place = session.receivers.get(ReceiverId(message.receiver))
-        check_overtaking(place.selective if place else Selective(), message.selective)
-        check_frontier(place.frontier if place else {}, message.frontier)
-        if place is None:
+        receiver = session.receivers.get(ReceiverId(message.receiver))
+        check_overtaking(receiver.selective if receiver else Selective(), message.selective)
+        check_frontier(receiver.frontier if receiver else {}, message.frontier)
+        if receiver is None:
             if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
                 most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
                 raise LimitExceeded(most, field="receiver")

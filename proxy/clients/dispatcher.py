@@ -206,8 +206,8 @@ class ClientDispatcher:
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
             raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
-        asked = bool(self._context.settings.publishers and message.credential.token)
-        if asked and not self._context.cluster.token_key:
+        has_token = bool(self._context.settings.publishers and message.credential.token)
+        if has_token and not self._context.cluster.token_key:
             self._context.outbox.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
             return
         connection.named = self.authorizer.named(message.credential)
@@ -392,10 +392,10 @@ class ClientDispatcher:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
-            other = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if other is not None and other is not exclude:
+            attached = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            if attached is not None and attached is not exclude:
                 settings = None if subscription is None else subscription.settings()
-                self._send(other, SubscriptionChanged(identity, settings))
+                self._send(attached, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 

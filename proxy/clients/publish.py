@@ -203,10 +203,10 @@ class PublishHandler:
         self._context.counters.publish_sizes.note(len(offsets))
         done = 0
         for frame in frames:
-            mine = offsets[done : done + len(frame.records)]
-            done += len(mine)
+            accepted = offsets[done : done + len(frame.records)]
+            done += len(accepted)
             self._answered(frame)
-            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, mine)))
+            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, accepted)))
 
 
 def has_too_many_attributes(message: Publish) -> bool:

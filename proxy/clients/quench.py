@@ -146,11 +146,11 @@ class QuenchHandler:
         """Find out which terms of the expression the producer is to know of now."""
         before = requester.terms.pop(expression, ())
         after: tuple[str, ...] = ()
-        mine = tuple(term.text for term in terms if term.concerns(requester.names))
-        if mine and any(
+        concerned = tuple(term.text for term in terms if term.concerns(requester.names))
+        if concerned and any(
             protection.lets(requester.protection) for protection in self._context.state.interests(expression)
         ):
-            after = requester.terms[expression] = mine
+            after = requester.terms[expression] = concerned
         requester.wanted.subtract(before)
         requester.wanted.update(after)
         requester.changed.update(dict.fromkeys((*before, *after)))
@@ -180,12 +180,12 @@ class QuenchHandler:
 def alternatives_of(expression: str) -> tuple[Term, ...]:
     """Return the alternatives of an expression."""
     tree = parse(expression).tree
-    legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    return tuple(map(_term, legs))
+    alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
+    return tuple(map(_term, alternatives))
 
 
-def _term(leg: Node) -> Term:
-    text = write(leg)
+def _term(alternative: Node) -> Term:
+    text = write(alternative)
     # A comparison of an attribute is true of no notification that has it not; of the rest the evaluator knows.
-    is_plain = isinstance(leg, Compare) and isinstance(leg.left, Name)
-    return Term(text, names(leg), not is_plain and bool(parse(text).matches({})))
+    is_plain = isinstance(alternative, Compare) and isinstance(alternative.left, Name)
+    return Term(text, names(alternative), not is_plain and bool(parse(text).matches({})))

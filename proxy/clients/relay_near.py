@@ -48,7 +48,7 @@ class NearRelays:
 
     def channels(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays that begin here."""
-        return (near.channel for near in self._near.values())
+        return (near_relay.channel for near_relay in self._near.values())
 
     # ------------------------------------------------------------ the client
 
@@ -65,25 +65,25 @@ class NearRelays:
 
     def up(self, connection: int, message: ClientMessage) -> None:
         """Pass on what the client says."""
-        near = self._near[connection]
-        number = near.channel.next(self._context.clock.now_ms())
-        up = RelayUp(near.relay, number, encode_message(message), near.address)
-        self._context.outbox.emit(SendPeer(near.owner, up))
+        near_relay = self._near[connection]
+        number = near_relay.channel.next(self._context.clock.now_ms())
+        up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
+        self._context.outbox.emit(SendPeer(near_relay.owner, up))
 
     def leave(self, connection: int) -> None:
         """The client is gone, or attaches anew."""
-        near = self._near.pop(connection, None)
-        if near is not None:
-            del self._connections[near.relay]
-            self._ended.note(near.owner, near.relay)
-            self._context.outbox.emit(SendPeer(near.owner, RelayEnd(near.relay, by_owner=False)))
+        near_relay = self._near.pop(connection, None)
+        if near_relay is not None:
+            del self._connections[near_relay.relay]
+            self._ended.note(near_relay.owner, near_relay.relay)
+            self._context.outbox.emit(SendPeer(near_relay.owner, RelayEnd(near_relay.relay, by_owner=False)))
 
     def end_of_acquired(self, session: SessionId) -> None:
         """The session is served here from now on: who was relayed is to attach at once, on the same connection.
 
         Its old owner would say so too, but later; what comes of it until then the client's frontier settles.
         """
-        for connection in [each for each, near in self._near.items() if near.session == session]:
+        for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
             self._context.outbox.emit(Send(connection, Wait("the session has come to this proxy", 0)))
 
@@ -132,7 +132,7 @@ class NearRelays:
 
     def owner_gone(self, owner: ProxyId) -> None:
         """Break all relays to that proxy: its lease has ended."""
-        self._break(each for each, near in self._near.items() if near.owner == owner)
+        self._break(number for number, near_relay in self._near.items() if near_relay.owner == owner)
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""
@@ -142,7 +142,7 @@ class NearRelays:
 
     def tick(self, now: int) -> None:
         """Break relays whose other end is silent for too long."""
-        self._break(each for each, near in self._near.items() if near.channel.broken(now))
+        self._break(number for number, near_relay in self._near.items() if near_relay.channel.broken(now))
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

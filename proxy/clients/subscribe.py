@@ -96,16 +96,16 @@ class Subscriptions:
             LimitExceeded: too many would have.
         """
         keys = primed(CONSUMER, keys)
-        mine = [
+        rekeyed = [
             subscription
             for subscription in session.active()
             if subscription.owner == receiver.id and subscription.owner_keys != keys
         ]
-        self._make_room(session, len(mine))
+        self._make_room(session, len(rekeyed))
         receiver.keys = keys
-        for subscription in mine:
+        for subscription in rekeyed:
             self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
-        return [subscription.id for subscription in mine]
+        return [subscription.id for subscription in rekeyed]
 
     def _make_room(self, session: Session, more: int) -> None:
         if session.ended:

@@ -136,6 +136,6 @@ class ClusterView:
         return [row.proxy for row in self._proxies.values() if row.site == (site or self._site)]
 
 
-def _replace(mine: dict[K, V], reported: Mapping[K, V]) -> None:
-    mine.clear()
-    mine.update(reported)
+def _replace(known: dict[K, V], reported: Mapping[K, V]) -> None:
+    known.clear()
+    known.update(reported)

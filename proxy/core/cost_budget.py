@@ -106,8 +106,8 @@ class CostBudget:
             raise LimitExceeded(
                 f"this proxy has {max_subscriptions} subscriptions, and takes no more; attach at another one"
             )
-        mine = self._clients.get(payer)
-        if mine is not None and mine.subscriptions >= max_subscriptions // 2:
+        account = self._clients.get(payer)
+        if account is not None and account.subscriptions >= max_subscriptions // 2:
             raise LimitExceeded(
                 f"one client has {max_subscriptions // 2} subscriptions at this proxy, and may have no more"
             )
@@ -124,10 +124,10 @@ class CostBudget:
         if not match_ms:
             return
         _require("one expression", charge(expression), MATCH_MS_EXPRESSION, None)
-        mine = Account()
-        for each in {sub.expression for sub in [*session.active(), *session.ended]}:
-            mine.add(each)
-        _require("a session", mine.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
+        session_account = Account()
+        for distinct in {sub.expression for sub in [*session.active(), *session.ended]}:
+            session_account.add(distinct)
+        _require("a session", session_account.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
         if payer:
             account = self._clients.get(payer, Account())
             _require("one client", account.with_one_more(expression), MATCH_MS_CLIENT, NODES_CLIENT)

@@ -66,8 +66,8 @@ def restated(context: Context, session: Session) -> None:
             frontier=subscription.kept,
             **_policy(subscription),
         )
-    for each in session.ended:
-        unsubscribed(context, session, each)
+    for ended in session.ended:
+        unsubscribed(context, session, ended)
     if session.queue_limits is not None:
         bounded(context, session)
 

@@ -93,7 +93,7 @@ class Matcher:
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.matching():
             by_expression.setdefault(subscription.expression, []).append(subscription)
-        gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
+        gone = [expression for expression in self._expressions.get(session.id, ()) if expression not in by_expression]
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
             holders = self._holders_of(expression)
@@ -117,14 +117,14 @@ class Matcher:
         decoding_ns = [decoding_cost_ns(body) for body in bodies]
         times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
         most_ns = [
-            int(self._index.max_ns(each)) + cost.work_ns + decoding
-            for each, decoding in zip(times, decoding_ns, strict=True)
+            int(self._index.max_ns(multiple)) + cost.work_ns + decoding
+            for multiple, decoding in zip(times, decoding_ns, strict=True)
         ]
         if sum(most_ns) < FOLD_SLICE_S * 1e9:
             return most_ns
         return [
-            int(self._index.foreseen_ns(read_body(body), each) + cost.of(len(body)) - cost.of(0)) + decoding
-            for body, each, decoding in zip(bodies, times, decoding_ns, strict=True)
+            int(self._index.foreseen_ns(read_body(body), multiple) + cost.of(len(body)) - cost.of(0)) + decoding
+            for body, multiple, decoding in zip(bodies, times, decoding_ns, strict=True)
         ]
 
     def evaluate(self, body: bytes) -> Iterator[None]:

@@ -35,9 +35,9 @@ class Gaps(list[GapRow]):
     def pending_for(self, receiver: Receiver) -> list[GapRow]:
         """Return those of which this receiver is to be told now."""
         known = {id(gap) for gap in receiver.sent_gaps}
-        mine = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
-        receiver.sent_gaps += mine
-        return mine
+        unsent = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
+        receiver.sent_gaps += unsent
+        return unsent
 
     def confirm(self, receiver: Receiver, count: int) -> None:
         """Note that the receiver has confirmed `count` gaps since it attached: they are not sent again."""
@@ -58,7 +58,7 @@ class Gaps(list[GapRow]):
     def forget(self, receiver: ReceiverId) -> None:
         """The receiver has no place any more."""
         for gap in self:
-            gap.unconfirmed[:] = [each for each in gap.unconfirmed if each != receiver]
+            gap.unconfirmed[:] = [unconfirmed for unconfirmed in gap.unconfirmed if unconfirmed != receiver]
         self._forget_announced()
 
     def _forget_announced(self) -> None:

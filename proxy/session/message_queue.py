@@ -85,8 +85,8 @@ class MessageQueue:
         number = max(number, self.first_number - 1)
         if number < self.evicted_number:
             return None
-        place = self._index_of(number)
-        return self._in_memory[place : place + limit]
+        index = self._index_of(number)
+        return self._in_memory[index : index + limit]
 
     # ------------------------------------------------------------ what comes, and goes
 
@@ -123,9 +123,9 @@ class MessageQueue:
 
     def remove(self, number: int) -> None:
         """Drop this one."""
-        place = self._index_of(number - 1)
-        if place < len(self._in_memory) and self._in_memory[place][0] == number:
-            self._bytes -= self._in_memory.pop(place)[1].size
+        index = self._index_of(number - 1)
+        if index < len(self._in_memory) and self._in_memory[index][0] == number:
+            self._bytes -= self._in_memory.pop(index)[1].size
 
     def restore(self, first: int, following: int) -> None:
         """All entries from `first` up to, not including, `following` are in the store, or are gone."""

@@ -108,7 +108,7 @@ class QueueLimits:
         heappush(heap, (rank, number))
         if len(heap) > 2 * len(self._entries) + SLACK:
             # Most of it is gone, and was never chosen.
-            heap[:] = [each for each in heap if each[1] in self._entries]
+            heap[:] = [ranked for ranked in heap if ranked[1] in self._entries]
             heapify(heap)
 
     # ------------------------------------------------------------ what goes
@@ -117,10 +117,10 @@ class QueueLimits:
         """All receivers have what is numbered below this."""
         while self._entries and (number := next(iter(self._entries))) < first:
             self._remove(number)
-        for number in [each for each in self.going if each < first]:
+        for number in [number for number in self.going if number < first]:
             del self.going[number]
         if self._unheld:
-            self._unheld = {each for each in self._unheld if each >= first}
+            self._unheld = {number for number in self._unheld if number >= first}
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Another policy has removed these, or the journal has that they went."""

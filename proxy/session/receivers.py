@@ -169,8 +169,8 @@ class Receiver:
             upto: there are no others up to this number.
         """
         raws: list[msgspec.Raw] = []
-        which: list[int] = []
-        size, sent, known, held = 0, self.sent, self.known, retention.retained_for
+        matched_kinds: list[int] = []
+        size, sent, known, retained_for = 0, self.sent, self.known, retention.retained_for
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
@@ -179,7 +179,7 @@ class Receiver:
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
                 has = above is not None and above.has(stored.origin, stored.offset)
-                holding = () if has else held(number, matched)
+                holding = () if has else retained_for(number, matched)
                 if holding:
                     if raws and size + stored.size > DELIVERY_BATCH_BYTES:
                         break
@@ -192,7 +192,7 @@ class Receiver:
                         size += sum(map(len, holding))
                         if secure:
                             met[kind] = secure
-                    which.append(kind)
+                    matched_kinds.append(kind)
                 coordinates[stored.origin] = stored.offset
             sent = number
         else:
@@ -206,7 +206,9 @@ class Receiver:
         self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
         self.under_way += len(raws)
         self.under_way_bytes += size
-        return DeliverEncoded(epoch=epoch, through=sent, matches=matches, matched=which, entries=raws, secure=met)
+        return DeliverEncoded(
+            epoch=epoch, through=sent, matches=matches, matched=matched_kinds, entries=raws, secure=met
+        )
 
     def _skip(self, coordinates: Mapping[Origin, int]) -> None:
         """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""

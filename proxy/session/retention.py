@@ -105,7 +105,7 @@ class Retention:
         if not times:
             self._marks.clear()
         if not self.copying:
-            self._newest = {each: numbers for each, numbers in self._newest.items() if each in self._counts}
+            self._newest = {identity: numbers for identity, numbers in self._newest.items() if identity in self._counts}
         counted = self._counts.keys() - known
         if self.active and (counted or not was_active):
             self._catch_up(stored, counted)
@@ -210,7 +210,7 @@ class Retention:
             return ()
         if number >= self._highest:
             return matched
-        kept = tuple(each for each in matched if self._retains(each, number))
+        kept = tuple(identity for identity in matched if self._retains(identity, number))
         return matched if len(kept) == len(matched) else kept
 
     def _retains(self, identity: SubscriptionId, number: int) -> bool:
@@ -221,7 +221,7 @@ class Retention:
         """Return the policies by which nobody holds an entry any more."""
         if number in self._discarded:
             return (self._discarded[number],)
-        known = [each for identity in matched for each in self._of.get(identity, [])]
+        known = [subscription for identity in matched for subscription in self._of.get(identity, [])]
         is_expired = any(number < subscription.expired_below for subscription in known)
         is_displaced = any(number < subscription.displaced_below for subscription in known)
         aged, counted = (RemovalPolicy.TIME_TO_LIVE,) * is_expired, (RemovalPolicy.MAX_COUNT,) * is_displaced
@@ -229,7 +229,7 @@ class Retention:
 
     def young(self, matched: Matched, age_ms: int) -> Matched:
         """Return for which of the subscriptions something so old is worth taking."""
-        return tuple(each for each in matched if self._lasts(each, age_ms))
+        return tuple(identity for identity in matched if self._lasts(identity, age_ms))
 
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
         known = self._of.get(identity)
@@ -278,8 +278,8 @@ class Retention:
         found = []
         for matched, start in self._swept.items():
             lowest = [
-                min((subscription.first_retained for subscription in self._of.get(one, ())), default=0)
-                for one in matched
+                min((subscription.first_retained for subscription in self._of.get(identity, ())), default=0)
+                for identity in matched
             ]
             below = min(*lowest, through + 1)
             if below > start:
@@ -322,8 +322,8 @@ class Retention:
 
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
         """Take what a store has of entries and of their ages."""
-        for number, each in matched:
-            self.add(number, each)
+        for number, subscriptions in matched:
+            self.add(number, subscriptions)
         self.take_marks(marks)
         self.saved(marks, ())
 

@@ -211,7 +211,7 @@ class Session:
 
     def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
         """Return where those that ended did, as far as that is known, each by its generation."""
-        return frozenset((each.generation, frozenset((each.end or {}).items())) for each in self.ended)
+        return frozenset((ended.generation, frozenset((ended.end or {}).items())) for ended in self.ended)
 
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
         """Of these subscriptions, which have ended, it is known now where, in these origins."""
@@ -233,8 +233,10 @@ class Session:
         """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
         for all of them.
         """
-        mine = [subscription for subscription in self.ended if subscription.replaced and subscription.id == identity]
-        return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
+        replaced = [
+            subscription for subscription in self.ended if subscription.replaced and subscription.id == identity
+        ]
+        return [*replaced, self.subscriptions[identity]] if identity in self.subscriptions else replaced
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
         """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
@@ -268,7 +270,7 @@ class Session:
         found: dict[str, set[Protection]] = {}
         for subscription in needing:
             found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
-        return {each: tuple(sorted(by)) for each, by in sorted(found.items()) if by != {OPEN}}
+        return {expression: tuple(sorted(by)) for expression, by in sorted(found.items()) if by != {OPEN}}
 
     def all_expressions(self) -> tuple[str, ...]:
         """Return what a catch-up must fetch: ended subscriptions too."""
@@ -430,12 +432,12 @@ class Session:
 
     def remove_entries(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
-        leaving = list(numbers)
-        for number in leaving:
+        discarded = list(numbers)
+        for number in discarded:
             self.entries.remove(number)
-        self.retention.leaving_one_by_one += leaving
+        self.retention.leaving_one_by_one += discarded
         if self.queue_limits is not None:
-            self.queue_limits.forget(leaving)
+            self.queue_limits.forget(discarded)
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
         """Nobody holds an entry below `lowest` any more: who is away has got past them.
@@ -536,7 +538,7 @@ class Session:
         start = self._promised_from()
         # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
         sites = {site_of(origin) for origin in start}
-        start |= {each: NOTHING for each in upto if each not in start and site_of(each) in sites}
+        start |= {origin: NOTHING for origin in upto if origin not in start and site_of(origin) in sites}
         lapsing = [receiver for receiver in self.receivers.values() if receiver.is_best_effort]
         for receiver in lapsing:
             for origin, (first, last) in receiver.expire_unpersisted(upto, start).items():
@@ -585,7 +587,7 @@ class Session:
         return Descriptor(
             created_at=dict(self.created_at),
             subscriptions=[sub.row() for sub in [*self.active(), *self.ended]],
-            receivers={identity: each.row() for identity, each in self.receivers.items()},
+            receivers={identity: receiver.row() for identity, receiver in self.receivers.items()},
             expiry_s=self.expiry_s,
             idle_ms=self.idle_ms,
             gaps=Gaps.copied(self.gaps),

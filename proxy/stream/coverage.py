@@ -145,20 +145,20 @@ class Coverage:
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
-        wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
+        request = CatchUp(self._request, origin, after, upto, session.all_expressions())
 
         def on_done(answer: History | WaypostError) -> None:
             well = not isinstance(answer, WaypostError)
             self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
-            self._fetched(session, wanted, answer)
+            self._fetched(session, request, answer)
             self._let_ask()
 
-        self._context.outbox.emit(FetchHistory(site_of(origin), wanted, on_done))
+        self._context.outbox.emit(FetchHistory(site_of(origin), request, on_done))
 
     def _fetched(
         self,
         session: Session,
-        wanted: CatchUp,
+        request: CatchUp,
         answer: History | WaypostError,
         recorded: Collection[int] | None = None,
     ) -> None:
@@ -167,14 +167,14 @@ class Coverage:
         Args:
             recorded: offsets that are too old, by the journal; None: it was not told of any yet.
         """
-        origin, after, upto = wanted.origin, wanted.after, wanted.upto
+        origin, after, upto = request.origin, request.after, request.upto
         gate = session.gates.get(origin)
         if gate is None or self._context.sessions.get(session.id) is not session:
             return
         gate.fetching = False
         if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
             return
-        if wanted.expressions != session.all_expressions():
+        if request.expressions != session.all_expressions():
             # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
             self.advance(session)
             return
@@ -182,19 +182,19 @@ class Coverage:
         lost = range(max(answer.lost_above, after) + 1, upto + 1) if answer.lost_above is not None else range(0)
         damaged = [range(max(first, after + 1), min(last, upto) + 1) for first, last in answer.damaged]
         if recorded is None:
-            old = self._too_old(session, wanted, answer)
+            old = self._too_old(session, request, answer)
             if old or gap or lost or damaged:
                 gate.fetching = True
                 gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}
                 self._record(session, origin, old, gaps)
-                self._context.journal.once_attested(lambda: self._fetched(session, wanted, answer, old))
+                self._context.journal.once_attested(lambda: self._fetched(session, request, answer, old))
                 return
         if gap:
             self._report_gap(session, origin, gap, GapCause.RETENTION)
         if lost:
             self._report_gap(session, origin, lost, GapCause.LOG_LOST)
-        for each in filter(None, damaged):
-            self._report_gap(session, origin, each, GapCause.DAMAGE)
+        for offsets in filter(None, damaged):
+            self._report_gap(session, origin, offsets, GapCause.DAMAGE)
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
@@ -206,15 +206,15 @@ class Coverage:
         self.ready.add(session.id)
         self.advance(session)
 
-    def _too_old(self, session: Session, wanted: CatchUp, answer: History) -> list[int]:
+    def _too_old(self, session: Session, request: CatchUp, answer: History) -> list[int]:
         """Return which of these are not stored again."""
         if not (session.rebuilding and session.retention.aging):
             return []
         return [
             record.offset
             for record in answer.records
-            if wanted.after < record.offset <= wanted.upto
-            and (matched := session.match(wanted.origin, record.offset, read_body(record.body), record.protection))
+            if request.after < record.offset <= request.upto
+            and (matched := session.match(request.origin, record.offset, read_body(record.body), record.protection))
             and not self._young(session, matched, record.at_ms)
         ]
 

@@ -75,7 +75,9 @@ class Expiry:
                 self._counting.discard(session.id)
                 return
             leaving = {*session.retention.leaving_one_by_one}
-            stored = [each for each in answer if each[0] <= session.entries.evicted_number and each[0] not in leaving]
+            stored = [
+                entry for entry in answer if entry[0] <= session.entries.evicted_number and entry[0] not in leaving
+            ]
             found.extend(map(queue_limits.measure, stored))
             last = answer[-1][0] if answer else after
             if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
@@ -252,7 +254,7 @@ class Expiry:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
+            session.retention.leave([left for left in (_up_to(window, upto) for window in windows) if left])
             if session.queue_limits is not None:
                 session.queue_limits.forget([outdated.number for outdated in found])
             session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])

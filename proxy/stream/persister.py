@@ -127,7 +127,7 @@ class Persister:
             return
         waiting, self._waiting = self._waiting, []
         marked = context.sessions.drain_changed()
-        changed = [context.sessions[each] for each in marked if each in context.sessions]
+        changed = [context.sessions[identity] for identity in marked if identity in context.sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
@@ -142,8 +142,8 @@ class Persister:
             self._saving, self._dropping = False, frozenset()
             self._saving_bytes = 0
             self._after(changed, numbers, batch, error)
-            for each in waiting:
-                each(error)
+            for callback in waiting:
+                callback(error)
             if self._waiting:
                 self.flush()
 
@@ -216,7 +216,7 @@ class Persister:
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
-        self._deleted.update(each for each in batch.deleted if each not in self._context.sessions)
+        self._deleted.update(identity for identity in batch.deleted if identity not in self._context.sessions)
         self._replaced.update(change.saved.id for change in batch.changes if change.replaces)
         self._context.sessions.mark_all_changed(session.id for session in changed)
 
@@ -236,7 +236,9 @@ class Persister:
 
     def changelog_lost(self) -> None:
         """The changelog has lost something: all that it had of ours is written again, each in its turn."""
-        self._checkpointed = {session: each._replace(reached=None) for session, each in self._checkpointed.items()}
+        self._checkpointed = {
+            session: checkpoint._replace(reached=None) for session, checkpoint in self._checkpointed.items()
+        }
         self._snapshot_at = self._snapshot_position = 0
 
     def checkpoint(self, session: Session, on_done: OnDone) -> None:
@@ -320,7 +322,7 @@ class Persister:
         waits = 2
         failure: WaypostError | None = None
 
-        def one(error: WaypostError | None) -> None:
+        def on_part_done(error: WaypostError | None) -> None:
             nonlocal waits, failure
             waits -= 1
             failure = failure or error
@@ -329,8 +331,8 @@ class Persister:
                     self._to_note[session.id] = self._checkpointed[session.id].rank
                 on_done(failure)
 
-        self.saved(one)
-        self.checkpoint(session, one)
+        self.saved(on_part_done)
+        self.checkpoint(session, on_part_done)
 
     def _note(self) -> None:
         """Let the registry note what clients were answered: of each session once a look, however often it changes."""
@@ -342,11 +344,11 @@ class Persister:
         def on_done(error: WaypostError | None) -> None:
             self._noting = False
             if error is None:
-                for each, rank in ranks.items():
-                    later = self._to_note.pop(each)
+                for identity, rank in ranks.items():
+                    later = self._to_note.pop(identity)
                     if later != rank:
                         # Behind all others that wait.
-                        self._to_note[each] = later
+                        self._to_note[identity] = later
                 if len(ranks) == NOTED_AT_ONCE:
                     self._note()
 
@@ -408,8 +410,8 @@ class Persister:
     def _keep_site(self, now_ms: int) -> None:
         """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
         context = self._context
-        position, here = context.state.position, [context.proxy, *context.cluster.at_site()]
-        if now_ms < self._snapshot_at or position == self._snapshot_position or min(here) != context.proxy:
+        position, site_proxies = context.state.position, [context.proxy, *context.cluster.at_site()]
+        if now_ms < self._snapshot_at or position == self._snapshot_position or min(site_proxies) != context.proxy:
             return
         if context.state.is_broken:
             # Others may know better.

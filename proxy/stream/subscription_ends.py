@@ -133,16 +133,16 @@ class SubscriptionEnds:
 
     def _end(self, ending: _Ending, origin: Origin, reached: Mapping[Origin, int]) -> int | None:
         """Return where it ends in the origin; None: that is not known yet, or not all came that lies below."""
-        session, site, here = ending.session, site_of(origin), reached.get(origin, NOTHING)
+        session, site, seen = ending.session, site_of(origin), reached.get(origin, NOTHING)
         limit = ending.subscription.limits.get(origin)
         if limit is not None:
             # What the session is catching up reaches up to there (Coverage.covered_from).
-            return limit if origin in session.gates or here >= limit else None
+            return limit if origin in session.gates or seen >= limit else None
         if site in ending.asked:
             if site == self._context.state.site or self._context.clock.now_ms() < ending.until:
                 return None
             ending.subscription.unconfirmed_ends.add(origin)
         if origin not in session.gates:
-            return here
+            return seen
         covered = self._coverage.covered_from(session, origin)
-        return None if covered is None else max(covered, here)
+        return None if covered is None else max(covered, seen)
