@@ -1,4 +1,4 @@
-"""What both sides of a handover share here: feeding the machines of `handover/`, and asking the registry for them."""
+"""The driver that both sides of a handover share: it feeds the machines of `handover/`, and asks the registry."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ Running = TypeVar("Running", bound=_Running)
 
 
 class TransferDriver(ABC, Generic[Running]):
-    """The running transfers in one role, one a session at most."""
+    """The running transfers in one role, one a session at most.
+
+    A subclass names its `role`, and performs the effects that only this role has.
+    """
 
     role: str
 
@@ -71,7 +74,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     @abstractmethod
     def peer(self, running: Running) -> ProxyId:
-        """Return who is on the other side."""
+        """Return the proxy on the other side."""
 
     @abstractmethod
     def act(self, running: Running, effect: Any) -> None:
@@ -79,10 +82,14 @@ class TransferDriver(ABC, Generic[Running]):
 
     @abstractmethod
     def outcome(self, running: Running, effects: Sequence[object]) -> str:
-        """Return what has become of a transfer that ends with these effects."""
+        """Return the outcome of a transfer that ends with these effects (proxy/core/transfer_record.py)."""
 
     def record(self, trigger: str) -> TransferRecord:
-        """Return the course of a transfer that begins now."""
+        """Return the record of a transfer that begins now.
+
+        Args:
+            trigger: one of :data:`TRIGGERS`; anything else is counted as "other".
+        """
         now = self._context.clock.now_ms()
         return TransferRecord(
             trigger=trigger if trigger in TRIGGERS else "other",
@@ -92,26 +99,41 @@ class TransferDriver(ABC, Generic[Running]):
         )
 
     def begin(self, running: Running) -> None:
-        """The transfer is under way."""
+        """Add a transfer to those that run, in place of any other of its session, and attest its phase."""
         self.running[running.machine.session] = running
         self._attest(running, running.machine.state.name.lower())
 
     def answered(self, running: Running, current: Ownership | None) -> None:
-        """Take what the registry's row says. One that went back is nobody else's: the owner writes it again."""
+        """Feed the machine with the session's row, as it was read or reported.
+
+        A row older than the one that is handed over is passed over, as long as its owner lives: the registry has lost
+        rows, and the owner writes it again.
+
+        Args:
+            current: the row; None: there is none.
+        """
         owned = running.machine.owned
         if older(current, owned) and (owned.proxy == self._context.proxy or self._context.cluster.alive(owned.proxy)):
             return
         self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
     def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
-        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        """Count a refused message; one of a transfer that ended lately is only late, and is not counted.
+
+        Args:
+            name: the violation, by one of a few fixed words; see :meth:`violation`.
+        """
         if name == UNKNOWN and message.transfer in self.over:
             return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
     def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
-        """Return why the message is not one of this transfer, by name; empty: it is one."""
+        """Return the violation by which a message is none of this transfer, by name; empty: it is one.
+
+        Args:
+            running: the transfer of the message's session; None: none runs.
+        """
         if running is None or running.machine.transfer != message.transfer:
             return UNKNOWN
         if self.peer(running) != sender:
@@ -119,10 +141,10 @@ class TransferDriver(ABC, Generic[Running]):
         return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
 
     def feed(self, running: Running, input: object, message: object = None) -> None:
-        """Give the machine an input. One that its table does not list is counted, and changes nothing.
+        """Step the machine with an input, and perform the effects. An unexpected input is only counted.
 
         Args:
-            said: the message that the input stands for, if it is another one.
+            message: the message that the input stands for, if that is not the input itself; only its name is counted.
         """
         before = running.machine.state
         try:
@@ -136,19 +158,24 @@ class TransferDriver(ABC, Generic[Running]):
         self.perform(running, before, effects, ending_of(input))
 
     def tick(self) -> None:
-        """Step each machine whose patience is over."""
+        """Step each machine with what is due: a retry, or a timeout."""
         for running in list(self.running.values()):
             before = running.machine.state
             self.perform(running, before, running.machine.tick(self._context.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
-        """When a machine's patience is over, in ms of the engine's clock; NEVER: none runs."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: no transfer runs."""
         if not self.running:
             return NEVER
         return min([running.machine.next_deadline() for running in self.running.values()])
 
     def perform(self, running: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
-        """Perform the effects of a step, and note the phase that it began."""
+        """Perform the effects of a step, in order, and record the phase that it began.
+
+        Args:
+            before: the machine's state before the step.
+            ending: why the transfer has ended, if it has by this step.
+        """
         if running.machine.state is not before:
             self._turned(running, before, effects, ending)
         for effect in effects:
@@ -160,7 +187,7 @@ class TransferDriver(ABC, Generic[Running]):
                 self.act(running, effect)
 
     def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
-        """A phase is over, or the transfer is."""
+        """Record the end of a phase, or of the transfer."""
         now = self._context.clock.now_ms()
         running.record.enter_phase(before.name.lower(), now)
         if running.machine.over:
@@ -175,7 +202,11 @@ class TransferDriver(ABC, Generic[Running]):
         self._attest(running, running.machine.state.name.lower())
 
     def carried(self, running: Running, part: str, entries: list[StoredEntry]) -> None:
-        """A chunk went over."""
+        """Count a chunk that was sent or received.
+
+        Args:
+            part: PRE_COPY or FINAL_COPY.
+        """
         size = sum(len(stored_entry.delivery) for stored_entry in entries)
         running.record.entries[part] += len(entries)
         running.record.bytes[part] += size
@@ -183,7 +214,7 @@ class TransferDriver(ABC, Generic[Running]):
         self._context.counters.copied_bytes[self.role, part] += size
 
     def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
-        """The transfer is over, and its machine was not asked."""
+        """Record that a transfer has ended from outside, without a step of its machine; the caller drops it."""
         running.record.enter_phase(running.machine.state.name.lower(), self._context.clock.now_ms())
         self._ended(running, outcome, ending)
 
@@ -240,7 +271,7 @@ class TransferDriver(ABC, Generic[Running]):
         )
 
     def shown(self) -> list[TransferView]:
-        """Return the transfers that run, and those that ended lately, the latest first; for operators."""
+        """Return the transfers that run, then those that ended lately, the latest first; for operators."""
         return [*(self._shown(running) for running in self.running.values()), *reversed(self.ended)]
 
     def _is_running(self, running: Running) -> bool:
@@ -250,7 +281,12 @@ class TransferDriver(ABC, Generic[Running]):
         self.claim_after(running, claim.expected, claim.new)
 
     def claim_after(self, running: Running, before: Ownership | None, wanted: Ownership) -> None:
-        """Compare and set the row; None: there is none."""
+        """Compare and set the session's row, and feed the answer to the transfer if it still runs.
+
+        Args:
+            before: the row that is expected; None: that there is none.
+            wanted: the row that takes its place.
+        """
 
         def on_done(answer: Claimed | WaypostError) -> None:
             if not self._is_running(running):
@@ -271,5 +307,9 @@ class TransferDriver(ABC, Generic[Running]):
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:
-    """Tell whether this is old news: the watch may be behind what was claimed and read."""
+    """Tell whether a row is older than what is known: the watch may be behind what was claimed or read.
+
+    Args:
+        current: the row as reported; None: there is none, which counts as older.
+    """
     return current is None or current.epoch < owned.epoch
