@@ -107,13 +107,13 @@ class Persister:
         return session in self._deleted or session in self._dropping
 
     def replace_copy(self, session: SessionId) -> None:
-        """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
+        """Replace the store's copy of the session by the new one, with the next flush; its entries go."""
         self._deleted.discard(session)
         self._replaced.add(session)
         self._context.sessions.mark_changed(session)
 
     def saved(self, on_done: OnDone) -> None:
-        """Call `on_done` once everything as it is now is durable."""
+        """Flush, and call `on_done` once the store has everything as it is now, or with the error of the write."""
         self._waiting.append(on_done)
         self.flush()
 
@@ -174,7 +174,7 @@ class Persister:
         return state.snapshot()
 
     def leaving(self) -> None:
-        """The process is about to end in good order: the next write has all of it, and the registry is told too."""
+        """Prepare for the end of the process: the next write has the site's state, and ranks are noted."""
         self._state_at = 0
         self._note()
 
@@ -235,14 +235,14 @@ class Persister:
     # ------------------------------------------------------------ the changelog
 
     def changelog_lost(self) -> None:
-        """The changelog has lost something: all that it had of ours is written again, each in its turn."""
+        """Write all checkpoints and the site's snapshot again, each in its turn: the changelog may have lost them."""
         self._checkpointed = {
             session: checkpoint._replace(reached=None) for session, checkpoint in self._checkpointed.items()
         }
         self._snapshot_at = self._snapshot_position = 0
 
     def checkpoint(self, session: Session, on_done: OnDone) -> None:
-        """Write the session's checkpoint; `on_done` is called once it would survive this proxy and its disk.
+        """Write the session's checkpoint to the changelog; `on_done` is called once it is durable there, or has failed.
 
         One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
         """
@@ -306,7 +306,11 @@ class Persister:
                 on_done(None)
 
     def first_checkpoint(self, session: Session, on_done: OnDone) -> None:
-        """Write the checkpoint of a session that is to be; `on_done` as above. All that follow have a higher serial."""
+        """Write the checkpoint of a session before it is created, with serial 0: all that follow have a higher one.
+
+        Args:
+            on_done: called once it is durable in the changelog, or has failed.
+        """
         frontier = self._context.state.frontier
         checkpoint = Checkpoint(
             session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
@@ -446,7 +450,7 @@ class Persister:
 
     @property
     def unstored_count(self) -> int:
-        """How many entries came since the last write."""
+        """The number of entries that came since the last write began."""
         return self._unstored
 
     @property
@@ -463,7 +467,7 @@ class Persister:
         return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self._unstored)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock."""
         if not self._saving and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at

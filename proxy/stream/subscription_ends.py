@@ -41,7 +41,7 @@ class _Ending:
 
 
 class SubscriptionEnds:
-    """Finds out where subscriptions end of sessions that are served here."""
+    """Finds the ends of subscriptions, in sessions that are served here."""
 
     def __init__(self, context: Context, coverage: Coverage) -> None:
         self._context = context
@@ -50,9 +50,9 @@ class SubscriptionEnds:
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
     def watch(self, session: Session) -> None:
-        """Look after the ends of the session that are not known, from now on.
+        """Find the unknown ends of the session's subscriptions: ask the sites for the ends of their logs.
 
-        What was asked before the session was served anew says too little of what it has matched since.
+        Answers from before the session was served anew do not count: it has matched more since.
         """
         for subscription in session.ended:
             key = (session.id, subscription.generation)
@@ -64,7 +64,7 @@ class SubscriptionEnds:
             self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
     def moved(self) -> None:
-        """The log is read further, a site has answered, or time went on."""
+        """Set the ends that can be known now: the log was read further, a site has answered, or time went on."""
         self._log_ends.moved()
         by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
@@ -82,7 +82,7 @@ class SubscriptionEnds:
                     del self._endings[session.id, ending.subscription.generation]
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
-        """Take what a proxy asks or answers of the end of a log."""
+        """Take a proxy's question for the end of our log, or its answer for the end of its own."""
         self._log_ends.peer_message(peer, message)
         self.moved()
 
