@@ -420,7 +420,7 @@ class AttachHandler:
             self._send(connection, Wait("the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return min([connection.until_ms for connection in self._ending.values()], default=NEVER)
 
 

@@ -34,7 +34,7 @@ class DeliveryHandler:
                 self.to_all(session)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return self._again_at if self._again else NEVER
 
     def to_all(self, session: Session) -> None:

@@ -62,7 +62,7 @@ class _Requester:
 
 
 class QuenchHandler:
-    """All producers that ask."""
+    """Tells producers which of the terms that they ask for are wanted (quench)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -100,14 +100,14 @@ class QuenchHandler:
                 self._match_terms(requester, expression, terms)
 
     def leave(self, connection: int) -> None:
-        """The connection asks no more."""
+        """Answer the producer of this connection no more."""
         self._requesters.pop(connection, None)
         if not self._requesters:
             self._terms.clear()
             self._waiting.clear()
 
     def changed(self, expressions: Iterable[str]) -> None:
-        """Somebody more wants these, or nobody any more, or by other keys."""
+        """Look at these expressions again: their interests have come, gone or changed keys."""
         if self._requesters:
             self._waiting.update(dict.fromkeys(expressions))
 
@@ -126,7 +126,7 @@ class QuenchHandler:
             self._send_interest(connection, requester)
 
     def next_deadline(self) -> int:
-        """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
+        """Return when there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
             requester.changed or not (requester.caught_up or self._context.rereading)
             for requester in self._requesters.values()
@@ -178,7 +178,7 @@ class QuenchHandler:
 
 
 def alternatives_of(expression: str) -> tuple[Term, ...]:
-    """Return the alternatives of an expression."""
+    """Return the terms of an expression: it matches where one of these alternatives of a disjunction does."""
     tree = parse(expression).tree
     alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
     return tuple(map(_term, alternatives))

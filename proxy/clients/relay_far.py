@@ -33,15 +33,17 @@ class _FarRelay:
     session: str = ""
 
     def is_of(self, incarnation: Incarnation) -> bool:
-        """Tell whether the other proxy began it in this life (handover rule 24)."""
+        """Tell whether the other proxy began it in this incarnation (handover rule 24)."""
         return self.relay.startswith(f"{incarnation}/")
 
 
 class FarRelays:
-    """What such a receiver says goes to the dispatcher, and what it is sent goes to the proxy where it is.
+    """Passes the messages of receivers at other proxies to the dispatcher, and the answers back to those proxies.
 
     Args:
-        connected, disconnected, message: the dispatcher.
+        connected: called with a number below 0 and the client's address when a relay to here begins.
+        disconnected: called with that number when it has ended.
+        message: called with that number and each message of the client.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class FarRelays:
         return (far_relay.channel for far_relay in self._far.values())
 
     def proxy_of(self, connection: int) -> ProxyId | None:
-        """Return at which proxy a receiver's connection is, if it is relayed to here."""
+        """Return the proxy at which a relayed receiver is connected; None: the connection is not relayed."""
         far_relay = self._far.get(connection)
         return far_relay.proxy if far_relay else None
 
@@ -81,7 +83,7 @@ class FarRelays:
     # ------------------------------------------------------------ what comes
 
     def up(self, sender: ProxyId, message: RelayUp) -> None:
-        """The receiver says something. What is not numbered on, or no word of a session, ends the relay."""
+        """Take a relayed message of a receiver. One out of order past a bound, or of another kind, ends the relay."""
         if message.number < 1:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
@@ -115,7 +117,7 @@ class FarRelays:
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """The near proxy ends the relay."""
+        """Take the end of a relay, as the near proxy says it."""
         number = self._numbers.get((sender, message.relay))
         if number is not None:
             self._forget([number])
@@ -137,7 +139,7 @@ class FarRelays:
             self._disconnected(number)
 
     def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """The watch may be late: what the proxy's next life relays already goes on."""
+        """End the relays of an incarnation of a proxy; those that its next incarnation has begun go on."""
         self._forget(
             number
             for number, far_relay in self._far.items()
@@ -151,7 +153,7 @@ class FarRelays:
     # ------------------------------------------------------------ what goes out
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
-        """Return the effects, with what goes to a connection at another proxy addressed to that proxy."""
+        """Return the effects; those to a relayed connection (a number below 0) become messages to its proxy."""
         if not self._last:
             return effects
         return [number for effect in effects if (number := self._translated(effect)) is not None]
@@ -173,13 +175,13 @@ class FarRelays:
     # ------------------------------------------------------------ time
 
     def tick(self, now: int) -> None:
-        """Say that we are there, where nothing else was said for a while."""
+        """Send a sign of life on relays where nothing was sent for BEAT_MS."""
         for far_relay in self._far.values():
             if now >= far_relay.channel.last_sent_ms + BEAT_MS:
                 self._context.outbox.emit(self._down(far_relay, b""))
 
     def next_deadline(self) -> int:
-        """When the next confirmation is due, in ms of the engine's clock; NEVER: none."""
+        """Return when the next confirmation is due, in ms of the engine's clock; NEVER: none."""
         return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
 
 
