@@ -208,7 +208,7 @@ class Machine(TableMachine[InputT | Deadline | Retry, EffectT], Generic[InputT, 
         return []
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return NEVER if self.over else min(self._retry_at, self._deadline_at)
 
 

@@ -100,7 +100,7 @@ class DeletedRows:
         self._context.outbox.emit(ForgetCheckpoints(deleted, on_done))
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         if self._gone:
             return self._next_check_ms
         if not self._removes_rows:

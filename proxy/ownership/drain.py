@@ -134,7 +134,7 @@ class SessionMoves:
             self._context.outbox.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:
-        """When the next session is to be offered, in ms of the engine's clock; NEVER: none."""
+        """Return when the next session is to be offered, in ms of the engine's clock; NEVER: none."""
         if not self._wanted and not self._offered and self.row is None:
             return NEVER
         now = self._context.clock.now_ms()

@@ -112,7 +112,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._served = served
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
-        """Begin to take a session from its live owner."""
+        """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
+
+        Args:
+            owner: the row that names the owner and its epoch.
+            request: kept for a failover, should the owner end meanwhile.
+            reason: one of :data:`handover.messages.TRIGGERS`.
+        """
         if session in self.running:
             return
         if session in self._context.sessions or not self._context.lease.may_serve():
@@ -131,7 +137,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self.perform(incoming, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
-        """A source says something to us as the target."""
+        """Take a message of a source. One that belongs to no transfer is refused."""
         incoming = self.running.get(message.session)
         wrong = self.violation(incoming, sender, message)
         if wrong or incoming is None:
@@ -155,7 +161,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._context.outbox.emit(SendPeer(sender, gone))
 
     def moved(self) -> None:
-        """The log moved, or time went on: a shadow may have learnt from where on it is covered."""
+        """Go on with shadows whose copy is complete, and whose coverage is known or was waited for."""
         for incoming in list(self.running.values()):
             if self._complete(incoming):
                 if self._needs_writing(incoming):
@@ -189,11 +195,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether no transfer runs, and no partial copy is kept."""
         return not self.running and not self._partial_copies
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
@@ -201,7 +207,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
-        """Do what is due, and forget copies that were broken off long ago."""
+        """Do what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
         super().tick()
         now = self._context.clock.now_ms()
         for session in [
@@ -219,19 +225,19 @@ class IncomingTransfers(TransferDriver[Incoming]):
             super().answered(incoming, current)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry reports the owner of a session: a transfer of it to here may have ended by that."""
+        """Apply a session's row, as the watch reports it, to its transfer to here, which may end by it."""
         incoming = self.running.get(session)
         if incoming is not None and not older(current, incoming.machine.owned):
             self.answered(incoming, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """The lease of a proxy has ended: transfers from it go on without it, or end."""
+        """Go on without a source whose lease has ended: staged copies commit, other transfers fail over."""
         for incoming in list(self.running.values()):
             if incoming.machine.owned.proxy == proxy:
                 self.feed(incoming, machine.PeerGone())
 
     def fence(self) -> None:
-        """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
+        """End all transfers: our lease may have ended. Staged copies become orphans, and the registry decides later."""
         for identity, incoming in list(self.running.items()):
             staged = incoming.shadow is not None and incoming.shadow.role is Role.STAGED
             self.cut_short(incoming, UNSETTLED if staged else ABORTED, LEASE_LOST)

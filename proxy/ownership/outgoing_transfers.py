@@ -110,7 +110,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self._is_leaving = False
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
-        """A proxy asks for a session."""
+        """Answer a proxy that asks for a session: begin a transfer, decline it (the receiver is relayed), or refuse it.
+
+        Args:
+            requester: the proxy that asks, which is the target.
+        """
         running = self.running.get(message.session)
         if running and not self.violation(running, requester, message):
             self.feed(running, message)
@@ -189,7 +193,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return None
 
     def _let_in(self, message: Prepare) -> _Refusal | None:
-        """Let the asking receiver put out another life of itself, if there is one; return why it may not yet."""
+        """Let the asking receiver take over from another incarnation of itself; return why it may not yet."""
         session = self._context.sessions[message.session]
         attached = session.receivers.get(ReceiverId(message.receiver))
         if message.reason != ATTACH or session.access or attached is None:
@@ -202,7 +206,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return _Refusal(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
-        """A target says something to us as the source."""
+        """Take a message of a target. One that belongs to no transfer is refused, and answered (handover rule 5)."""
         if isinstance(message, Prepare):
             self.prepare(sender, message)
             return
@@ -219,7 +223,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, message)
 
     def cancel(self, session: SessionId) -> None:
-        """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
+        """End a transfer that was begun for a receiver: one has returned here before the freeze (failures, F25)."""
         outgoing = self.running.get(session)
         if (
             outgoing
@@ -233,7 +237,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
     def leave(self) -> None:
-        """This process is about to end in good order: hand nothing over any more, and take back what is frozen.
+        """Hand nothing over any more, and take frozen sessions back: the process is about to end in good order.
 
         What receivers have acknowledged since the cut is not in the copy that a target has staged. So that copy must
         not be served: the next epoch is ours, or the target has it already.
@@ -251,13 +255,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self.perform(outgoing, before, transfer.step(aborted, now), LEAVING)
 
     def moved(self) -> None:
-        """The log moved: a session may have passed what its transfer waited for."""
+        """Freeze the sessions whose frontier has passed the target's coverage by now."""
         for outgoing in list(self.running.values()):
             if outgoing.machine.state is SourceState.WAITING and self._passed(outgoing):
                 self.feed(outgoing, source.Passed())
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry reports the owner of a session: a transfer of it from here may have ended by that."""
+        """Apply a session's row, as the watch reports it, to its transfer from here, which may end by it."""
         outgoing = self.running.get(session)
         if outgoing is None or current is None or older(current, outgoing.machine.owned):
             return
@@ -268,13 +272,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, input)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """The lease of a proxy has ended: transfers to it end."""
+        """End the transfers to a proxy whose lease has ended."""
         for outgoing in list(self.running.values()):
             if outgoing.machine.target == proxy:
                 self.feed(outgoing, machine.PeerGone())
 
     def fence(self) -> None:
-        """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
+        """End all transfers: our lease may have ended. The registry says later who owns the sessions."""
         for identity, outgoing in list(self.running.items()):
             del self.running[identity]
             session = self._context.sessions.get(identity)
@@ -329,7 +333,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return COMMITTED if source.Release in kinds and taken else ABORTED
 
     def answered(self, outgoing: Outgoing, current: Ownership | None) -> None:
-        """The registry answered a claim of the transfer: it names this owner."""
+        """Apply the row that the registry has answered with, None: there is none; other parts see it too."""
         if current is not None:
             self._context.cluster.owned_by(outgoing.machine.session, current)
         super().answered(outgoing, current)

@@ -146,7 +146,7 @@ class RowChecks:
         )
 
     def next_deadline(self) -> int:
-        """When the next sweep is due, in ms of the engine's clock; NEVER: there is no lease."""
+        """Return when the next sweep is due, in ms of the engine's clock; NEVER: there is no lease."""
         return (
             self._sweep_at
             if self._context.lease.fence_at_ms is not None and self._context.cluster.is_watching

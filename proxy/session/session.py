@@ -4,7 +4,7 @@ Theory
 ------
 *Entries* are what it has stored (proxy/session/message_queue.py): they go from the front when all receivers have them.
 
-*Gates.* What comes live is taken at once, unless the session is not level with its origin yet: then it waits behind
+*Gates.* A live match is stored at once, unless the session has not caught up with its origin yet: then it waits behind
 that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
 for gated origins, where it is what was seen of them, and for those of which a handover or a catch-up brought more than
 the site's log has brought here (`seen_beyond_log`).
@@ -160,7 +160,7 @@ class Session:
         self.auth_failures: dict[str, AuthFailures] = {}
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
-        """It was raised from its last checkpoint, and is not level with every origin yet."""
+        """It was raised from its last checkpoint, and has not caught up with every origin yet."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
         self._made = 0

@@ -49,7 +49,7 @@ class Subscription:
     payer: str = ""
     """The client whose bounds it counts for (proxy/core/cost_budget.py); "": nobody's."""
     continued: bool = False
-    """It keeps a promise of the life before it, of which the journal does not know yet that it is this one's now."""
+    """It keeps a promise of its earlier generation, and the journal does not have yet that it is this one's now."""
 
     def __post_init__(self) -> None:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)

@@ -75,7 +75,7 @@ class Coverage:
         self._let_ask()
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         look_at = self._next_check_ms if self._gated or self._unpromised else NEVER
         return min(look_at, self._histories.next_deadline())
 

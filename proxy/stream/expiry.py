@@ -218,7 +218,7 @@ class Expiry:
         self._context.journal.once_attested(go)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return self._mark_at if self._watched else NEVER
 
     # ------------------------------------------------------------ sweeping

@@ -98,7 +98,7 @@ class LogEnds:
                 queries.again_at = NEVER
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return min((queries.again_at for queries in self._sites.values()), default=NEVER)
 
     # ------------------------------------------------------------ answering

@@ -92,7 +92,7 @@ class SubscriptionEnds:
         self.moved()
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         now = self._context.clock.now_ms()
         due = [ending.until for ending in self._endings.values() if ending.until > now]
         return min([self._log_ends.next_deadline(), *due], default=NEVER)
