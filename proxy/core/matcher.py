@@ -72,9 +72,7 @@ class _Holders(dict[SessionId, Holder]):
 
 
 class Matcher:
-    """The subscriptions of all sessions at this proxy that are active, or have ended nobody knows yet where, by
-    expression.
-    """
+    """The subscriptions of all sessions at this proxy that are active, or whose end is not known yet, by expression."""
 
     def __init__(self) -> None:
         self._index: Index[_Holders] = Index()
@@ -88,7 +86,7 @@ class Matcher:
         """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
-        """Take the session's subscriptions as they are now."""
+        """Match by the session's subscriptions as they are now, and charge them (:class:`CostBudget`)."""
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.matching():
@@ -109,7 +107,7 @@ class Matcher:
         self._release(session, self._expressions.pop(session, ()))
 
     def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
-        """Estimate for each notification how long it takes to be matched, stored and delivered.
+        """Return for each notification an estimate, in ns, of the time to match, store and deliver it.
 
         Where all would take no longer than a slice at most, each counts as the slowest there can be of its size.
         """
@@ -128,7 +126,7 @@ class Matcher:
         ]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
-        """Evaluate an expression at a time what :meth:`match` will need for this notification."""
+        """Evaluate the expressions that :meth:`match` will need for this body, one for each item yielded."""
         known: Known = {}
         self._evaluated = (body, known)
         yield from self._index.evaluate(read_body(body), known)
@@ -141,10 +139,11 @@ class Matcher:
         protection: Protection = OPEN,
         body: bytes | None = None,
     ) -> Iterable[tuple[Session, Matched]]:
-        """Return the sessions that want it and may have it, each once, with the subscriptions that matched.
+        """Return the sessions that match a notification (keys included), each once, with the matching subscriptions.
 
         Args:
-            body: of which the attributes are; it may have been evaluated.
+            protection: the keys of the notification.
+            body: the encoded attributes; the results of :meth:`evaluate` are used if it had this same object.
         """
         evaluated = self._evaluated
         known = evaluated[1] if evaluated is not None and evaluated[0] is body else None
@@ -176,7 +175,7 @@ class Matcher:
 
     @property
     def unindexed(self) -> int:
-        """How many alternatives of expressions are evaluated for every notification."""
+        """The number of alternatives of expressions that no index covers: each notification is evaluated by them."""
         return self._index.unindexed
 
     def _holders_of(self, expression: Expression) -> _Holders:

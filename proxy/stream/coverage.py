@@ -257,7 +257,7 @@ class Coverage:
             self._tell_gaps(receiver, Gaps([gap]))
 
     def announce_gaps(self, session: Session, receiver: Receiver) -> None:
-        """Tell a receiver that is attached what it cannot have any more; all of it is on record."""
+        """Tell an attached receiver the gaps that concern it; the journal must have them (handover rule 21)."""
         self._tell_gaps(receiver, session.gaps)
 
     def _tell_gaps(self, receiver: Receiver, gaps: Gaps) -> None:
@@ -269,7 +269,10 @@ class Coverage:
     # ------------------------------------------------------------ holes
 
     def broken(self, session: Session) -> None:
-        """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
+        """Close the session's gates of all origins of other sites: its interest was not registered for a while.
+
+        The log may have a hole that looks like silence (handover rule 9).
+        """
         state = self._context.state
         for origin in state.frontier:
             if site_of(origin) != state.site and origin not in state.ended:
@@ -277,9 +280,9 @@ class Coverage:
         self._gates_closed(session)
 
     def damaged(self, event: LogDamaged) -> None:
-        """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
+        """Close the gates of all sessions after a record that cannot be read: it may have been of any origin.
 
-        Of the own origin the log itself tells what is lost; of the others coverage begins anew.
+        Of the own origin the log itself tells what is lost; of the others coverage begins anew (handover rule 29).
         """
         origin = self._context.state.origin
         for session in self._context.sessions.values():

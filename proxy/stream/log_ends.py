@@ -36,7 +36,7 @@ class _Site:
 
 
 class LogEnds:
-    """Asks sites how far their logs go, our own too, and answers other proxies."""
+    """Asks sites for the ends of their logs, our own too, and answers the questions of other proxies."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,7 +47,10 @@ class LogEnds:
     # ------------------------------------------------------------ asking
 
     def ask(self, site: SiteId) -> int:
-        """Ask the site; return the number of the question. Whoever asks while one is under way waits for the next."""
+        """Ask a site for the end of its log; return the number of the question, for :meth:`answer`.
+
+        Only one question is under way for a site: an ask meanwhile gets the number of the next one.
+        """
         queries = self._sites.setdefault(site, _Site())
         queries.wanted = queries.sent + 1
         if queries.again_at == NEVER:
@@ -55,7 +58,7 @@ class LogEnds:
         return queries.wanted
 
     def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
-        """Return how far the site's own origins went when this was asked, or later; None: it has not answered."""
+        """Return the frontier of the site's own origins when it was asked, or later; None: there is no answer yet."""
         queries = self._sites.get(site)
         return queries.frontier if queries is not None and queries.answered >= number else None
 
@@ -84,7 +87,7 @@ class LogEnds:
             self._send(site, queries)
 
     def tick(self) -> None:
-        """Ask again where nobody has answered; nobody waits longer than LOG_END_MS."""
+        """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
         now = self._context.clock.now_ms()
         for site, queries in self._sites.items():
             if now < queries.again_at:
@@ -104,7 +107,7 @@ class LogEnds:
     # ------------------------------------------------------------ answering
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
-        """Take what a proxy asks or answers."""
+        """Take a proxy's question or answer; an answer of a proxy that is not live is dropped."""
         if isinstance(message, LogEndRequest):
             self._find_end(peer, message)
         elif (row := self._context.cluster.proxies.get(peer)) is not None:
@@ -119,7 +122,7 @@ class LogEnds:
         self._context.outbox.emit(FindLogEnd(on_done))
 
     def moved(self) -> None:
-        """The log is read further: answer those who waited for that."""
+        """Answer the questions whose end of the log has been read by now."""
         if not self._to_read:
             return
         state = self._context.state
