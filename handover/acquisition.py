@@ -592,7 +592,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
     def key(self, attempt: int) -> ReplyKey:
-        """Return the key of the question with this number."""
+        """Return the key of a question by its number; an answer counts only if the key is the same then."""
         return ReplyKey(self.session, self.copy_epoch, self.incarnation, attempt)
 
     @property
@@ -605,7 +605,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
 
     @property
     def has_no_row(self) -> bool:
-        """Nobody owns the session by the registry. If there is one, its row is lost (handover rule 28)."""
+        """Whether the registry has no row of a live session. If there is one, its row is lost (handover rule 28)."""
         return self.row is None or self.row.deleted
 
     def is_outdated_by(self, epoch: Epoch, serial: int) -> bool:
@@ -634,7 +634,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         return Epoch(max(known, lost) + 1)
 
     def remember(self, input: AcquisitionInput) -> None:
-        """Remember what later effects need of an input that was taken."""
+        """Keep the row, refusal or checkpoint of an accepted input; another row discards what was known before."""
         match input:
             case (
                 RowAbsent(row=row)
@@ -659,7 +659,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 pass
 
     def effect(self, kind: type[Any], input: AcquisitionInput) -> AcquisitionEffect:
-        """Return the effect of that kind, filled in by what is known."""
+        """Return the effect of this kind, with its fields; effects that lead to a claim choose its epoch."""
         if kind is GiveUp:
             return GiveUp(self._why_not(input))
         if kind is Fetch:
@@ -701,7 +701,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
 
 
 def session_lost(session: SessionId, why: str) -> SessionLost:
-    """Return what whoever wants a session is told that nobody has any more; it is never served empty.
+    """Return the refusal for a session that no proxy has any more; it is never served empty.
 
     Args:
         session: the session.
@@ -711,11 +711,11 @@ def session_lost(session: SessionId, why: str) -> SessionLost:
 
 
 def not_to_be_had(session: SessionId, lost: str = "") -> str | SessionLost:
-    """Return what whoever wants a session is told that its owner did not hand over.
+    """Return the reason of Unavailable for a session that its owner did not hand over.
 
     Args:
         session: the session.
-        lost: why nobody has it any more, as the owner says; empty: it may be tried again.
+        lost: why no proxy has it any more, as the owner says; empty: it may be tried again.
     """
     return session_lost(session, lost) if lost else "the session could not be handed over yet"
 
@@ -737,7 +737,7 @@ def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
 def sleeping_input(
     epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_past: bool
 ) -> AcquisitionInput:
-    """Return what a row means for a copy that sleeps here.
+    """Return the input that a row is to the acquisition of a dormant copy.
 
     Args:
         epoch: of the copy.
@@ -761,7 +761,7 @@ def sleeping_input(
 
 
 def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> AcquisitionInput:
-    """Return what a row means that was there instead of the one from which a copy was to take the next epoch.
+    """Return the input for a copy whose claim of the next epoch found another row than it expected.
 
     Args:
         epoch: of the copy.
@@ -779,7 +779,7 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
 def staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> AcquisitionInput:
-    """Return what a row means for a staged copy without its transfer: it is ours if the row has its very epoch.
+    """Return the input that a row is to a staged copy without its transfer: it is ours if the row has its very epoch.
 
     As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier
     claim of ours may still be applied: the copy commits after all, once it is certainly stored. So it does where the
@@ -789,7 +789,7 @@ def staged_input(
     Args:
         epoch: of the copy: that at which its transfer would have committed.
         proxy: this proxy.
-        source: who handed the copy over; None: it is not known.
+        source: the proxy that handed the copy over; None: it is not known.
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
         is_last: a row of long before the copy has stood for so long that nobody will correct it, and nobody who lives

@@ -33,8 +33,9 @@ class Gate(Generic[Item]):
     """The gate of one origin of one session.
 
     Args:
-        seen: C; None as long as it is not known.
+        seen: C, the offset up to which the session has all of the origin; None as long as it is not known.
         from_above: the origin's frontier here when this gate began to keep live matches.
+        limit: the number of matches that it keeps at most; see :meth:`keep`.
     """
 
     __slots__ = ("_buffer", "_bytes", "_limit", "fetching", "from_above", "seen")
@@ -48,7 +49,12 @@ class Gate(Generic[Item]):
         self._limit = limit
 
     def keep(self, offset: int, item: Item, size: int = 0) -> None:
-        """Keep a live match of so many bytes. Past the bound all goes, and the catch-up reaches up to here instead."""
+        """Keep a live match. Past a bound all kept ones are dropped, and the catch-up reaches up to here instead.
+
+        Args:
+            offset: of the match; higher than those before it.
+            size: bytes that it takes; GATE_BYTES is the bound of all together.
+        """
         self._bytes += size
         if len(self._buffer) >= self._limit or self._bytes > GATE_BYTES:
             self.restart(offset)
@@ -56,13 +62,17 @@ class Gate(Generic[Item]):
             self._buffer.append((offset, item))
 
     def restart(self, from_above: int) -> None:
-        """Begin again to keep live matches, from above this offset on."""
+        """Drop the kept matches, and keep those above this offset: the catch-up brings the others."""
         self._buffer.clear()
         self._bytes = 0
         self.from_above = from_above
 
     def covered_from(self, installed_above: int | None) -> int | None:
-        """Return X, given from where the site's installation covers the origin; None: not known yet."""
+        """Return X, the offset above which live matches are complete; None: not known yet.
+
+        Args:
+            installed_above: the offset above which the site's installation covers the origin; None: not known yet.
+        """
         return None if installed_above is None else max(self.from_above, installed_above)
 
     def missing(self, covered_from: int | None) -> tuple[int, int] | None:
@@ -72,18 +82,20 @@ class Gate(Generic[Item]):
         return (self.seen, covered_from)
 
     def may_open(self, covered_from: int | None) -> bool:
-        """Tell whether everything up to where live coverage begins has been seen; None: it is not known where that
-        is.
+        """Tell whether everything up to X has been seen.
+
+        Args:
+            covered_from: X; None: not known yet, and the gate may not open.
         """
         return covered_from is not None and self.seen is not None and self.seen >= covered_from
 
     def fetched(self, through: int) -> None:
-        """Everything up to `through` has been taken."""
+        """Raise C to `through`: everything up to there has been taken. C never falls."""
         if self.seen is None or through > self.seen:
             self.seen = through
 
     def open(self, apply: Callable[[int, Item], None]) -> None:
-        """Give what waited above C, in order."""
+        """Call `apply` for each kept match above C, in order, and keep none any more."""
         above = NOTHING if self.seen is None else self.seen
         for offset, item in self._buffer:
             if offset > above:

@@ -118,28 +118,31 @@ class TableMachine(Generic[InputT, EffectT]):
         return self.state is self.ended
 
     def step(self, input: InputT, now_ms: int) -> list[EffectT]:
-        """Take one input; return the effects in order.
+        """Take one input; return the effects, to be performed in order.
+
+        Args:
+            now_ms: by the caller's clock.
 
         Raises:
-            UnexpectedInput: the table has no row for it; nothing was changed.
+            UnexpectedInput: the table has no row for this input in this state; nothing was changed.
         """
         kinds = self.transition(input)
         self.remember(input)
         return [self.effect(kind, input) for kind in kinds]
 
     def tick(self, now_ms: int) -> list[EffectT]:
-        """Do what is due. Call at :meth:`next_deadline`."""
+        """Return the effects of what is due at `now_ms`. Call it at :meth:`next_deadline`; earlier calls do nothing."""
         return []
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
         return NEVER
 
     def remember(self, input: InputT) -> None:
-        """Remember what later effects need of an input that was taken."""
+        """Keep the content of an accepted input that later effects need; called after the change of state."""
 
     def effect(self, kind: type[Any], input: InputT) -> EffectT:
-        """Return the effect of this kind that answers the input."""
+        """Return the effect of this kind, with the fields that it takes from the input and the machine."""
         made: EffectT = kind()
         return made
 
@@ -212,12 +215,16 @@ class Machine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
         super().__init__(state, now_ms)
 
     def rearm(self, now_ms: int) -> None:
-        """Begin the time of the present state anew."""
+        """Set both timers of the present state anew, from `now_ms` on."""
         super().rearm(now_ms)
         self._retry_at = now_ms + self.timing.retry_ms
 
     def step(self, input: InputT | Retry | Deadline, now_ms: int) -> list[EffectT]:
-        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        """Take one input; return the effects, to be performed in order. Progress sets the timers again.
+
+        Raises:
+            UnexpectedInput: the table has no row for this input in this state; nothing was changed.
+        """
         before = self.state
         effects = super().step(input, now_ms)
         # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
@@ -226,7 +233,7 @@ class Machine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
         return effects
 
     def tick(self, now_ms: int) -> list[EffectT]:
-        """Do what is due. Call at :meth:`next_deadline`."""
+        """Step with Deadline or Retry if one is due at `now_ms`; return the effects, to be performed in order."""
         if self.over:
             return []
         if now_ms >= self._deadline_at:
@@ -242,14 +249,18 @@ class Machine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
         return self.timing.prepare_ms
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
         return min(super().next_deadline(), NEVER if self.over else self._retry_at)
 
 
 def owner_input(
     current: Ownership | None, expected: Ownership, wanted: Ownership
 ) -> OwnedByUs | OwnerUnchanged | OwnedByOther:
-    """Return what a registry row means for a transfer from `expected` to `wanted`."""
+    """Return the input that a session's row is to a transfer from `expected` to `wanted`.
+
+    Args:
+        current: the row, as read or reported; None: there is none, which counts as another owner.
+    """
     if current == wanted:
         return OwnedByUs()
     if current == expected:
@@ -258,7 +269,7 @@ def owner_input(
 
 
 def render(table: Table) -> str:
-    """Return the table as Markdown, for the room's README."""
+    """Return a transition table as Markdown, for the room's README."""
     lines = ["| state | input | effects, in order | next state |", "|---|---|---|---|"]
     for (state, input), (effects, after) in table.items():
         names = ", ".join(effect.__name__ for effect in effects) or "-"

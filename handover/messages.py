@@ -2,8 +2,8 @@
 
 In a handover every message carries the session, the transfer's id and the epoch that is being handed over; it is
 idempotent, and refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T:
-Prepared, Chunk, Frozen, Refused, Stay. Where the session stays, its receiver is relayed: then messages carry the
-relay's name and are numbered, each way.
+Prepared, Chunk, Frozen, Refused, TransferDeclined. Where the session stays, its receiver is relayed: then messages
+carry the relay's name and are numbered, each way.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class TransferMessage(msgspec.Struct, frozen=True):
 class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
     """Will you hand me the session that you own at `epoch`? `reason`: one of :data:`TRIGGERS`.
 
-    `receiver`, in its life `incarnation`, attached there, if that is the reason. Of the copy that is named `copy`, an
-    earlier transfer has brought all entries up to the number `has`: they need not come again.
+    `receiver`, in that `incarnation` of it, attached there, if that is the reason. Of the copy that is named `copy`,
+    an earlier transfer has brought all entries up to the number `has`: they need not come again.
     """
 
     reason: str = ATTACH
@@ -180,10 +180,10 @@ ToTarget = Prepared | Chunk | Frozen | Refused | TransferDeclined
 
 
 class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
-    """Near proxy -> home: the next message of the client that is relayed by the name `relay`.
+    """Near proxy -> owner: the next message of the client that is relayed by the name `relay`.
 
-    No two relays ever have one name: the near proxy makes it of its life's name and a number. `address`: from where the
-    client comes.
+    No two relays ever have one name: the near proxy makes it of its incarnation and a number. `address`: the network
+    address of the client.
     """
 
     relay: str
@@ -193,9 +193,9 @@ class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
 
 
 class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
-    """Home -> near proxy: the next message for that client; an empty one is a sign of life.
+    """Owner -> near proxy: the next message for that client; an empty one is a sign of life.
 
-    `taken`: of what the near proxy passed on, all up to this number has come.
+    `received`: all messages of the near proxy up to this number have come.
     """
 
     relay: str

@@ -198,7 +198,7 @@ class SourceTransfer(Machine[SourceInput, SourceEffect]):
             self.coverage = input.coverage
 
     def timeout_ms(self) -> int:
-        """How long the present state may last."""
+        """Return how long the present state may last, in ms."""
         if self.state is SourceState.COPYING:
             return self.timing.prepare_ms
         return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms

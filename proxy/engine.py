@@ -102,12 +102,17 @@ class Engine:
     """One proxy.
 
     Args:
-        life: the name of this life of the proxy, under which it will take its first lease.
-        restored: what its store held; None: an empty disk.
-        first: the first record that the site log still has.
-        known: what the log meant up to a place, for who cannot read on from where it was (handover rule 25).
-        is_intact: what the store has was read from this log; else its sessions catch up all origins (handover rule 27).
-        log_epoch: of the log's first record, where nothing is known of what was before.
+        settings: the configuration; it does not change while the engine runs.
+        clock: all times of the engine, in ms; :meth:`next_deadline` counts on its monotonic time.
+        rng: the only source of randomness, so that a seed repeats a run.
+        incarnation: the name of this incarnation of the proxy, under which it takes its first lease.
+        restored: the content of the proxy's store; None: the disk is empty.
+        first: the offset of the first record that the site log still has.
+        known: a snapshot of the site's state, used where the log does not reach back to the store's position (handover
+            rule 25); None: there is none.
+        is_intact: whether the store was written from this log; else its sessions catch up all origins (handover rule
+            27).
+        log_epoch: the log epoch of the record at `first`, used where nothing is known of the records before it.
     """
 
     def __init__(
@@ -143,25 +148,28 @@ class Engine:
         self.expiry = Expiry(self.context)
         self.dispatcher = ClientDispatcher(self.context, self.persister, self.coverage, self.moving, self.expiry)
         self._had: Mapping[Origin, int] = {}
-        """How far the sessions of our store had read."""
+        """The frontier up to which the sessions of our store had read."""
         self._repair_at = 0
-        """Not before this is it asked for again that what could not be read be repaired."""
+        """When the next repair may be requested, in ms of the engine's clock."""
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
-            here = dict(state.frontier)
+            live_from = dict(state.frontier)
             if is_intact:
                 self._had = Acceptance.restore(state.site, restored.acceptance).frontier
-                join(here, Acceptance.restore(state.site, restored.acceptance).frontier)
+                join(live_from, Acceptance.restore(state.site, restored.acceptance).frontier)
             for saved in restored.sessions:
-                self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
+                self._restore(saved, restored.policed.get(saved.id, Policed()), seen, live_from)
 
     def take_effects(self) -> list[Effect]:
-        """Return what the shell is to do, in this order."""
+        """Return the effects since the last call; the shell begins them in this order (proxy/core/order.py).
+
+        Call it after each input, and after :meth:`tick`.
+        """
         self._dispatch()
         return self.dispatcher.relays.far.translated(self.context.take_effects())
 
     def _dispatch(self) -> None:
-        """Have each event that parts report handled by the parts that it concerns, until there are no more."""
+        """Hand each event that a part reported to the parts that it concerns, until there are no more."""
         while events := self.context.events.drain():
             for event in events:
                 self._handle(event)
@@ -206,7 +214,7 @@ class Engine:
                 assert_never(event)
 
     def _let_in(self, session: Session) -> None:
-        """Let those in who wait for the session; gaps that it is told of at once are on record first."""
+        """Let in the clients that wait for the session, once the gaps that they are told of are on record."""
         if any(gap.cause is GapCause.LOST_WITH_PROCESS for gap in session.gaps):
             self.context.journal.once_attested(lambda: self._served(session))
         else:
@@ -222,13 +230,14 @@ class Engine:
             self.acquisitions.activate(copy, is_waited_for=True)
 
     def _restore(
-        self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], here: Mapping[Origin, int]
+        self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], live_from: Mapping[Origin, int]
     ) -> None:
-        """Take up a session of the store.
+        """Restore a session of the store.
 
         Args:
-            seen: up to where it was, if the log does not reach back to there.
-            here: the frontier from which on live matches come.
+            policed: the state of its retention policies.
+            seen: the offset up to which it had read each origin that the log does not continue.
+            live_from: the frontier from which on live matches come.
         """
         role = Role(saved.role)
         if role is Role.SHADOW:
@@ -241,33 +250,42 @@ class Engine:
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
-            session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
+            session.gates[origin] = Gate(passed, live_from.get(origin, NOTHING))
         for origin, offset in seen.items():
             if origin not in session.gates:
-                session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
-        session.expire_unpersisted_copy(session.frontier(here))
+                session.gates[origin] = Gate(offset, live_from.get(origin, NOTHING))
+        session.expire_unpersisted_copy(session.frontier(live_from))
         self.context.sessions.put(session)
         self.coverage.watch(session)
 
     def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Turn marks in Unix time into marks of our clock; none lies in the future."""
+        """Convert marks in Unix time into marks of the engine's clock; none lies in the future."""
         now, unix = self.context.clock.now_ms(), self.context.clock.unix_ms()
         return [Mark(mark.below, now - max(0, unix - mark.at_ms)) for mark in marks]
 
     # ------------------------------------------------------------ the site log
 
     def evaluate(self, record: Record) -> Iterator[None]:
-        """Evaluate what :meth:`log_batch` will need of a record, a step at a time. It changes nothing."""
+        """Evaluate the expressions that :meth:`log_batch` will need of a record, one step for each item yielded.
+
+        The results of the latest record are kept for :meth:`log_batch`. Nothing else changes.
+        """
         if isinstance(record, Published | Forwarded):
             yield from self.context.sessions.matcher.evaluate(record.body)
 
     def log_batch(self, batch: Batch) -> int:
-        """Take the next records of our own site's log; return how many: no more after those that matched so often that
-        others should have their turn first.
+        """Apply the next records of our own site's log, and deliver what they match.
+
+        Args:
+            batch: (offset, record), in order, from the position of :attr:`state` on.
+
+        Returns:
+            How many records were applied. The rest is to be given again: past MATCHES_AT_ONCE matches the engine stops,
+            so that other inputs have their turn.
         """
         matches = taken = 0
         touched: dict[SessionId, Session] = {}
-        held: dict[SessionId, Session] = {}
+        registered_here: dict[SessionId, Session] = {}
         covered: dict[str, None] = {}
         interests: dict[str, None] = {}
         for offset, record in batch:
@@ -309,9 +327,9 @@ class Engine:
                 case InterestRegistered() if (
                     record.proxy == self.context.proxy and record.session in self.context.sessions
                 ):
-                    held[record.session] = self.context.sessions[record.session]
+                    registered_here[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.lease.incarnation:
-                        self._registered_by_earlier_incarnation(held[record.session])
+                        self._registered_by_earlier_incarnation(registered_here[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -319,7 +337,7 @@ class Engine:
         self.dispatcher.quenching.changed(interests)
         if covered:
             self.coverage.covered(covered)
-        for session in held.values():
+        for session in registered_here.values():
             self.coverage.interest_registered(session)
         self.subscription_ends.moved()
         self.transfers.moved()
@@ -327,7 +345,7 @@ class Engine:
         return taken
 
     def _arrived(self, event: NotificationArrived, touched: dict[SessionId, Session]) -> int:
-        """Store it for those who want it; return in how many places it was put, and by how many subscriptions."""
+        """Store the notification in each session that wants it; return ten a session, and one a subscription."""
         attributes = read_body(event.record.body)
         record = event.record
         wanting = self.context.sessions.matcher.match(
@@ -346,9 +364,9 @@ class Engine:
         return matches
 
     def _registrations_expired(self, event: RegistrationsExpired) -> None:
-        """Our holds were dropped with a lease of ours: the log may have a hole from here on.
+        """Mark sessions as broken whose interests expired with a lease of ours: the log may have a hole from here on.
 
-        Also where another session still holds the same: it may let go before our next word is read.
+        Also where another session has registered the same: it may withdraw that before our next record is read.
         """
         for session in list(self.context.sessions.values()):
             if session.interest_expressions() and not self.context.interest.is_covered(session):
@@ -358,14 +376,14 @@ class Engine:
             self._register_interests_again()
 
     def _state_reset(self) -> None:
-        """What everybody said counts no more: say again what we hold. Of other origins we may lack something."""
+        """Register all interests again after a reset of the site's state; of other origins we may lack something."""
         for session in list(self.context.sessions.values()):
             self.coverage.broken(session)
             self.context.interest.forget(session.id)
         self._register_interests_again()
 
     def _repair(self) -> None:
-        """Have what could not be read be said again by all, once we have read all that there is (handover rule 29)."""
+        """Ask all proxies to repeat the records that could not be read, once the log is read up (handover rule 29)."""
         context, now = self.context, self.context.clock.now_ms()
         if not self.state.is_broken or context.rereading or not context.lease.may_serve() or now < self._repair_at:
             return
@@ -373,19 +391,19 @@ class Engine:
         context.outbox.append(Repaired(self.state.damaged))
 
     def _interest_withdrawn(self, event: InterestWithdrawn) -> None:
-        """We let go, and since then need the session again: what we said then holds only from its own place on."""
+        """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
         session = self.context.sessions.get(event.session)
         if session is not None and event.expressions.intersection(session.interest_expressions()):
             self.coverage.broken(session)
 
     def _registered_by_earlier_incarnation(self, session: Session) -> None:
-        """What a process of ours said that has died may come to the log after what we say: then we say it again."""
+        """Register again where a record of an earlier incarnation came to the log after ours."""
         if session.interest_expressions() and not self.context.interest.is_exact(session):
             self.context.interest.forget(session.id)
             self.context.interest.register(session)
 
     def _end_lost(self) -> None:
-        """Our log lost its end, perhaps with words of ours that we had not read yet: those are said again."""
+        """Register again what the lost end of our log may have had: records of ours that we had not read yet."""
         for session in self.context.sessions.values():
             if not self.context.interest.is_exact(session):
                 self.context.interest.forget(session.id)
@@ -401,7 +419,7 @@ class Engine:
         )
 
     def _closed(self) -> None:
-        """A closing marker: say of each session here when it has all that is owed up to this place."""
+        """Note each served session's frontier at a closing marker; it is attested once its receivers have all of it."""
         for session in self.context.sessions.values():
             if session.role is Role.SERVING:
                 self._undrained[session.id] = self.context.frontier(session)  # type: ignore[assignment]
@@ -425,7 +443,8 @@ class Engine:
     def close_log(self, on_done: Callable[[int | WaypostError], None] = ignore_result) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here.
 
-        The journal is marked with it. `on_done` is told the marker's offset, when log and journal have it.
+        Args:
+            on_done: called with the marker's offset once log and journal have it, or with the error of the append.
         """
         context = self.context
         closed = Closed(context.journal.writer, context.clock.unix_ms(), dict(self.state.frontier))
@@ -441,31 +460,31 @@ class Engine:
 
     @property
     def undrained(self) -> int:
-        """How many sessions here do not have all yet that is owed below the last closing marker."""
+        """The number of sessions whose receivers do not have all yet that is owed below the last closing marker."""
         return len(self._undrained)
 
     def stop_handovers(self) -> None:
-        """The process is about to end in good order: no session is to be frozen when it does.
+        """Begin no handover any more, and take frozen sessions back: the process is about to end in good order.
 
-        None is once the registry has answered (:attr:`is_handing_over`); then comes :meth:`leave`.
+        Call :meth:`leave` once :attr:`is_handing_over` is False, which waits for the registry's answers.
         """
         self.transfers.sources.leave()
         self._after()
 
     @property
     def is_handing_over(self) -> bool:
-        """Some session is on its way from here to another proxy."""
+        """Whether a session is on its way from here to another proxy."""
         return bool(self.transfers.sources.running)
 
     def leave(self, on_done: Callable[[None], None] = ignore_result, *, marked: bool = True) -> None:
-        """The process is about to end in good order: what is said from here on is the last.
+        """Stop serving, and write the last checkpoints: the process is about to end in good order.
 
-        Sessions stay ours in the registry until somebody takes their next epoch; who does so reads the changelog, and
-        finds there what receivers have acknowledged, up to this moment.
+        Sessions stay ours in the registry until another proxy takes their next epoch; it reads the changelog, and finds
+        there what receivers have acknowledged up to this moment.
 
         Args:
-            on_done: called when the changelog has that, or did not take it.
-            marked: say in the site log up to where it is complete; not where that log has been replaced.
+            on_done: called once the changelog has taken, or has refused, the last checkpoints.
+            marked: whether to append a closing marker (:meth:`close_log`); False where the site log has been replaced.
         """
         self.persister.leaving()
         if marked:
@@ -477,15 +496,20 @@ class Engine:
     # ------------------------------------------------------------ clients and peers
 
     def client_connected(self, connection: int, address: str = "") -> None:
-        """A client has connected; `connection` names its connection from now on."""
+        """Begin a client's connection.
+
+        Args:
+            connection: a number above 0 that no other connection of this process has had; relays have numbers below 0.
+            address: the client's network address; empty: it is not known.
+        """
         self.dispatcher.connected(connection, address)
 
     def client_disconnected(self, connection: int) -> None:
-        """The connection has ended."""
+        """End a client's connection; its receiver stays registered."""
         self.dispatcher.disconnected(connection)
 
     def client_message(self, connection: int, message: ClientMessage) -> None:
-        """A client has sent a message."""
+        """Take a message that a client has sent on its connection."""
         self.dispatcher.message(connection, message)
         self._after()
 
@@ -494,7 +518,12 @@ class Engine:
         peer: ProxyId,
         message: ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage,
     ) -> None:
-        """Take a message of a proxy whose identity was proven."""
+        """Take a message of another proxy.
+
+        Args:
+            peer: the sender; the caller has verified its identity.
+            message: of a handover, a drain, a relay, or a question for the end of a log.
+        """
         match message:
             case HandoverOffer():
                 if self.moving.row is None:
@@ -513,7 +542,11 @@ class Engine:
     # ------------------------------------------------------------ operators
 
     def rebalance(self, *, apply: bool) -> list[Move]:
-        """Plan which sessions should go where; with `apply`, ask their owners to give them away."""
+        """Return the moves that balance the sessions over the proxies of each site.
+
+        Args:
+            apply: also request the moves of their owners.
+        """
         context = self.context
         moves = plan(context.cluster.owners, context.cluster.proxies.values(), context.cluster.drains)
         for move in moves if apply else ():
@@ -526,7 +559,12 @@ class Engine:
         return moves
 
     def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
-        """Put on record that the session was deleted, which was `before`: its owner may be dead and say nothing."""
+        """Attest that an operator has deleted the session in the registry: its owner may be dead, and attest nothing.
+
+        Args:
+            before: the row that the deletion took the place of.
+            reason: for people.
+        """
         self.context.journal.attest(
             FactKind.DELETED, session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason
         )
@@ -534,7 +572,12 @@ class Engine:
     # ------------------------------------------------------------ the registry
 
     def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
-        """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
+        """Begin to serve under a granted lease: register interests, and activate dormant sessions.
+
+        Args:
+            incarnation: the one to which the lease was granted.
+            until_ms: when the lease ends, in ms of the engine's clock.
+        """
         self.context.begin(incarnation)
         self.context.lease.granted(until_ms)
         self._register_interests_again()
@@ -544,19 +587,19 @@ class Engine:
         self._after()
 
     def changelog_lost(self) -> None:
-        """What the changelog had may not be there any more: it is written again."""
+        """Write all checkpoints and the site's snapshot again, in turn: the changelog may have lost them."""
         self.persister.changelog_lost()
 
     def secret_read(self, secret: bytes) -> None:
-        """The registry has told the federation's secret."""
+        """Take the federation's secret, as read from the registry; tokens are verified with a key derived of it."""
         self.context.cluster.secret_reported(token_key(secret))
 
     def lease_renewed(self, until_ms: int) -> None:
-        """The lease holds until then, in ms of the engine's clock."""
+        """Extend the lease to `until_ms`, in ms of the engine's clock."""
         self.context.lease.granted(until_ms)
 
     def lease_lost(self) -> None:
-        """Our lease has ended, or may have: serve nothing."""
+        """Stop serving at once: the lease has ended, or may have. Copies stay until the registry names their owners."""
         self.context.lease.lost()
         self.acquisitions.fence()
         self.served.fence()
@@ -565,7 +608,7 @@ class Engine:
         self.dispatcher.attach_handler.fenced()
 
     def registry_event(self, event: RegistryEvent) -> None:
-        """The registry's watch has reported a change, or everything anew."""
+        """Take an event of the registry's watch: the change of a row, or all rows when the watch begins anew."""
         context = self.context
         match event:
             case Reloaded():
@@ -610,7 +653,7 @@ class Engine:
         self.row_checks.sweep()
 
     def _owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry says who owns a session. A transfer of it that runs here hears it first, and ends by it."""
+        """Apply a session's row; a transfer of it that runs here takes it first, and may end by it."""
         self.transfers.owner_changed(session, current)
         self.row_checks.owner_changed(session, current)
 
@@ -629,18 +672,18 @@ class Engine:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
 
     def _drop_dead(self) -> None:
-        """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
+        """Append to the site log which interests expired with a lease; any proxy of the site may, once is enough."""
         alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
         alive.add((self.context.proxy, self.context.lease.incarnation))
-        held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.registered.items()}
-        for proxy, incarnation in sorted(held - alive):
+        registered = {(proxy, interest.incarnation) for (proxy, _), interest in self.state.registered.items()}
+        for proxy, incarnation in sorted(registered - alive):
             if proxy != self.context.proxy:
                 self.context.outbox.append(InterestsExpired(proxy, incarnation))
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do what is due by the engine's clock: timeouts, retries, flushes, sweeps."""
         if self.context.lease.has_ended:
             self.lease_lost()
         self._end_forgotten_leases()
@@ -661,7 +704,7 @@ class Engine:
         self.persister.tick()
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` is due, in milliseconds of our clock."""
+        """Return when :meth:`tick` is due, in ms of the engine's clock; NEVER: not without another input."""
         fence_at_ms = self.context.lease.fence_at_ms
         return min(
             self.context.cluster.next_deadline(),
@@ -688,7 +731,7 @@ class Engine:
                 self.moving.follow(session)
 
     def _after(self) -> None:
-        """Do what follows from the input: what parts reported, and what opened gates set free."""
+        """Do what follows from an input: dispatch the events of the parts, and deliver from opened gates."""
         self._dispatch()
         while self.coverage.ready:
             session = self.context.sessions.get(self.coverage.ready.pop())
@@ -701,7 +744,7 @@ class Engine:
 def _begin(
     settings: Settings, restored: Restored | None, first: int, known: Snapshot | None, log_epoch: int
 ) -> tuple[SiteState, dict[Origin, int]]:
-    """Return the site's state, and how far we had read of each origin, if there is no reading on from there."""
+    """Return the site's state, and the frontier up to which we had read, if the log does not go on from there."""
     if restored is None:
         state = SiteState(settings.site, settings.neighbours)
         state.begin(first, known, log_epoch)
@@ -716,9 +759,9 @@ def _begin(
 
 
 def _missing_since(state: SiteState, restored: Restored) -> dict[Origin, int]:
-    """Return above what each origin is missing, where the state begins behind what the store has.
+    """Return for each origin the offset above which notifications are missing, where the log begins behind the store.
 
-    What has come since of an origin that we had never heard of is missing as well.
+    What has come since of an origin that the store does not know is missing as well.
     """
     seen = state.continued(Acceptance.restore(state.site, restored.acceptance).frontier)
     return seen | {origin: seen.get(origin, NOTHING) for origin in state.frontier}

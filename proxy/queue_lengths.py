@@ -56,16 +56,16 @@ def of_engine(engine: Engine) -> Iterator[Waiting]:
 def _of_copies(engine: Engine) -> Iterator[Waiting]:
     """Chunks of a copy that are not acknowledged, and entries of one acknowledged that wait for the disk."""
     bounds = engine.context.settings.bounds
-    for out in engine.transfers.sources.running.values():
+    for outgoing in engine.transfers.sources.running.values():
         # A frozen source sends all that is left; one that takes the session back sends no more.
-        if out.machine.state in (SourceState.COPYING, SourceState.WAITING):
-            yield "copy", out.sent - out.acknowledged, bounds.chunk_window
-    for into in engine.transfers.targets.running.values():
+        if outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING):
+            yield "copy", outgoing.sent - outgoing.acknowledged, bounds.chunk_window
+    for incoming in engine.transfers.targets.running.values():
         # What an earlier transfer brought may wait for the disk too: no chunk of this one is acknowledged before that.
-        all_acknowledged = 0 < into.acknowledged == into.chunks
-        if into.shadow is not None and into.machine.state is TargetState.SHADOWING and all_acknowledged:
+        all_acknowledged = 0 < incoming.acknowledged == incoming.chunks
+        if incoming.shadow is not None and incoming.machine.state is TargetState.SHADOWING and all_acknowledged:
             yield (
                 "copy to disk",
-                into.shadow.entries.unsaved_count,
+                incoming.shadow.entries.unsaved_count,
                 bounds.copy_unsaved,
             )

@@ -1,4 +1,4 @@
-"""Changes of who may do what: in force at once, and answered when they would survive this proxy."""
+"""Changes of a session's access: in force at once, and answered once they would survive this proxy."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class AccessControl:
 
     Args:
         connections: all connections of clients.
-        session_of: returns the session of a connection for whoever has the right to change it; None: it stands still,
-            and the message comes again.
-        leave: called for a connection that serves its session no more.
+        session_of: returns the session of a connection, after a check that its principal may change it; None: the
+            session is frozen, and the message is given again later.
+        leave: called to detach a connection from its session.
     """
 
     def __init__(
@@ -47,7 +47,13 @@ class AccessControl:
         self._leave = leave
 
     def set(self, connection: Connection, message: SetAccess) -> None:
-        """Take the message. Raises Refused."""
+        """Change the access of the connection's session; the client is answered once the change is durable.
+
+        Of several changes that a connection asks for at a time only the last one counts; the others are refused.
+
+        Raises:
+            Refused: the connection may not change it, or the change is not valid (:meth:`Authorizer.hash`).
+        """
         before = connection.access_changes, connection.access_number
         connection.access_changes += 1
         connection.access_number = message.number
@@ -85,7 +91,7 @@ class AccessControl:
         self._context.outbox.emit(Send(connection.number, message))
 
     def _change(self, connection: Connection, message: SetAccess, hashes: Mapping[str, str]) -> None:
-        """The passwords are hashed: who may do what is another from here on."""
+        """Put the change in force, now that its passwords are hashed."""
         session = self._session_of(connection, message)
         if session is None:
             return
@@ -97,17 +103,26 @@ class AccessControl:
         self._durable_replies.reply_when_durable(connection, session, message, lambda: self._send(connection, done))
 
     def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
-        """Change who may do what. Raises Refused: others have changed it meanwhile.
+        """Put a new access in force, and attest it. Call :meth:`put_out` afterwards.
 
         Args:
+            grants: the whole new access, by principal; empty: everybody may do everything.
+            hashes: the hashes of the new passwords, by principal.
             by: the receiver that asks for it; empty: an operator.
+
+        Raises:
+            Refused: the access has changed since the passwords were hashed, and the change does not fit it any more.
         """
         session.let(changed(session.access, grants, hashes))
         self._context.journal.attest(FactKind.ACCESS, session, receiver=by, reason=described(session.access))
         self._context.sessions.mark_changed(session.id)
 
     def put_out(self, session: Session) -> None:
-        """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""
+        """Detach the receivers that the session's access does not admit any more.
+
+        A receiver whose principal may not read is told that its right was taken away. One whose principal has another
+        password since it attached is told to wait, attaches again, and has to bring the new one; a token stays valid.
+        """
         for receiver in session.receivers.values():
             connection = self._connections.get(receiver.connection) if receiver.connection is not None else None
             if connection is None:

@@ -1,4 +1,4 @@
-"""What operators change of a session that is served here. They ask nobody for a right; who may be one, says the node.
+"""Changes that operators make of a session that is served here. They need no right in it; the node says who is one.
 
 What is changed is in force at once, and its requester is told when it would survive this proxy, as everybody is who
 changes a session (proxy/clients/durable_reply.py). Asked again, each of them changes nothing more; but a password that
@@ -26,7 +26,7 @@ from waypost.messages import Granted
 from waypost.reliability import check_level
 
 OnDone = Callable[[WaypostError | None], None]
-"""Told why not; None: it is done."""
+"""Called with the error; with None once the change is done, and durable."""
 
 
 class Administration:
@@ -55,12 +55,12 @@ class Administration:
         self._broadcast = tell
 
     def session(self, identity: SessionId) -> Session:
-        """Return the session.
+        """Return the session, which is served here.
 
         Raises:
-            NotFound: there is none.
-            NotServed: it is served elsewhere, or not at this moment.
-            Unreachable: it is with a proxy that is gone.
+            NotFound: the registry has no such session.
+            NotServed: another proxy owns it (the message says which), or it cannot be changed at this moment.
+            Unreachable: its owner is gone, and no proxy has taken it over yet.
         """
         owner = self._context.cluster.owners.get(identity)
         if not self._context.cluster.is_watching:
@@ -81,7 +81,14 @@ class Administration:
     # ------------------------------------------------------------ what may be changed
 
     def set_access(self, identity: SessionId, grants: Mapping[str, Granted], on_done: OnDone) -> None:
-        """Let these principals do that, and nobody else anything; none: everybody everything. Raises Refused."""
+        """Replace the session's access.
+
+        Args:
+            grants: the whole new access, by principal; empty: everybody may do everything.
+
+        Raises:
+            Refused: the change is not valid (:meth:`Authorizer.hash`), or as :meth:`session`; Unreachable too.
+        """
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
             if isinstance(hashes, WaypostError):
@@ -99,7 +106,14 @@ class Administration:
         self._authorizer.hash(self.session(identity), None, grants, hashed)
 
     def set_policy(self, identity: SessionId, change: Callable[[Session], SessionPolicy], on_done: OnDone) -> None:
-        """Set the session's terms; `change` returns what they are to be. Raises Refused."""
+        """Change the policy of a session as a whole: its expiry, reliability and queue.
+
+        Args:
+            change: returns the new policy, given the session as it is now.
+
+        Raises:
+            Refused: the reliability is higher than the proxy allows, or as :meth:`session`; Unreachable too.
+        """
         session = self.session(identity)
         terms = change(session)
         if terms.reliability != session.reliability:
@@ -114,10 +128,13 @@ class Administration:
         change: Callable[[Subscription], tuple[int | None, int | None]],
         on_done: OnDone,
     ) -> None:
-        """Store what a subscription matches for so long, and so much of it; `change` returns how long, and how much.
+        """Change a subscription's time to live and maximum count; its receivers are told.
+
+        Args:
+            change: returns both, in seconds and entries, given the subscription as it is now; None: no bound.
 
         Raises:
-            Refused: there is no such subscription.
+            Refused: there is no such subscription, or as :meth:`session`; Unreachable too.
         """
         session = self.session(identity)
         ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
@@ -125,18 +142,22 @@ class Administration:
         self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
 
     def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: OnDone) -> None:
-        """End a subscription. Raises Refused."""
+        """End a subscription; its receivers are told. Raises as :meth:`retain`."""
         session = self.session(identity)
         self._subscriptions.unsubscribe(session, self._known(session, subscription))
         self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
 
     def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
-        """Give up the place of a receiver that is away, for good. Raises Refused."""
+        """Unregister a receiver that is not attached: it is owed nothing any more.
+
+        Raises:
+            Refused: there is no such receiver, it is attached, or as :meth:`session`; Unreachable too.
+        """
         session = self.session(identity)
-        place = session.receivers.get(receiver)
-        if place is None:
+        registered = session.receivers.get(receiver)
+        if registered is None:
             raise NotFound(f"session {identity} has no receiver {receiver}", field="receiver")
-        if place.connection is not None:
+        if registered.connection is not None:
             raise Refused(f"receiver {receiver} is attached, and gives up its place itself", field="receiver")
 
         def gone(is_gone: bool) -> None:
@@ -145,7 +166,7 @@ class Administration:
             else:
                 on_done(NotServed(f"receiver {receiver} came back, or its session has moved", field="receiver"))
 
-        self._expiry.forget(session, place, Departure.OPERATOR, on_done=gone)
+        self._expiry.forget(session, registered, Departure.OPERATOR, on_done=gone)
 
     def _known(self, session: Session, subscription: SubscriptionId) -> SubscriptionId:
         if subscription not in session.subscriptions:

@@ -1,4 +1,4 @@
-"""Who comes to a session, waits for it, is let in, is relayed or sent elsewhere, and goes."""
+"""Attaching receivers: they wait for a session, are admitted, relayed or sent to another proxy, and detach."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from waypost.reliability import Reliability, check_level
 
 
 class AttachHandler:
-    """Receivers between a connection and a session."""
+    """Attaches receivers to sessions, and detaches them."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class AttachHandler:
         self._delivery = delivery
         self._connections = connections
         self._waiting: dict[SessionId, dict[int, Connection]] = {}
-        """Who waits for a session, by its number: one that asks again waits once."""
+        """Session -> number -> connection that waits for it; one that asks again waits once."""
         self._ending: dict[int, Connection] = {}
-        """Those that were let in by a token, which comes to an end."""
+        """Connections that were admitted by a token, which comes to an end."""
 
     def _send(self, connection: Connection, message: object) -> None:
         self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
-        """The connection serves no session any more; the receiver keeps its place."""
+        """Detach the connection from its session, or from the one that it waits for; the registration stays."""
         receiver = self.receiver_on(connection)
         if receiver is not None:
             receiver.disconnect()
@@ -89,12 +89,16 @@ class AttachHandler:
         return session.receivers.get(connection.receiver) if session else None
 
     def receiver_on(self, connection: Connection) -> Receiver | None:
-        """Return the receiver that is attached by this connection, and by no other one since."""
+        """Return the receiver of the connection if no other connection has attached it since; else None."""
         receiver = self.receiver_of(connection)
         return receiver if receiver is not None and receiver.connection == connection.number else None
 
     def attach(self, connection: Connection, message: Attach) -> None:
-        """Attach a receiver to a session: here, by a relay, or once the session is served here."""
+        """Attach a receiver to a session: here, by a relay, or once the session is served here.
+
+        The connection is detached from any other session first. The client is answered with Attached, Moved, Wait or
+        Problem, now or later.
+        """
         self.leave(connection)
         self._relays.near.leave(connection.number)
         connection.attach = message
@@ -123,7 +127,7 @@ class AttachHandler:
         return True
 
     def relay(self, session: SessionId, owner: ProxyId) -> None:
-        """The session stays at its owner: those who wait for it here are relayed."""
+        """Relay the connections that wait for the session to its owner, where it stays."""
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
@@ -149,20 +153,20 @@ class AttachHandler:
         except Refused as error:
             self._reject(connection, message, error)
             return
-        place = session.receivers.get(ReceiverId(message.receiver))
-        if place is None:
+        receiver = session.receivers.get(ReceiverId(message.receiver))
+        if receiver is None:
             self._join(connection, session, message, reliability)
             return
-        if place.is_best_effort and reliability.events == "persistent":
-            place.reliability, place.is_durable = reliability, False
-        if not place.is_durable:
+        if receiver.is_best_effort and reliability.events == "persistent":
+            receiver.reliability, receiver.is_durable = reliability, False
+        if not receiver.is_durable:
             # Perhaps another connection waits for that too, or the disk did not take it.
-            self._once_written(connection, session, place, message)
+            self._once_written(connection, session, receiver, message)
             return
         connection.attach = connection.proof = None
-        if self._take_registration(connection, session, place, message):
-            self._seat(connection, session, place, message, admitted, reliability)
-            self._greet(connection, session, place, message)
+        if self._take_registration(connection, session, receiver, message):
+            self._seat(connection, session, receiver, message, admitted, reliability)
+            self._greet(connection, session, receiver, message)
 
     def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
         """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
@@ -260,10 +264,10 @@ class AttachHandler:
             Refused: one is higher than the level above it allows, or it may not change the session's ways, or it says
                 to have more out of order than can be.
         """
-        place = session.receivers.get(ReceiverId(message.receiver))
-        check_overtaking(place.selective if place else Selective(), message.selective)
-        check_frontier(place.frontier if place else {}, message.frontier)
-        if place is None:
+        receiver = session.receivers.get(ReceiverId(message.receiver))
+        check_overtaking(receiver.selective if receiver else Selective(), message.selective)
+        check_frontier(receiver.frontier if receiver else {}, message.frontier)
+        if receiver is None:
             if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
                 most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
                 raise LimitExceeded(most, field="receiver")
@@ -352,8 +356,9 @@ class AttachHandler:
         self._context.journal.once_attested(tell)
 
     def tell_promises(self, connection: Connection, session: Session, subscriptions: Iterable[Subscription]) -> None:
-        """Tell the receiver what is promised of these already, once all of it is on record: an owner before us may not
-        have come to that. Of what is being written, it hears when that is.
+        """Tell the client the durable promises of these subscriptions, once the journal has them.
+
+        An owner before may not have come to that. All receivers are told of the other promises when they are durable.
         """
         attached = connection.attached
         promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.kept)]
@@ -369,13 +374,18 @@ class AttachHandler:
             self._context.journal.once_attested(tell)
 
     def served(self, session: Session) -> None:
-        """The session is served here from now on: let in who waits for it."""
+        """Attach the connections that wait for the session: it is served here from now on."""
         for connection in self._waiting.pop(session.id, {}).values():
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
 
     def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
-        """The session cannot be had now, or at all; None: there is no such session."""
+        """Answer the connections that wait for a session that cannot be served here.
+
+        Args:
+            reason: a text: the client tries again; a Refused: it is final; None: there is no such
+                session, and only a client that would create it tries again.
+        """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is None or attach.session != session:
@@ -391,7 +401,7 @@ class AttachHandler:
                 self._send(connection, problem(missing, attach))
 
     def fenced(self) -> None:
-        """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
+        """Detach all connections, and tell them to attach again, here or elsewhere: the lease has ended."""
         wait = Wait("this proxy has no lease at the moment", self._context.settings.retry_ms)
         for connection in self._connections.values():
             if connection.session is not None or connection.attach is not None:
@@ -403,14 +413,14 @@ class AttachHandler:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Who was let in by a token that has ended is to come again, with another one."""
+        """Detach receivers whose token has ended; they attach again with another one."""
         now = self._context.clock.now_ms()
         for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
             self._send(connection, Wait("the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return min([connection.until_ms for connection in self._ending.values()], default=NEVER)
 
 

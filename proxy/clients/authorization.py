@@ -1,5 +1,5 @@
-"""Which principal is let into a session, and what it may do there: asked where the session is served, before anything
-is delivered.
+"""Authorization: which principal may attach to a session, and what it may do there. It is checked where the session is
+served, before anything is delivered.
 
 A password is looked at by the shell, because that takes tens of milliseconds (:class:`proxy.core.effects.Verify`). What
 is asked at one time is bounded, for the proxy and for each principal of a session, and wrong ones make the next one
@@ -39,20 +39,20 @@ from waypost.messages import Attach, Credential, Granted, Wait
 
 UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
 REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
-"""Why something was not allowed, as it is counted."""
+"""The reasons of a refusal by which it is counted."""
 NO_HASH = ""
 """The hash of a principal that no password proves."""
 
 
 class Proof(NamedTuple):
-    """What was found out of one attach: its password is the one behind this hash."""
+    """The proof that the password of this attach is the one of this hash."""
 
     attach: Attach
     hash: str
 
 
 class Admitted(NamedTuple):
-    """Who was let in, as what, and until when on our clock: a token comes to an end."""
+    """The principal of an admitted receiver, its grant, and when its token ends in ms of the engine's clock."""
 
     principal: str
     grant: Grant
@@ -60,7 +60,11 @@ class Admitted(NamedTuple):
 
 
 class Authorizer:
-    """Looks after the access of all sessions here."""
+    """Decides about the access to the sessions that are served here, and who may publish.
+
+    :attr:`verifying` and :attr:`hashing` count the passwords that the shell is verifying, and the changes of access
+    whose passwords it is hashing.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -73,20 +77,23 @@ class Authorizer:
     # ------------------------------------------------------------ who publishes
 
     def named(self, credential: Credential) -> Named | None:
-        """Return whom the token of a connection names; None: it has none, or nobody asks.
+        """Return the principal that the token of a connection names; None: there is no token, or everybody may publish.
 
         Raises:
-            Forbidden: it is no token, or has ended.
+            Forbidden: the token is not valid, or has ended.
         """
         if not credential.token or not self._context.settings.publishers:
             return None
         return read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
 
     def let_publish(self, named: Named | None) -> bool:
-        """Tell whether whoever has this token may publish still; False: it has ended, and another one is to be said.
+        """Tell whether a connection may publish now; False: its token has ended, and the client must bring a new one.
+
+        Args:
+            named: the content of the connection's token; None: it has none.
 
         Raises:
-            Forbidden: nobody may who is not named, or not with that name.
+            Forbidden: only named principals may publish here, and this one is not among them.
         """
         publishers = self._context.settings.publishers
         if not publishers:
@@ -101,13 +108,21 @@ class Authorizer:
     def admit(
         self, session: Session, attach: Attach, proof: Proof | None, on_done: Callable[[Proof | Wait | Forbidden], None]
     ) -> Admitted | Wait | None:
-        """Let the receiver in: return as what it comes in, or what it is to wait for.
+        """Decide whether a receiver may attach to a session.
 
-        None: its password is looked at, and `on_done` is called with what was found out. The session and its access may
-        be others by then, so ask again.
+        Args:
+            attach: the client's request, with its credential.
+            proof: the result of an earlier call for this same `attach`; None: there is none yet.
+            on_done: called only if None is returned, once the password is verified. With a `Proof`: call `admit` again
+                with it, since the session and its access may have changed. With a `Wait` or a `Forbidden`: that is the
+                answer to the client.
+
+        Returns:
+            `Admitted`: it may attach. `Wait`: too many passwords are being tried, or this proxy cannot verify tokens
+            yet; the client tries again. None: the shell verifies the password.
 
         Raises:
-            Forbidden: it may not come in.
+            Forbidden: the credential is not valid, or has no right to read.
         """
         credential = attach.credential
         if credential.token and not self._context.cluster.token_key:
@@ -130,7 +145,7 @@ class Authorizer:
         return Admitted(principal, grant, clock.now_ms() + named.until_ms - clock.unix_ms())
 
     def _named(self, attach: Attach) -> Named:
-        """Return what its token says. Raises Forbidden: it proves nothing, or another principal than it is to."""
+        """Return the token's content. Raises Forbidden: it is not valid, or proves another principal than is named."""
         credential = attach.credential
         try:
             named = read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
@@ -142,7 +157,14 @@ class Authorizer:
         return named
 
     def require(self, session: Session, principal: str, right: Right) -> None:
-        """Raises Forbidden: this principal does not have the right."""
+        """Check that a principal has a right in the session.
+
+        Args:
+            principal: empty: the client has named none.
+
+        Raises:
+            Forbidden: the principal does not have the right.
+        """
         grant = grant_of(session.access, principal)
         if grant is None or right not in grant.rights:
             self._context.counters.forbidden[MISSING] += 1
@@ -152,14 +174,14 @@ class Authorizer:
             )
 
     def _unproven(self, session: Session, principal: str) -> Forbidden:
-        """Return what is told whoever does not prove to be that principal; whether there is one, is not told."""
+        """Return the refusal of a wrong credential; it does not tell whether such a principal exists."""
         self._context.counters.forbidden[UNPROVEN] += 1
         who = f"principal {principal}" if principal else "whoever names no principal"
         text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
         return Forbidden(text, field="credential")
 
     def _tries_of_unknown(self, session: Session, principal: str) -> AuthFailures:
-        """Return how it went with a principal that no password proves; the oldest of too many are forgotten."""
+        """Return the failures of a principal that has no password; the oldest of too many are forgotten."""
         tries = session.auth_failures.setdefault(principal, AuthFailures())
         self._unknown[session.id, principal] = tries
         self._unknown.move_to_end((session.id, principal))
@@ -231,15 +253,17 @@ class Authorizer:
         grants: Mapping[str, Granted],
         on_done: Callable[[dict[str, str] | WaypostError], None],
     ) -> None:
-        """Have the passwords hashed that this change of access brings.
+        """Check a change of access, and have its new passwords hashed.
 
         Args:
-            principal: who asks for it; who changes the access must have the right to change it again. None: an
-                operator, who always has.
-            then: called with the hashes, by principal.
+            principal: the one that asks for it; it must keep the right to change the access again. None: an operator,
+                which always may.
+            grants: the whole new access, by principal; empty: everybody may do everything.
+            on_done: called with principal -> hash of its new password, at once if there are none; or with the error of
+                the shell.
 
         Raises:
-            Refused: the change is not acceptable as it stands, or too many are under way.
+            Refused: the change is not valid for the session's access as it is now, or too many are under way.
         """
         if grants and principal is not None and (principal not in grants or ADMINISTER not in grants[principal].rights):
             who = f"principal {principal}" if principal else "whoever names no principal"
@@ -265,7 +289,16 @@ class Authorizer:
 
 
 def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, str]) -> dict[str, Grant]:
-    """Return the access that the change makes of this one. Raises Refused: it was changed meanwhile, by others."""
+    """Return the access after a change.
+
+    Args:
+        access: the session's access now.
+        grants: the whole new access; a principal without a new password keeps its hash.
+        hashes: the hashes of the new passwords, by principal (:meth:`Authorizer.hash`).
+
+    Raises:
+        Refused: the access has changed meanwhile, so that a principal has no password to keep.
+    """
     made = {}
     for name, granted in grants.items():
         if granted.password is None and not granted.by_token and name not in access:

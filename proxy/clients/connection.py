@@ -1,4 +1,4 @@
-"""A client's connection, as the dispatcher knows it, and how a refusal is told on it."""
+"""The state of a client's connection, and the message that tells it of a refusal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from waypost.messages import (
 )
 
 Change = Subscribe | Unsubscribe | SetKeys | Delete | SetAccess | Detach
-"""What is asked of a session by a receiver that is attached to it."""
+"""Requests of an attached receiver that change its session."""
 OfSession = Acknowledge | Change
-"""All that such a receiver says of it."""
+"""All messages of an attached receiver that concern its session."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,42 +42,40 @@ class Connection:
 
     number: int
     address: str = ""
-    """Where the client comes from, also by a relay; "": nobody knows."""
+    """The client's network address, also by a relay; "": not known."""
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None
     incarnation: str = ""
-    """Which life of it."""
+    """The incarnation of the receiver."""
     attach_seq: int = 0
-    """So often that one had asked for its session."""
+    """The attach counter of that incarnation."""
     attach: Attach | None = None
-    """What it waits for."""
+    """The attach that is not answered yet."""
     proof: Proof | None = None
-    """What was found out of its password."""
+    """The proof of its password, for the attach that is not answered yet."""
     principal: str = ""
-    """As whom it was let in, and by which hash."""
+    """The principal as which it was admitted, and the hash that its password was proved by."""
     hash: str = ""
     until_ms: int = NEVER
-    """When the token ends by which it was let in, on our clock; NEVER: it was by a password, or by none."""
+    """When the token ends by which it was admitted, in ms of the engine's clock; NEVER: it was by no token."""
     access_changes: int = 0
-    """How many changes of who may do what it has asked for; the last one counts."""
+    """The number of changes of access that it has asked for; the last one counts."""
     access_number: int = 0
     """The number that the client gave that one."""
     keys: tuple[Key, ...] = ()
-    """Those that go with all that is published on it, public."""
+    """The public keys that go with all notifications published on it."""
     named: Named | None = None
-    """As whom it publishes, and until when, by a token."""
+    """The principal as which it publishes, by a token; None: it has brought none."""
 
     @property
     def attached(self) -> tuple[SessionId | None, ReceiverId | None, str, int]:
-        """Which attach let it in; the same after another one only where the client does not count them
-        (`attach_seq`).
-        """
+        """The identity of the attach that was admitted: equal for another one only if the client counts none."""
         return self.session, self.receiver, self.incarnation, self.attach_seq
 
     @property
     def payer(self) -> str:
-        """Whose bounds count for what it subscribes to; "": nobody's."""
+        """The client whose bounds its subscriptions count for (proxy/core/cost_budget.py); "": nobody's."""
         # A session's own passwords and names prove nothing to others: whoever makes a session makes them up.
         if self.principal and self.until_ms != NEVER:
             return f"principal {self.principal}"
@@ -85,7 +83,7 @@ class Connection:
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:
-    """Return what answers the message that met the error."""
+    """Return the answer to a client's message that met the error; it names what the message was about."""
     about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | AboutKeys | None = None
     match message:
         case Attach():

@@ -1,4 +1,4 @@
-"""What goes out to receivers: batches, encoded once for all, as far as each window allows, and under a lease only."""
+"""Deliveries to receivers: batches, encoded once for all, as far as each window allows, and under a lease only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waypost.limits import READ_AHEAD
 
 
 class DeliveryHandler:
-    """Sends what is stored; what is no longer in memory is read back first."""
+    """Delivers stored entries; those that are not in memory are read from the store first."""
 
     def __init__(self, context: Context, expiry: Expiry, relays: Relays) -> None:
         self._context = context
@@ -27,18 +27,18 @@ class DeliveryHandler:
         self._again_at = 0
 
     def tick(self) -> None:
-        """Read again what could not be read."""
+        """Deliver again where the store could not be read."""
         if self._again and self._context.clock.now_ms() >= self._again_at:
             again, self._again = self._again, {}
             for session in again.values():
                 self.to_all(session)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return self._again_at if self._again else NEVER
 
     def to_all(self, session: Session) -> None:
-        """Send every attached receiver what is there for it."""
+        """Deliver to every attached receiver as far as its window allows; nothing if the session is not served now."""
         if self._context.sessions.serving(session.id) is not session:
             return
         self._expiry.expire(session)
@@ -49,7 +49,7 @@ class DeliveryHandler:
         self._expiry.bound(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:
-        """Send one receiver what is there for it, if the session is served here, now."""
+        """Deliver to one receiver as far as its window allows; nothing if the session is not served now."""
         if self._context.sessions.serving(session.id) is session:
             self._expiry.expire(session)
             self._pump(session, receiver)

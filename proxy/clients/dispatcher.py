@@ -80,7 +80,7 @@ NEEDED: dict[type[Change], Right] = {
     SetAccess: ADMINISTER,
     Detach: READ,
 }
-"""The right that it needs."""
+"""The right that each request needs."""
 
 
 class ClientDispatcher:
@@ -128,20 +128,20 @@ class ClientDispatcher:
             context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._broadcast_subscription
         )
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
-        """What was asked of a session while it stood still."""
+        """Requests that came while their session was frozen; they are taken when it is served again."""
 
     def deferred(self) -> list[int]:
-        """Return how many changes wait, of each session that stands still."""
+        """Return the number of requests that wait, for each frozen session."""
         return [len(changes) for changes in self._deferred.values()]
 
     # ------------------------------------------------------------ connections
 
     def connected(self, number: int, address: str = "") -> None:
-        """A client has connected; `number` names its connection from now on."""
+        """Begin a connection; `address`: of the client, "": not known."""
         self.connections[number] = Connection(number=number, address=address)
 
     def disconnected(self, number: int) -> None:
-        """The connection has ended: whatever was attached or under way on it ends here."""
+        """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends."""
         connection = self.connections.pop(number, None)
         if connection:
             self.attach_handler.leave(connection)
@@ -155,7 +155,7 @@ class ClientDispatcher:
     # ------------------------------------------------------------ messages
 
     def message(self, number: int, message: ClientMessage) -> None:
-        """Take one message. What is wrong with it is answered; the connection goes on."""
+        """Take one message of a client. An invalid one is answered with a Problem, and the connection goes on."""
         connection = self.connections.get(number)
         if connection is None:
             return
@@ -206,8 +206,8 @@ class ClientDispatcher:
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
             raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
-        asked = bool(self._context.settings.publishers and message.credential.token)
-        if asked and not self._context.cluster.token_key:
+        has_token = bool(self._context.settings.publishers and message.credential.token)
+        if has_token and not self._context.cluster.token_key:
             self._context.outbox.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
             return
         connection.named = self.authorizer.named(message.credential)
@@ -224,11 +224,14 @@ class ClientDispatcher:
     # ------------------------------------------------------------ sessions
 
     def deliver(self, session: Session) -> None:
-        """The session has something new."""
+        """Deliver the session's new entries to its attached receivers."""
         self.delivery.to_all(session)
 
     def served(self, session: Session) -> None:
-        """The session is served here from now on: let in who waits for it, and call those who were relayed."""
+        """Begin with a session that is served here from now on: attach clients that wait, and call relayed ones back.
+
+        Requests that came while it was frozen are taken now.
+        """
         self.relays.near.end_of_acquired(session.id)
         self.attach_handler.served(session)
         self._durable_replies.served(session)
@@ -238,7 +241,7 @@ class ClientDispatcher:
         self.delivery.to_all(session)
 
     def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
-        """The session cannot be had now; None: there is no such session."""
+        """Answer the clients that wait for a session that cannot be served; see `AttachHandler.unavailable`."""
         if session not in self._context.sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
@@ -392,10 +395,10 @@ class ClientDispatcher:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
-            other = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if other is not None and other is not exclude:
+            attached = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            if attached is not None and attached is not exclude:
                 settings = None if subscription is None else subscription.settings()
-                self._send(other, SubscriptionChanged(identity, settings))
+                self._send(attached, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 

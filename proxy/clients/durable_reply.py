@@ -29,11 +29,14 @@ def when_durable(
     on_durable: Callable[[], None],
     on_failed: Callable[[WaypostError | None], None],
 ) -> None:
-    """Call `on_durable` once store and changelog have the session as it is now, and it is ours still; else `on_failed`,
-    with why it was not written, or with None: it is ours no more.
+    """Write the session as it is now to store and changelog, and say whether that counts (handover rule 6).
 
     A checkpoint that is outdated says that another owner has written since: perhaps the session is ours no more, and
-    this proxy has not heard of it. That is nothing to tell whoever asked.
+    this proxy does not know yet. The client is not told of that error.
+
+    Args:
+        on_durable: called once both have it, if the session is still served here at the same epoch.
+        on_failed: called else: with the error of the write, or with None if the session is ours no more.
     """
     epoch = session.epoch
 
@@ -53,7 +56,7 @@ def not_served() -> NotServed:
 
 
 class DurableReplies:
-    """Gives them."""
+    """Sends the answers to changes of sessions."""
 
     def __init__(self, context: Context, persister: Persister) -> None:
         self._context = context
@@ -62,18 +65,24 @@ class DurableReplies:
         """What is to be done about answers that were due while their session stood still, once it is served again."""
 
     def served(self, session: Session) -> None:
-        """The session is served here from now on."""
+        """Give the answers that were put off while the session was frozen: it is served again."""
         for again in self._deferred.pop(session.id, []):
             again()
 
     def session_removed(self, session: SessionId) -> None:
-        """The session is here no more; whoever asked attaches elsewhere, and asks for what was not answered."""
+        """Forget the answers that were put off: the session is here no more, and clients ask its new owner again."""
         self._deferred.pop(session, None)
 
     def reply_when_durable(
         self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]
     ) -> None:
-        """Call `answer` once the session is kept as it is now; if it cannot be, tell the client why."""
+        """Call `answer` once store and changelog have the session as it is now; if that fails, tell the client why.
+
+        Where the session is frozen, or served at another epoch meanwhile, it is written again when it is served.
+
+        Args:
+            message: the request that is answered.
+        """
         attached = connection.attached
 
         def lost(failure: WaypostError | None) -> None:

@@ -48,7 +48,7 @@ class _Producer:
 
 
 class PublishHandler:
-    """All producers that publish through this proxy."""
+    """Appends the notifications of all producers at this proxy to the site log, in the order of each (P3)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -59,7 +59,7 @@ class PublishHandler:
         """Notifications of each connection."""
 
     def waiting(self) -> list[int]:
-        """Return how many notifications wait, of each producer."""
+        """Return the number of notifications that wait for an append, for each producer."""
         return [producer.queued for producer in self._producers.values()]
 
     def unanswered(self, connection: int) -> int:
@@ -67,7 +67,7 @@ class PublishHandler:
         return self._unanswered[connection]
 
     def publish(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
-        """Take a publish; it is acknowledged when the log has it.
+        """Append the notifications of a publish; it is acknowledged once the site log has them.
 
         Args:
             keys: those that go with all that is published on the connection, public.
@@ -120,7 +120,7 @@ class PublishHandler:
         raise Altered("a notification is not what its producer sent", field="bodies")
 
     def disconnected(self, connection: int) -> None:
-        """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
+        """Drop the publishes of a connection that has ended, unless they are under way: they come again."""
         self._unanswered.pop(connection, None)
         for identity in self._producers_of.pop(connection, ()):
             producer = self._producers[identity]
@@ -203,10 +203,10 @@ class PublishHandler:
         self._context.counters.publish_sizes.note(len(offsets))
         done = 0
         for frame in frames:
-            mine = offsets[done : done + len(frame.records)]
-            done += len(mine)
+            accepted = offsets[done : done + len(frame.records)]
+            done += len(accepted)
             self._answered(frame)
-            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, mine)))
+            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, accepted)))
 
 
 def has_too_many_attributes(message: Publish) -> bool:

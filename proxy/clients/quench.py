@@ -65,7 +65,7 @@ class _Requester:
 
 
 class QuenchHandler:
-    """All producers that ask."""
+    """Tells producers which of the terms that they ask for are wanted (quench)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -104,14 +104,14 @@ class QuenchHandler:
             requester.waiting = dict.fromkeys(self._terms)
 
     def leave(self, connection: int) -> None:
-        """The connection asks no more."""
+        """Answer the producer of this connection no more."""
         self._requesters.pop(connection, None)
         if not self._requesters:
             self._terms.clear()
             self._waiting.clear()
 
     def changed(self, expressions: Iterable[str]) -> None:
-        """Somebody more wants these, or nobody any more, or by other keys."""
+        """Look at these expressions again: their interests have come, gone or changed keys."""
         if self._requesters:
             self._waiting.update(dict.fromkeys(expressions))
 
@@ -146,7 +146,7 @@ class QuenchHandler:
                     return
 
     def next_deadline(self) -> int:
-        """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
+        """Return when there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
             requester.waiting or requester.changed or not (requester.caught_up or self._context.rereading)
             for requester in self._requesters.values()
@@ -166,11 +166,11 @@ class QuenchHandler:
         """Find out which terms of the expression the producer is to know of now."""
         before = requester.terms.pop(expression, ())
         after: tuple[str, ...] = ()
-        mine = tuple(term.text for term in terms if term.concerns(requester.names))
-        if mine and any(
+        concerned = tuple(term.text for term in terms if term.concerns(requester.names))
+        if concerned and any(
             protection.lets(requester.protection) for protection in self._context.state.interests(expression)
         ):
-            after = requester.terms[expression] = mine
+            after = requester.terms[expression] = concerned
         requester.wanted.subtract(before)
         requester.wanted.update(after)
         requester.changed.update(dict.fromkeys((*before, *after)))
@@ -198,14 +198,14 @@ class QuenchHandler:
 
 
 def alternatives_of(expression: str) -> tuple[Term, ...]:
-    """Return the alternatives of an expression."""
+    """Return the terms of an expression: it matches where one of these alternatives of a disjunction does."""
     tree = parse(expression).tree
-    legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    return tuple(map(_term, legs))
+    alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
+    return tuple(map(_term, alternatives))
 
 
-def _term(leg: Node) -> Term:
-    text = write(leg)
+def _term(alternative: Node) -> Term:
+    text = write(alternative)
     # A comparison of an attribute is true of no notification that has it not; of the rest the evaluator knows.
-    is_plain = isinstance(leg, Compare) and isinstance(leg.left, Name)
-    return Term(text, names(leg), not is_plain and bool(parse(text).matches({})))
+    is_plain = isinstance(alternative, Compare) and isinstance(alternative.left, Name)
+    return Term(text, names(alternative), not is_plain and bool(parse(text).matches({})))

@@ -26,7 +26,9 @@ class Relays:
     """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here.
 
     Args:
-        connected, disconnected, message: the dispatcher, for receivers whose connection is at another proxy.
+        connected: called with a number below 0 and the client's address when a relay to here begins.
+        disconnected: called with that number when it has ended.
+        message: called with that number and each message of the client.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Relays:
         self.far = FarRelays(context, ended, connected, disconnected, message)
 
     def early(self) -> list[int]:
-        """Return how many messages wait for one before them, of each relay."""
+        """Return the number of messages that wait for a missing one, for each relay."""
         return [len(line.early) for line in chain(self.near.channels(), self.far.lines())]
 
     def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
@@ -60,12 +62,12 @@ class Relays:
                 assert_never(message)
 
     def proxy_gone(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """That life of the proxy has ended."""
+        """End all relays with an incarnation of a proxy whose lease has ended."""
         self.near.owner_gone(proxy)
         self.far.incarnation_ended(proxy, incarnation)
 
     def fence(self) -> None:
-        """Our lease may have ended: relay nothing."""
+        """End all relays: our lease may have ended."""
         self.near.fence()
         self.far.fence()
 
@@ -76,5 +78,5 @@ class Relays:
         self.far.tick(now)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return min(self.near.next_deadline(), self.far.next_deadline())

@@ -1,4 +1,4 @@
-"""What both ends of a relay have: messages numbered from 1 each way, and the memory of relays that ended."""
+"""The state that both ends of a relay have: messages numbered from 1 each way, and relays that ended lately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUT_OF_SEQUENCE = "wrong number of a relay"
 
 @dataclass(slots=True, kw_only=True)
 class RelayChannel:
-    """One direction's numbering at each end: what was sent, and what came, in order."""
+    """One end of a relay: the numbers of messages sent and received. Times in ms of the engine's clock."""
 
     sent: int = 0
     received: int = 0
@@ -29,7 +29,7 @@ class RelayChannel:
     """Since when something that was sent is not confirmed."""
 
     def next(self, now: int) -> int:
-        """Return the number of the next message that is sent."""
+        """Return the number of the next message, and note that it is sent now."""
         if self.confirmed == self.sent:
             self.unconfirmed_ms = now
         self.sent += 1
@@ -37,21 +37,25 @@ class RelayChannel:
         return self.sent
 
     def confirm(self, received: int, now: int) -> None:
-        """Note that the other end has all messages up to `taken`."""
+        """Note that the other end has all messages up to the number `received`."""
         if received > self.confirmed:
             self.confirmed, self.unconfirmed_ms = received, now
 
     def due_ms(self) -> int:
-        """Return when to look whether it is broken."""
+        """Return when the relay is broken, unless the other end sends or confirms something until then."""
         unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
         return min([self.last_received_ms, *unheard]) + SILENCE_MS
 
     def broken(self, now: int) -> bool:
-        """Tell whether the other side is silent, or does not hear us."""
+        """Tell whether the other end has been silent, or has confirmed nothing, for SILENCE_MS."""
         return now >= self.due_ms()
 
     def receive(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
-        """Return what is next in order now; None: too much is missing. A repeat brings nothing."""
+        """Return the frames that are next in order now; empty: one before them is missing, or it is a repeat.
+
+        Returns:
+            None: more than RELAY_OUT_OF_ORDER frames wait for a missing one; the relay is to be ended.
+        """
         if number <= self.received:
             return []
         self.early[number] = frame
@@ -65,7 +69,7 @@ class RelayChannel:
 
 
 class EndedRelays:
-    """Relays that ended lately, by the other proxy and their name: more of them may be under way, and is not wrong."""
+    """Relays that ended lately, by the other proxy and their name: late messages of them are no violation."""
 
     def __init__(self, refused: Refusals) -> None:
         self._refused = refused
@@ -81,7 +85,7 @@ class EndedRelays:
             del self._ended[next(iter(self._ended))]
 
     def refuse(self, name: str, sender: ProxyId, message: RelayMessage) -> None:
-        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        """Count a refused message by the name of its violation; one of a relay that ended lately is not counted."""
         if (sender, message.relay) not in self._ended:
             detail = f"{type(message).__name__} of relay {message.relay}"
             self._refused.note(name, sender, detail[:REFUSAL_DETAIL])

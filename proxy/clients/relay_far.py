@@ -33,15 +33,17 @@ class _FarRelay:
     session: str = ""
 
     def is_of(self, incarnation: Incarnation) -> bool:
-        """Tell whether the other proxy began it in this life (handover rule 24)."""
+        """Tell whether the other proxy began it in this incarnation (handover rule 24)."""
         return self.relay.startswith(f"{incarnation}/")
 
 
 class FarRelays:
-    """What such a receiver says goes to the dispatcher, and what it is sent goes to the proxy where it is.
+    """Passes the messages of receivers at other proxies to the dispatcher, and the answers back to those proxies.
 
     Args:
-        connected, disconnected, message: the dispatcher.
+        connected: called with a number below 0 and the client's address when a relay to here begins.
+        disconnected: called with that number when it has ended.
+        message: called with that number and each message of the client.
     """
 
     def __init__(
@@ -67,21 +69,21 @@ class FarRelays:
 
     def lines(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays that end here."""
-        return (far.channel for far in self._far.values())
+        return (far_relay.channel for far_relay in self._far.values())
 
     def proxy_of(self, connection: int) -> ProxyId | None:
-        """Return at which proxy a receiver's connection is, if it is relayed to here."""
-        far = self._far.get(connection)
-        return far.proxy if far else None
+        """Return the proxy at which a relayed receiver is connected; None: the connection is not relayed."""
+        far_relay = self._far.get(connection)
+        return far_relay.proxy if far_relay else None
 
     def sessions(self) -> set[str]:
         """Return the sessions served here that have receivers at other proxies."""
-        return {far.session for far in self._far.values() if far.session}
+        return {far_relay.session for far_relay in self._far.values() if far_relay.session}
 
     # ------------------------------------------------------------ what comes
 
     def up(self, sender: ProxyId, message: RelayUp) -> None:
-        """The receiver says something. What is not numbered on, or no word of a session, ends the relay."""
+        """Take a relayed message of a receiver. One out of order past a bound, or of another kind, ends the relay."""
         if message.number < 1:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
@@ -115,7 +117,7 @@ class FarRelays:
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """The near proxy ends the relay."""
+        """Take the end of a relay, as the near proxy says it."""
         number = self._numbers.get((sender, message.relay))
         if number is not None:
             self._forget([number])
@@ -125,20 +127,24 @@ class FarRelays:
     def _break(self, numbers: Iterable[int]) -> None:
         """End these relays, and say so."""
         for number in list(numbers):
-            far = self._far[number]
-            self._context.outbox.emit(SendPeer(far.proxy, RelayEnd(far.relay, by_owner=True)))
+            far_relay = self._far[number]
+            self._context.outbox.emit(SendPeer(far_relay.proxy, RelayEnd(far_relay.relay, by_owner=True)))
             self._forget([number])
 
     def _forget(self, numbers: Iterable[int]) -> None:
         for number in list(numbers):
-            far = self._far.pop(number)
-            self._ended.note(far.proxy, far.relay)
-            del self._numbers[far.proxy, far.relay]
+            far_relay = self._far.pop(number)
+            self._ended.note(far_relay.proxy, far_relay.relay)
+            del self._numbers[far_relay.proxy, far_relay.relay]
             self._disconnected(number)
 
     def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """The watch may be late: what the proxy's next life relays already goes on."""
-        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(incarnation))
+        """End the relays of an incarnation of a proxy; those that its next incarnation has begun go on."""
+        self._forget(
+            number
+            for number, far_relay in self._far.items()
+            if far_relay.proxy == proxy and far_relay.is_of(incarnation)
+        )
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""
@@ -147,35 +153,35 @@ class FarRelays:
     # ------------------------------------------------------------ what goes out
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
-        """Return the effects, with what goes to a connection at another proxy addressed to that proxy."""
+        """Return the effects; those to a relayed connection (a number below 0) become messages to its proxy."""
         if not self._last:
             return effects
-        return [each for effect in effects if (each := self._translated(effect)) is not None]
+        return [number for effect in effects if (number := self._translated(effect)) is not None]
 
     def _translated(self, effect: Effect) -> Effect | None:
         if not isinstance(effect, Send | Hangup) or effect.connection >= 0:
             return effect
-        far = self._far.get(effect.connection)
-        if far is None:
+        far_relay = self._far.get(effect.connection)
+        if far_relay is None:
             return None
         if isinstance(effect, Hangup):
-            return SendPeer(far.proxy, RelayEnd(far.relay, by_owner=True))
-        return self._down(far, encode_message(effect.message))
+            return SendPeer(far_relay.proxy, RelayEnd(far_relay.relay, by_owner=True))
+        return self._down(far_relay, encode_message(effect.message))
 
-    def _down(self, far: _FarRelay, frame: bytes) -> SendPeer:
-        number = far.channel.next(self._context.clock.now_ms())
-        return SendPeer(far.proxy, RelayDown(far.relay, number, frame, far.channel.received))
+    def _down(self, far_relay: _FarRelay, frame: bytes) -> SendPeer:
+        number = far_relay.channel.next(self._context.clock.now_ms())
+        return SendPeer(far_relay.proxy, RelayDown(far_relay.relay, number, frame, far_relay.channel.received))
 
     # ------------------------------------------------------------ time
 
     def tick(self, now: int) -> None:
-        """Say that we are there, where nothing else was said for a while."""
-        for far in self._far.values():
-            if now >= far.channel.last_sent_ms + BEAT_MS:
-                self._context.outbox.emit(self._down(far, b""))
+        """Send a sign of life on relays where nothing was sent for BEAT_MS."""
+        for far_relay in self._far.values():
+            if now >= far_relay.channel.last_sent_ms + BEAT_MS:
+                self._context.outbox.emit(self._down(far_relay, b""))
 
     def next_deadline(self) -> int:
-        """When the next confirmation is due, in ms of the engine's clock; NEVER: none."""
+        """Return when the next confirmation is due, in ms of the engine's clock; NEVER: none."""
         return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
 
 

@@ -1,4 +1,4 @@
-"""The near end of relays: clients whose connections are here, and whose sessions stay at their homes."""
+"""The near end of relays: clients whose connections are here, and whose sessions stay at their owners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait
 
 @dataclass(slots=True)
 class _NearRelay:
-    """A client's connection here, whose session is served by `home`."""
+    """A client's connection here, whose session is served by `owner`."""
 
     relay: str
     owner: ProxyId
@@ -30,7 +30,7 @@ class _NearRelay:
 
 
 class NearRelays:
-    """What such a client says is passed to the owner, and what the owner answers to the client."""
+    """Passes the messages of relayed clients to the owners of their sessions, and the answers back."""
 
     def __init__(self, context: Context, ended: EndedRelays) -> None:
         self._context = context
@@ -48,7 +48,7 @@ class NearRelays:
 
     def channels(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays that begin here."""
-        return (near.channel for near in self._near.values())
+        return (near_relay.channel for near_relay in self._near.values())
 
     # ------------------------------------------------------------ the client
 
@@ -64,26 +64,26 @@ class NearRelays:
         self.up(number, attach)
 
     def up(self, connection: int, message: ClientMessage) -> None:
-        """Pass on what the client says."""
-        near = self._near[connection]
-        number = near.channel.next(self._context.clock.now_ms())
-        up = RelayUp(near.relay, number, encode_message(message), near.address)
-        self._context.outbox.emit(SendPeer(near.owner, up))
+        """Pass a message of the client to the owner. Raises KeyError: the connection is not relayed."""
+        near_relay = self._near[connection]
+        number = near_relay.channel.next(self._context.clock.now_ms())
+        up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
+        self._context.outbox.emit(SendPeer(near_relay.owner, up))
 
     def leave(self, connection: int) -> None:
-        """The client is gone, or attaches anew."""
-        near = self._near.pop(connection, None)
-        if near is not None:
-            del self._connections[near.relay]
-            self._ended.note(near.owner, near.relay)
-            self._context.outbox.emit(SendPeer(near.owner, RelayEnd(near.relay, by_owner=False)))
+        """End the relay of a connection, if there is one: the client has gone, or attaches again."""
+        near_relay = self._near.pop(connection, None)
+        if near_relay is not None:
+            del self._connections[near_relay.relay]
+            self._ended.note(near_relay.owner, near_relay.relay)
+            self._context.outbox.emit(SendPeer(near_relay.owner, RelayEnd(near_relay.relay, by_owner=False)))
 
     def end_of_acquired(self, session: SessionId) -> None:
-        """The session is served here from now on: who was relayed is to attach at once, on the same connection.
+        """End the relays of a session that is served here from now on: clients attach again, on the same connection.
 
         Its old owner would say so too, but later; what comes of it until then the client's frontier settles.
         """
-        for connection in [each for each, near in self._near.items() if near.session == session]:
+        for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
             self._context.outbox.emit(Send(connection, Wait("the session has come to this proxy", 0)))
 
@@ -105,7 +105,7 @@ class NearRelays:
         return None
 
     def down(self, sender: ProxyId, message: RelayDown) -> None:
-        """The owner says something to the client, or only that it is there."""
+        """Take a message of the owner for a client, or its sign of life."""
         connection = self._of(sender, message)
         if connection is None:
             self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
@@ -125,14 +125,14 @@ class NearRelays:
                 self._context.outbox.emit(Send(connection, msgspec.Raw(frame)))
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """The owner ends the relay."""
+        """Take the end of a relay, as the owner says it."""
         connection = self._of(sender, message)
         if connection is not None:
             self._break([connection])
 
     def owner_gone(self, owner: ProxyId) -> None:
         """Break all relays to that proxy: its lease has ended."""
-        self._break(each for each, near in self._near.items() if near.owner == owner)
+        self._break(number for number, near_relay in self._near.items() if near_relay.owner == owner)
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""
@@ -142,8 +142,8 @@ class NearRelays:
 
     def tick(self, now: int) -> None:
         """Break relays whose other end is silent for too long."""
-        self._break(each for each, near in self._near.items() if near.channel.broken(now))
+        self._break(number for number, near_relay in self._near.items() if near_relay.channel.broken(now))
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return min([line.due_ms() for line in self.channels()], default=NEVER)

@@ -1,4 +1,4 @@
-"""What is set of a session as a whole: by its owner on attach, or by an operator."""
+"""The policy of a session as a whole, set by a client on attach, or by an operator."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from waypost.reliability import Reliability
 
 
 class SessionPolicy(NamedTuple):
-    """`expiry_s`: it ends when nobody was attached for so many seconds; None: never. `reliability`: what those of its
-    receivers may not exceed, from their next attach on. `queue`: how much it stores.
+    """The settings of a session as a whole.
+
+    `expiry_s`: seconds without an attached receiver after which it is deleted; None: never. `reliability`: the bound of
+    its receivers', from their next attach on. `queue`: the bounds of its queue.
     """
 
     expiry_s: int | None
@@ -23,12 +25,12 @@ class SessionPolicy(NamedTuple):
 
 
 def policy_of(session: Session) -> SessionPolicy:
-    """Return what is set of the session as a whole."""
+    """Return the policy of the session as it is now."""
     return SessionPolicy(session.expiry_s, session.reliability, session.queue)
 
 
 def apply_policy(context: Context, expiry: Expiry, session: Session, policy: SessionPolicy) -> None:
-    """Let these hold from now on."""
+    """Set the policy of a session, in force at once; bounds of the queue that have changed are attested."""
     session.expiry_s, session.reliability = policy.expiry_s, policy.reliability
     if policy.queue != session.queue:
         session.queue = policy.queue

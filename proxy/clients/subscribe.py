@@ -1,4 +1,4 @@
-"""A session's subscriptions change: they begin, end, and take other keys, by the frontier (handover rule 7)."""
+"""Changes of a session's subscriptions: they begin, end, and get other keys, by the frontier (handover rule 7)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,16 @@ class Subscriptions:
         self._expiry = expiry
 
     def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
-        """Add a subscription, or change the policy and the keys of one that is there. Raises Refused.
+        """Add a subscription, or change the policy and the keys of one of the same id.
 
         Args:
+            expression: of the message, parsed.
+            owner: the receiver that subscribes; its keys go with the subscription.
             payer: the client whose bounds it counts for; "": nobody's.
+
+        Raises:
+            Refused: there is one of the same id with another expression.
+            LimitExceeded: a bound of subscriptions, or of their cost, would be passed.
         """
         identity = SubscriptionId(message.subscription)
         keys = primed(CONSUMER, message.keys)
@@ -52,7 +58,15 @@ class Subscriptions:
         self.retain(session, identity, message.ttl_s, message.max_count)
 
     def retain(self, session: Session, identity: SubscriptionId, ttl_s: int | None, max_count: int | None) -> None:
-        """Change the policy of a subscription, in all its lives."""
+        """Change the policy of a subscription, in all generations that are still owed; in force at once, and attested.
+
+        Args:
+            ttl_s: seconds that an entry is held; None: no bound.
+            max_count: entries that are held; None: no bound.
+
+        Raises:
+            KeyError: there is no such subscription.
+        """
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
             for subscription in session.generations(identity):
@@ -90,22 +104,28 @@ class Subscriptions:
         self._made(session, made)
 
     def set_keys(self, session: Session, receiver: Receiver, keys: Iterable[Key]) -> list[SubscriptionId]:
-        """Let these keys go with every subscription that the receiver has made, or makes; return which have changed.
+        """Set the keys that go with all subscriptions of a receiver, present and future.
+
+        Args:
+            keys: its own keys are raw, those of producers public.
+
+        Returns:
+            The subscriptions whose keys have changed; each of them has a new generation.
 
         Raises:
-            LimitExceeded: too many would have.
+            LimitExceeded: the session would have too many subscriptions, those that are still owed included.
         """
         keys = primed(CONSUMER, keys)
-        mine = [
+        rekeyed = [
             subscription
             for subscription in session.active()
             if subscription.owner == receiver.id and subscription.owner_keys != keys
         ]
-        self._make_room(session, len(mine))
+        self._make_room(session, len(rekeyed))
         receiver.keys = keys
-        for subscription in mine:
+        for subscription in rekeyed:
             self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
-        return [subscription.id for subscription in mine]
+        return [subscription.id for subscription in rekeyed]
 
     def _make_room(self, session: Session, more: int) -> None:
         if session.ended:
@@ -156,7 +176,7 @@ class Subscriptions:
         return made
 
     def kept(self, session: Session, identities: Iterable[SubscriptionId]) -> None:
-        """Store and changelog have these: what was promised for lives before them is on record for them from now on."""
+        """Attest the promises that new generations took over from those before: the change of keys is durable."""
         for identity in identities:
             made = session.subscriptions.get(identity)
             if made is not None and made.continued:
@@ -170,10 +190,10 @@ class Subscriptions:
         self._changed(session)
 
     def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
-        """End a subscription, if it is there.
+        """End a subscription, if there is one of that id.
 
-        What was acknowledged to its producer before is owed. Where that ends (R) no origin's log has told yet:
-        proxy/stream/subscription_ends.py finds out (handover rule 7).
+        Notifications that were acknowledged to their producers before are owed. Their end (R) is not known in any
+        origin yet: proxy/stream/subscription_ends.py finds it (handover rule 7).
         """
         if identity in session.subscriptions:
             origins = [*self._context.reached(session), *session.gates]

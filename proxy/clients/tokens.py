@@ -17,27 +17,31 @@ ALGORITHM, AUDIENCE = "HS256", "waypost"
 
 
 class Named(NamedTuple):
-    """What a token says. `until_ms`: in Unix time."""
+    """The content of a token: its principal, and when it ends in Unix time (ms)."""
 
     principal: str
     until_ms: int
 
 
 def token_key(secret: bytes) -> bytes:
-    """Return the key of tokens, which tells nothing of the federation's secret."""
+    """Return the key of tokens, derived from the federation's secret, which it does not reveal."""
     return hmac.digest(secret, b"waypost token", "sha256")
 
 
 def issue(key: bytes, named: Named) -> str:
-    """Return a token that proves the principal until then, signed with the key."""
+    """Return a token that proves the principal until `named.until_ms`, in whole seconds, signed with the key."""
     return jwt.encode({"sub": named.principal, "exp": named.until_ms // 1000, "aud": AUDIENCE}, key, ALGORITHM)
 
 
 def read(key: bytes, token: str, now_ms: int) -> Named:
-    """Return what a token says that is in force. `now_ms`: in Unix time.
+    """Return the content of a valid token.
+
+    Args:
+        key: by which it must be signed (:func:`token_key`).
+        now_ms: in Unix time.
 
     Raises:
-        Forbidden: it has ended, or nobody signed it who may.
+        Forbidden: it has ended, is malformed, or is not signed with the key.
     """
     rules = {"require": ["sub", "exp", "aud"], "verify_exp": False}
     try:

@@ -55,10 +55,14 @@ class ClusterView:
         changelogs: Mapping[SiteId, str],
         now_ms: int,
     ) -> None:
-        """Take all the rows that there are: the watch begins anew.
+        """Replace all rows by those that the registry has now: the watch begins anew.
 
         A proxy without a row counts as live until its lease is over (handover rule 26): where the registry was restored
         from an older copy, that lease has not ended, but is forgotten. :meth:`ended_leases` tells then.
+
+        Args:
+            changelogs: where the checkpoints of each site are.
+            now_ms: by the engine's clock.
         """
         self._unseen.clear()
         gone = {proxy: row for proxy, row in self._proxies.items() if proxy not in proxies}
@@ -70,15 +74,15 @@ class ClusterView:
         self.is_watching = True
 
     def ended_leases(self, now_ms: int) -> list[ProxyRow]:
-        """Return the proxies whose forgotten leases are over by now."""
+        """Return the rows of proxies whose forgotten leases are over by `now_ms`, of the engine's clock."""
         return [self._proxies[proxy] for proxy, until_ms in self._forgotten.items() if now_ms >= until_ms]
 
     def next_deadline(self) -> int:
-        """When :meth:`ended_leases` has something new, in ms of the engine's clock; NEVER: no lease is forgotten."""
+        """Return when :meth:`ended_leases` has something new, in ms of the engine's clock; NEVER: none is forgotten."""
         return min(self._forgotten.values(), default=NEVER)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """Take what the watch reports; None: there is no such row."""
+        """Set a session's row as the watch reports it; None: it was removed."""
         self._unseen.discard(session)
         if current is None:
             self._owners.pop(session, None)
@@ -86,19 +90,19 @@ class ClusterView:
             self._owners[session] = current
 
     def owned_by(self, session: SessionId, current: Ownership) -> None:
-        """Take what we claimed or read ourselves; the watch may report it later."""
+        """Set a session's row as this proxy has claimed or read it; the watch may report it later."""
         if self._owners.get(session) != current:
             self._owners[session] = current
             self._unseen.add(session)
 
     def proxy_up(self, row: ProxyRow) -> None:
-        """Take the row of a live proxy, and where its site's checkpoints are."""
+        """Set the row of a live proxy, and where its site's checkpoints are."""
         self._proxies[row.proxy] = row
         self._forgotten.pop(row.proxy, None)
         self._changelogs[row.site] = row.changelog
 
     def proxy_down(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
-        """The lease of that incarnation has ended; tell whether it was the one that we knew."""
+        """Remove a proxy whose lease has ended; return False, and do nothing, if that incarnation is not known."""
         row = self._proxies.get(proxy)
         if row is None or row.incarnation != incarnation:
             return False
@@ -107,20 +111,20 @@ class ClusterView:
         return True
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Take what an operator wants of a proxy; None: nothing any more."""
+        """Set the drain of a proxy, as an operator wants it; None: it is not to be drained any more."""
         if row is None:
             self._drains.pop(proxy, None)
         else:
             self._drains[proxy] = row
 
     def secret_reported(self, token_key: bytes) -> None:
-        """Take the key that is made of the federation's secret."""
+        """Set the key by which tokens are signed (:func:`proxy.clients.tokens.token_key`)."""
         self.token_key = token_key
 
     # ------------------------------------------------------------ what follows from it
 
     def alive(self, proxy: ProxyId) -> bool:
-        """Tell whether the proxy has a lease."""
+        """Tell whether the proxy has a lease, as far as the watch has reported."""
         return proxy in self._proxies
 
     def has_seen(self, session: SessionId, current: Ownership) -> bool:
@@ -128,14 +132,14 @@ class ClusterView:
         return self._owners.get(session) == current and session not in self._unseen
 
     def is_first(self, proxies: Iterable[ProxyId]) -> bool:
-        """Tell whether ours is the first name of these: what one of them has to do, that one does."""
+        """Tell whether this proxy has the first name of these: it does the work that one of them has to do."""
         return self._proxy == min(proxies, default=None)
 
     def at_site(self, site: SiteId | None = None) -> list[ProxyId]:
-        """Return the live proxies of a site; None: of ours."""
+        """Return the names of the live proxies of a site; None: of our own site."""
         return [row.proxy for row in self._proxies.values() if row.site == (site or self._site)]
 
 
-def _replace(mine: dict[K, V], reported: Mapping[K, V]) -> None:
-    mine.clear()
-    mine.update(reported)
+def _replace(known: dict[K, V], reported: Mapping[K, V]) -> None:
+    known.clear()
+    known.update(reported)

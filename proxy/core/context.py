@@ -28,11 +28,11 @@ from waypost.identity import Incarnation, Origin, ProxyId
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What an engine is made of. Nothing in here does I/O.
+    """The parts of an engine. None of them does I/O.
 
     Args:
         state: the site's state, folded from its log.
-        taken_below: of the records of the log below this, the sessions of our store have what they wanted.
+        applied_below: the offset in the site log below which the restored sessions have all that they matched.
     """
 
     settings: Settings
@@ -50,14 +50,18 @@ class Context:
     transfers: RunningTransfers = field(default_factory=RunningTransfers)
     counters: Counters = field(default_factory=Counters)
     refused: Refusals = field(default_factory=Refusals)
-    """What other proxies sent and was refused."""
+    """Messages of other proxies that were refused."""
     takeover_backoff: TakeoverBackoff = field(default_factory=TakeoverBackoff)
 
     @classmethod
     def of(
         cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, applied_below: int = 0
     ) -> Context:
-        """Make the parts of an engine."""
+        """Return the parts of a new engine.
+
+        Args:
+            applied_below: see :class:`Context`; 0: the store was empty, or was not written from this log.
+        """
         lease, outbox = Lease(clock, settings.lease_margin_ms), Outbox()
         return cls(
             settings=settings,
@@ -75,26 +79,29 @@ class Context:
 
     @property
     def proxy(self) -> ProxyId:
-        """Our own name."""
+        """The name of this proxy."""
         return self.settings.proxy
 
     @property
     def rereading(self) -> bool:
-        """What we know of the site is older than what our sessions have: the log is read again up to there first."""
+        """Whether the log is still read again up to `applied_below`: the site's state is older than the sessions."""
         return self.state.position < self.applied_below
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Begin as this incarnation: a new writer of the journal. The same one again changes nothing."""
+        """Begin an incarnation, as a new writer of the journal. The present one again changes nothing."""
         if incarnation != self.lease.incarnation:
             self.lease.incarnation = incarnation
             self.journal.begin(incarnation)
 
     def frontier(self, session: Session) -> dict[Origin, int]:
-        """Return up to where the session has taken what it wanted of each origin."""
+        """Return the frontier up to which the session has taken what it matched."""
         return session.frontier(self.state.frontier)
 
     def reached(self, session: Session) -> dict[Origin, int]:
-        """Return above what everything is new to the session: the live stream and every receiver included."""
+        """Return the frontier above which every notification is new to the session.
+
+        It joins what the site log has brought here, what the session has taken, and what each receiver reported.
+        """
         reached = dict(self.state.frontier)
         join(reached, self.frontier(session))
         for receiver in session.receivers.values():
@@ -102,10 +109,10 @@ class Context:
         return reached
 
     def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what of a client's frontier is of origins that are known here: nobody here was sent anything else."""
+        """Return the part of a client's frontier that is of origins known here: nothing of others was sent here."""
         return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
 
     def take_effects(self) -> list[Effect]:
-        """Return the effects so far, facts last, and begin anew."""
+        """Return the effects since the last call, in order; the journal's facts come last."""
         self.journal.flush(self.outbox)
         return self.outbox.drain()

@@ -32,7 +32,7 @@ ADVICE = (
 
 
 class Account:
-    """Subscriptions: their distinct expressions, and what those cost together."""
+    """A number of subscriptions, and the cost of their distinct expressions. Its length: distinct expressions."""
 
     def __init__(self) -> None:
         self._expressions: Counter[Expression] = Counter()
@@ -40,14 +40,14 @@ class Account:
         self.subscriptions = 0
 
     def add(self, expression: Expression) -> None:
-        """Count a subscription with that expression; each distinct one costs once."""
+        """Add a subscription with this expression; each distinct expression costs once."""
         self.subscriptions += 1
         if not self._expressions[expression]:
             self.cost += charge(expression)
         self._expressions[expression] += 1
 
     def remove(self, expression: Expression) -> None:
-        """Count a subscription with that expression no more."""
+        """Remove a subscription with this expression. It must have been added."""
         self.subscriptions -= 1
         self._expressions[expression] -= 1
         if not self._expressions[expression]:
@@ -63,7 +63,7 @@ class Account:
 
 
 class CostBudget:
-    """The accounts of one proxy."""
+    """The accounts of one proxy: one for itself, and one for each client that pays."""
 
     def __init__(self) -> None:
         self.proxy = Account()
@@ -71,7 +71,7 @@ class CostBudget:
         self._of_session: dict[SessionId, list[tuple[str, Expression]]] = {}
 
     def put(self, session: Session) -> None:
-        """Take the session's active subscriptions as they are now."""
+        """Charge the session's active subscriptions as they are now, in place of those charged before."""
         before = self._of_session.pop(session.id, [])
         now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.active()]
         # First what comes: an account that would be empty in between is kept.
@@ -94,40 +94,44 @@ class CostBudget:
                     del self._clients[payer]
 
     def require_room(self, payer: str, max_subscriptions: int) -> None:
-        """Let a client have one subscription more.
+        """Check that the number of subscriptions leaves room for one more.
 
         Args:
-            most: subscriptions of the proxy; of them one client may have half.
+            payer: the client that pays for it; empty: nobody, and only the proxy's bound counts.
+            max_subscriptions: the most that the proxy may have; one client may have half of them.
 
         Raises:
-            LimitExceeded: there are so many.
+            LimitExceeded: the proxy, or the client, has that many.
         """
         if self.proxy.subscriptions >= max_subscriptions:
             raise LimitExceeded(
                 f"this proxy has {max_subscriptions} subscriptions, and takes no more; attach at another one"
             )
-        mine = self._clients.get(payer)
-        if mine is not None and mine.subscriptions >= max_subscriptions // 2:
+        account = self._clients.get(payer)
+        if account is not None and account.subscriptions >= max_subscriptions // 2:
             raise LimitExceeded(
                 f"one client has {max_subscriptions // 2} subscriptions at this proxy, and may have no more"
             )
 
     def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
-        """Let a client subscribe to this for the session.
+        """Check that a new subscription stays within the bounds of expression, session, client and proxy.
 
         Args:
-            match_ms: what all expressions of the proxy may take; 0: no bound, for nobody.
+            session: the session that is to have it; subscriptions that have ended, but are still owed, count too.
+            payer: the client that pays for it; empty: nobody, and no client's bound counts.
+            match_ms: how long the proxy may take, by estimate, to match the largest notification against all its
+                expressions, in ms; 0: there are no bounds at all.
 
         Raises:
-            LimitExceeded: it is past a bound.
+            LimitExceeded: a bound would be passed; the message names which.
         """
         if not match_ms:
             return
         _require("one expression", charge(expression), MATCH_MS_EXPRESSION, None)
-        mine = Account()
-        for each in {sub.expression for sub in [*session.active(), *session.ended]}:
-            mine.add(each)
-        _require("a session", mine.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
+        session_account = Account()
+        for distinct in {sub.expression for sub in [*session.active(), *session.ended]}:
+            session_account.add(distinct)
+        _require("a session", session_account.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
         if payer:
             account = self._clients.get(payer, Account())
             _require("one client", account.with_one_more(expression), MATCH_MS_CLIENT, NODES_CLIENT)
@@ -135,7 +139,7 @@ class CostBudget:
 
 
 def charge(expression: Expression) -> Cost:
-    """Return what an expression costs beyond what is free."""
+    """Return the cost of an expression; its first FREE_NODES nodes are free, its matching time never is."""
     return Cost(max(0, expression.cost.nodes - FREE_NODES), expression.cost.work_ns)
 
 

@@ -26,7 +26,7 @@ OnDone = Callable[[Any], None]
 
 
 def ignore_result(_: object) -> None:
-    """Take an answer that changes nothing: what failed is done again anyway."""
+    """Ignore the result of an effect: what failed is done again anyway."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -78,7 +78,14 @@ class ClaimRow(msgspec.Struct, frozen=True):
 def claim_row(
     session: SessionId, expected: Ownership | None, new: Ownership, on_done: Callable[[Claimed | WaypostError], None]
 ) -> ClaimRow | CreateRow:
-    """Return what asks for the row by compare-and-set; `expected` None: there is none."""
+    """Return the effect that sets a session's row by compare-and-set.
+
+    Args:
+        expected: the row that the registry must have; None: it must have none.
+        new: the row that takes its place.
+        on_done: called with the row that there is then and whether this claim won, or with an error, after which the
+            claim may have been applied or not.
+    """
     if expected is None:
         return CreateRow(session, new, on_done)
     return ClaimRow(session, expected, new, on_done)

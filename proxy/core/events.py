@@ -1,4 +1,4 @@
-"""What the parts of an engine report to it. One dispatch, in `proxy/engine.py`, says which parts each event concerns.
+"""Events that the parts of an engine report to it. One dispatch, in `proxy/engine.py`, says which parts each concerns.
 
 A part does not know which others there are. Events wait until the part that reports them has returned: whoever handles
 one looks at the session as it is then.
@@ -25,18 +25,18 @@ NO_REQUESTER = Requester()
 
 
 class AcquireRequest(NamedTuple):
-    """That a session be served here.
+    """A request that a session be served here.
 
     Args:
-        requester: the receiver for which it is wanted.
-        create: also if there is none yet.
+        requester: the receiver for which it is wanted; NO_REQUESTER: none in particular.
+        create: whether to create the session if there is none yet.
     """
 
     requester: Requester = NO_REQUESTER
     create: bool = False
 
     def joined(self, other: AcquireRequest) -> AcquireRequest:
-        """Return the request of both, where one acquisition serves both."""
+        """Return one request in place of two; of two receivers the first one counts."""
         requester = self.requester if self.requester != NO_REQUESTER else other.requester
         return AcquireRequest(requester, self.create or other.create)
 
@@ -189,6 +189,6 @@ class Events:
         self._events.append(event)
 
     def drain(self) -> list[EngineEvent]:
-        """Return the events so far, and begin anew."""
+        """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events

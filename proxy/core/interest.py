@@ -35,21 +35,21 @@ class Interest:
         """What we registered last for each session in this incarnation."""
 
     def register(self, session: Session) -> None:
-        """Have the site know what the session needs, if that is not what we registered last."""
+        """Append a record of the expressions that the session needs, if they differ from what was registered last."""
         self._append([self._needed(session)])
 
     def register_all(self, sessions: Iterable[Session]) -> None:
-        """The same for all of these, in few appends."""
+        """Register the needs of all these sessions, in few appends."""
         needed = [self._needed(session) for session in sessions]
         for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
     def withdraw(self, session: SessionId) -> None:
-        """Have the site know that this proxy needs nothing for the session."""
+        """Append a record that this proxy needs nothing for the session any more."""
         self._append([InterestRegistered(self._proxy, self._lease.incarnation, session, ())])
 
     def forget(self, session: SessionId) -> None:
-        """What we registered for the session may not be in force: it is registered again when it is needed."""
+        """Forget what was registered for the session, as it may not be in force: the next call registers it again."""
         self._registered.pop(session, None)
 
     def is_covered(self, session: Session) -> bool:

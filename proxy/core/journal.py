@@ -33,7 +33,7 @@ class Journal:
         self._waiting: list[Callable[[], None]] = []
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Begin as another writer; the one before has ended in order."""
+        """Begin the journal of an incarnation, as a writer of its own; the one before is attested as closed."""
         if self.writer:
             self.attest(FactKind.CLOSED)
         self.writer = writer_of(self._proxy, incarnation)
@@ -41,11 +41,11 @@ class Journal:
         self.attest(FactKind.OPENED)
 
     def attest(self, kind: FactKind, session: Session | SessionId | None = None, **fields: object) -> None:
-        """Note a fact.
+        """Note a fact; it is written with the next :meth:`flush`.
 
         Args:
-            session: what it is about; of a Session its epoch is noted too.
-            fields: of :class:`waypost.facts.Fact`.
+            session: the session that it is about; of a Session the epoch is noted too. None: it is about none.
+            fields: further fields of :class:`waypost.facts.Fact`.
         """
         fields = {"proxy": self._proxy, "site": self._site} | fields
         if isinstance(session, Session):
@@ -67,7 +67,10 @@ class Journal:
         self._waiting.append(on_done)
 
     def flush(self, outbox: Outbox) -> None:
-        """Have the facts so far written; where there are none, whoever waits is answered behind those of before."""
+        """Emit the facts noted so far, and answer those that wait once they are written.
+
+        Where there are none, an empty write is emitted, so that those that wait are answered behind earlier facts.
+        """
         if not self._facts and not self._waiting:
             return
         facts, self._facts = self._facts, []

@@ -21,22 +21,26 @@ from waypost.queue import UNBOUNDED
 
 
 def subscribed(context: Context, session: Session, made: Subscription) -> None:
-    """Attest that the subscription was accepted."""
+    """Attest that the subscription was accepted, with its expression, keys and start."""
     _attest(context, FactKind.SUBSCRIBED, session, made, **_interest(made), frontier=dict(made.start))
 
 
 def policy(context: Context, session: Session, subscription: Subscription) -> None:
-    """Put on record what may be removed from now on; the audit excuses nothing else."""
+    """Attest the subscription's time to live and maximum count; the audit excuses no other removal."""
     _attest(context, FactKind.POLICY, session, subscription, **_policy(subscription))
 
 
 def effective(context: Context, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
-    """Attest what is promised of the subscription: origin -> above which offset."""
+    """Attest a promise of the subscription.
+
+    Args:
+        promised: origin -> the offset above which every match is owed (handover rule 7).
+    """
     _attest(context, FactKind.EFFECTIVE, session, subscription, frontier=promised)
 
 
 def unsubscribed(context: Context, session: Session, ended: Subscription) -> None:
-    """Attest the end of the subscription; it is forgotten only when the journal has that."""
+    """Attest the end of the subscription. The session may forget it once the journal has the fact, not before."""
 
     def on_record() -> None:
         ended.is_end_on_record = True
@@ -55,7 +59,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
 
 
 def restated(context: Context, session: Session) -> None:
-    """Say all of it again: one fact for each subscription, and one more for each that has ended."""
+    """Attest all subscriptions again, when serving begins: one fact for each, and one more for each that has ended."""
     for subscription in [*session.active(), *session.ended]:
         _attest(
             context,
@@ -66,14 +70,14 @@ def restated(context: Context, session: Session) -> None:
             frontier=subscription.kept,
             **_policy(subscription),
         )
-    for each in session.ended:
-        unsubscribed(context, session, each)
+    for ended in session.ended:
+        unsubscribed(context, session, ended)
     if session.queue_limits is not None:
         bounded(context, session)
 
 
 def bounded(context: Context, session: Session) -> None:
-    """Put on record what may be discarded of the session, whoever wants it; also that nothing may be any more."""
+    """Attest the bounds of the session's queue, by which entries may be discarded; zeros: it has none, or no more."""
     queue = session.queue_limits.queue if session.queue_limits is not None else UNBOUNDED
     context.journal.attest(
         FactKind.POLICY,
@@ -86,7 +90,10 @@ def bounded(context: Context, session: Session) -> None:
 
 
 def lost_with_process(context: Context, session: Session) -> None:
-    """Say what went with the process that kept it; and again, until those whom it concerns were told."""
+    """Attest the gaps of best-effort events that were lost with a process, one fact for each receiver.
+
+    A gap is attested at every start of serving, until its receiver has confirmed it.
+    """
     for gap in session.gaps:
         if gap.cause == GapCause.LOST_WITH_PROCESS:
             for receiver in gap.unconfirmed:
@@ -103,7 +110,12 @@ def lost_with_process(context: Context, session: Session) -> None:
 def received(
     session: SessionId, receiver: ReceiverId, incarnation: str, attestations: Iterable[Attestation], at_ms: int
 ) -> list[Fact]:
-    """Return the facts that a receiver's library attests; it is their writer, and it has numbered them."""
+    """Return the facts that a receiver's library attests; it is their writer, and it has numbered them.
+
+    Args:
+        incarnation: of the receiver; part of the writer's name.
+        at_ms: when they came, in Unix time.
+    """
     return [
         Fact(
             writer=f"receiver/{session}/{receiver}/{incarnation}",

@@ -22,16 +22,16 @@ class Lease:
         """When the proxy must have stopped serving: before its lease can end; None: it has none."""
 
     def granted(self, until_ms: int) -> None:
-        """Take a lease, or a renewal, that holds until then."""
+        """Set the end of the lease, granted or renewed, in ms of the clock of this process."""
         self.fence_at_ms = until_ms - self._margin_ms
 
     def lost(self) -> None:
-        """The lease has ended, or may have."""
+        """Give the lease up: it has ended, or may have."""
         self.fence_at_ms = None
 
     @property
     def has_ended(self) -> bool:
-        """There was a lease, and it may have ended since."""
+        """Whether a lease was granted, and may have ended since without :meth:`lost`."""
         return self.fence_at_ms is not None and not self.may_serve()
 
     def may_serve(self) -> bool:

@@ -72,9 +72,7 @@ class _Holders(dict[SessionId, Holder]):
 
 
 class Matcher:
-    """The subscriptions of all sessions at this proxy that are active, or have ended nobody knows yet where, by
-    expression.
-    """
+    """The subscriptions of all sessions at this proxy that are active, or whose end is not known yet, by expression."""
 
     def __init__(self) -> None:
         self._index: Index[_Holders] = Index()
@@ -88,12 +86,12 @@ class Matcher:
         """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
-        """Take the session's subscriptions as they are now."""
+        """Match by the session's subscriptions as they are now, and charge them (:class:`CostBudget`)."""
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.matching():
             by_expression.setdefault(subscription.expression, []).append(subscription)
-        gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
+        gone = [expression for expression in self._expressions.get(session.id, ()) if expression not in by_expression]
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
             holders = self._holders_of(expression)
@@ -109,7 +107,7 @@ class Matcher:
         self._release(session, self._expressions.pop(session, ()))
 
     def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
-        """Estimate for each notification how long it takes to be matched, stored and delivered.
+        """Return for each notification an estimate, in ns, of the time to match, store and deliver it.
 
         Where all would take no longer than a slice at most, each counts as the slowest there can be of its size.
         """
@@ -117,18 +115,18 @@ class Matcher:
         decoding_ns = [decoding_cost_ns(body) for body in bodies]
         times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
         most_ns = [
-            int(self._index.max_ns(each)) + cost.work_ns + decoding
-            for each, decoding in zip(times, decoding_ns, strict=True)
+            int(self._index.max_ns(multiple)) + cost.work_ns + decoding
+            for multiple, decoding in zip(times, decoding_ns, strict=True)
         ]
         if sum(most_ns) < FOLD_SLICE_S * 1e9:
             return most_ns
         return [
-            int(self._index.foreseen_ns(read_body(body), each) + cost.of(len(body)) - cost.of(0)) + decoding
-            for body, each, decoding in zip(bodies, times, decoding_ns, strict=True)
+            int(self._index.foreseen_ns(read_body(body), multiple) + cost.of(len(body)) - cost.of(0)) + decoding
+            for body, multiple, decoding in zip(bodies, times, decoding_ns, strict=True)
         ]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
-        """Evaluate an expression at a time what :meth:`match` will need for this notification."""
+        """Evaluate the expressions that :meth:`match` will need for this body, one for each item yielded."""
         known: Known = {}
         self._evaluated = (body, known)
         yield from self._index.evaluate(read_body(body), known)
@@ -141,10 +139,11 @@ class Matcher:
         protection: Protection = OPEN,
         body: bytes | None = None,
     ) -> Iterable[tuple[Session, Matched]]:
-        """Return the sessions that want it and may have it, each once, with the subscriptions that matched.
+        """Return the sessions that match a notification (keys included), each once, with the matching subscriptions.
 
         Args:
-            body: of which the attributes are; it may have been evaluated.
+            protection: the keys of the notification.
+            body: the encoded attributes; the results of :meth:`evaluate` are used if it had this same object.
         """
         evaluated = self._evaluated
         known = evaluated[1] if evaluated is not None and evaluated[0] is body else None
@@ -176,7 +175,7 @@ class Matcher:
 
     @property
     def unindexed(self) -> int:
-        """How many alternatives of expressions are evaluated for every notification."""
+        """The number of alternatives of expressions that no index covers: each notification is evaluated by them."""
         return self._index.unindexed
 
     def _holders_of(self, expression: Expression) -> _Holders:

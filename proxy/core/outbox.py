@@ -20,10 +20,14 @@ class Outbox:
         self._effects.append(effect)
 
     def append(self, record: Record, on_done: Callable[[list[int] | WaypostError], None] | None = None) -> None:
-        """Have the record appended to the site log; `on_done` gets its offset, or the error."""
+        """Have the record appended to the site log.
+
+        Args:
+            on_done: called with a list of its one offset, or with the error; None: nobody needs the result.
+        """
         self.emit(Append([record], on_done or ignore_result))
 
     def drain(self) -> list[Effect]:
-        """Return the effects so far, and begin anew."""
+        """Return the effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects

@@ -1,4 +1,4 @@
-"""What other proxies said and was refused: counted by name, always; told of once for each name and peer."""
+"""Refused messages of other proxies: each is counted by name, and reported once for each name and peer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ class Refusals:
         self._news: list[Refusal] = []
 
     def note(self, name: str, peer: ProxyId, detail: str) -> None:
-        """Count it. Nothing else was changed by what was refused."""
+        """Count a refused message; the message itself has changed nothing.
+
+        Args:
+            name: the violation, by one of a few fixed words.
+            peer: the sender; :data:`NOBODY_PROVEN` if its identity was not verified.
+            detail: for people.
+        """
         self.counts[name] += 1
         if (name, peer) not in self._reported:
             self._reported.add((name, peer))
             self._news.append(Refusal(name, peer, detail))
 
     def take_new(self) -> list[Refusal]:
-        """Return the first of each name and peer, once; for the log."""
+        """Return the first refusal of each name and peer since the last call; for the operator's log."""
         news, self._news = self._news, []
         return news

@@ -36,27 +36,27 @@ class SessionTable(Mapping[SessionId, Session]):
         return session in self._sessions
 
     def values(self) -> ValuesView[Session]:
-        """Return the sessions; they may not change while somebody goes through them."""
+        """Return a view of the sessions; do not put or remove one while iterating over it."""
         return self._sessions.values()
 
     def put(self, session: Session) -> None:
-        """Take the session in, in the place of any other of its name."""
+        """Add the session, in the place of any other of its name, and match by its subscriptions."""
         self._sessions[session.id] = session
         self.matcher.put(session)
 
     def subscriptions_changed(self, session: Session) -> None:
-        """Match by the subscriptions that the session has now; nothing happens if it is not in here."""
+        """Match by the subscriptions that the session has now; a session that is not in here is ignored."""
         if self._sessions.get(session.id) is session:
             self.matcher.put(session)
 
     def remove(self, session: SessionId) -> None:
-        """Take the session out. Raises KeyError: it is not in here."""
+        """Remove the session, its subscriptions and its mark of a change. Raises KeyError: it is not in here."""
         del self._sessions[session]
         self.matcher.remove(session)
         self.unmark(session)
 
     def serving(self, session: SessionId) -> Session | None:
-        """Return the session if it is served here, now."""
+        """Return the session if it is served here now, under a lease that holds; else None."""
         found = self._sessions.get(session)
         if found is None or found.role is not Role.SERVING or not self._lease.may_serve():
             return None
@@ -66,27 +66,27 @@ class SessionTable(Mapping[SessionId, Session]):
 
     @property
     def has_changes(self) -> bool:
-        """Some session changed since the last take."""
+        """Whether a session has changed since :meth:`drain_changed`."""
         return bool(self._changed)
 
     @property
     def changed(self) -> KeysView[SessionId]:
-        """The sessions that changed since the last take."""
+        """The sessions that have changed since :meth:`drain_changed`."""
         return self._changed.keys()
 
     def mark_changed(self, session: SessionId) -> None:
-        """The store is to have the session as it is now, at the next flush."""
+        """Mark a session as changed: the store is to have it with the next flush."""
         self._changed[session] = None
 
     def mark_all_changed(self, sessions: Iterable[SessionId]) -> None:
-        """The same for all of these."""
+        """Mark all these sessions as changed."""
         self._changed.update(dict.fromkeys(sessions))
 
     def unmark(self, session: SessionId) -> None:
-        """The store is to have nothing more of the session."""
+        """Remove the mark of a session: the store is to have nothing more of it."""
         self._changed.pop(session, None)
 
     def drain_changed(self) -> list[SessionId]:
-        """Return the sessions that changed since the last take, and begin anew."""
+        """Return the sessions that have changed since the last call, in the order of their first change."""
         changed, self._changed = list(self._changed), {}
         return changed

@@ -18,9 +18,10 @@ NOWHERE: Mapping[Origin, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSession:
-    """A session without its entries. `gates`: origins of which what was seen does not follow
-    from the place in the log, and how far each was: gated, or seen further than the log has brought here. `source`: of
-    a staged copy, the proxy that handed it over.
+    """A session without its entries.
+
+    `gates`: origin -> last offset seen, where that does not follow from the position in the log: gated, or seen further
+    than the log has brought here; None: not known. `source`: of a staged copy, the proxy that handed it over.
     """
 
     id: SessionId
@@ -35,7 +36,7 @@ class SavedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
-    """What is new of a session. `fresh`: all that there is of an earlier copy of it is to go first.
+    """The changes of a session since the last write. `replaces`: an earlier copy is to go first, with its entries.
 
     `marks`: new ones, in Unix time; `removed` and `discarded`: what is to go by policy, and by number. Afterwards there
     is no entry that lies in them, new ones included, none below `saved.first_number`, and no mark that speaks of those
@@ -61,7 +62,7 @@ class Outdated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What lies in some windows: the first entries of them, and the lowest number that stays; None: nothing does."""
+    """The first entries in some windows, and the lowest number that stays without them; None: no entry stays."""
 
     outdated: Sequence[Outdated]
     lowest: int | None
@@ -69,7 +70,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Policed:
-    """What the policies of a restored session work on: the marks, in Unix time, and what matched what, by number."""
+    """The state of a restored session's policies: marks, in Unix time, and (number, matched subscriptions)."""
 
     marks: Sequence[Mark] = ()
     matched: Sequence[tuple[int, Matched]] = ()
@@ -77,7 +78,7 @@ class Policed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreBatch:
-    """All that changed at a proxy up to one position of the site log. Applied whole or not at all.
+    """All changes at a proxy up to one position of the site log. Applied whole or not at all.
 
     `acceptance` is what counted up to there, `site_state` the rest of the log's meaning; None: it is as the store has
     it, or, if that is `behind`, it has changed, and the store goes on to have what was meant at an earlier place.
@@ -93,7 +94,7 @@ class StoreBatch:
 
 
 class SiteCheckpoint(NamedTuple):
-    """What a site's log meant at a place: at or before that up to which sessions were kept."""
+    """The site's state at a position of its log, at or before the position of the sessions."""
 
     position: int
     acceptance: bytes
@@ -102,7 +103,7 @@ class SiteCheckpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a proxy finds on its disk. Entries stay there until somebody wants them."""
+    """The content of a proxy's disk at its start. Entries stay there until they are read."""
 
     position: int
     acceptance: bytes
@@ -120,7 +121,7 @@ class SessionStore(Protocol):
         ...
 
     async def load(self) -> Restored | None:
-        """Return what is there; None on an empty disk. Raises StoreDamaged: it is not what was written."""
+        """Return the content; None: the disk is empty. Raises StoreDamaged: it is not what was written."""
         ...
 
     async def entries(
@@ -139,7 +140,7 @@ class SessionStore(Protocol):
         ...
 
     async def set_aside(self) -> str:
-        """Keep what is damaged elsewhere, which is returned, and begin with an empty disk."""
+        """Move the damaged content elsewhere, return where to, and begin with an empty disk."""
         ...
 
     async def close(self) -> None:

@@ -21,16 +21,27 @@ class _Takeover:
 
 
 class TakeoverBackoff:
-    """Who was put out of its place by another life of the same receiver lately."""
+    """The latest takeover of each receiver by another incarnation of it, and the pause before the next one."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[SessionId, ReceiverId], _Takeover] = {}
-        """The longest ago first."""
+        """In order of time, the oldest first; TAKEOVERS_REMEMBERED at most."""
         self.damped = 0
-        """How often somebody had to wait."""
+        """The number of takeovers that were put off."""
 
     def try_takeover(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
-        """Let the life `by` take the receiver's place; return how many ms it must wait before; 0: it has it now."""
+        """Let another incarnation take over a receiver's registration, or put it off.
+
+        Each takeover doubles the pause before the next one, from TAKEOVER_FIRST_MS up to TAKEOVER_MAX_MS; after a quiet
+        time it begins anew. The incarnation that took over last never waits.
+
+        Args:
+            by: the incarnation that wants the registration.
+            now_ms: by the engine's clock.
+
+        Returns:
+            How many ms it must wait before it tries again; 0: it has the registration now, and that is remembered.
+        """
         key = (session, receiver)
         last = self._last.get(key)
         if last is not None and last.by == by:

@@ -1,4 +1,4 @@
-"""How a transfer goes, and what becomes of it: for operators, the journal and the counts."""
+"""The record of a transfer, its phases and its outcome: for operators, the journal and the counters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,12 @@ class TransferRecord:
     """Why the source, which is about to take the session back, does not wait any more."""
 
     def enter_phase(self, phase: str, now_ms: int) -> None:
-        """The phase is over."""
+        """Close a phase: add the time since the last change to it.
+
+        Args:
+            phase: the name of the phase that is over.
+            now_ms: by the engine's clock.
+        """
         self.spent_ms[phase] = self.spent_ms.get(phase, 0) + now_ms - self.turned_ms
         self.turned_ms = now_ms
 
@@ -65,7 +70,7 @@ class TransferView(NamedTuple):
 
     `outcome`, `cause` and `why` are empty while it runs. `age_ms` is how long it runs, or ran, `phase_ms` how long it
     is in its phase, and `phases_ms` how long it was in each before. `entries` and `bytes` are of the whole copy,
-    `ahead` says how many of the entries went before the freeze.
+    `pre_copied` says how many of the entries went before the freeze.
     """
 
     session: SessionId
@@ -88,7 +93,7 @@ class TransferView(NamedTuple):
 
 
 def ending_of(input: object) -> Ending:
-    """Return why a transfer may have ended with this input."""
+    """Return the reason by which this input ends a transfer, if it does; NO_ENDING: it never ends one."""
     match input:
         case Refused(reason=reason):
             return Ending("refused", reason)

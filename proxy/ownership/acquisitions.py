@@ -62,10 +62,11 @@ class Acquisitions:
     # ------------------------------------------------------------ somebody wants a session
 
     def acquire(self, session: SessionId, request: AcquireRequest) -> None:
-        """Come to serve the session, by whatever way the registry leaves.
+        """Acquire a session: by handover, activation, failover or creation, as its row allows.
 
-        An owner whom the watch names is asked at once. It may be the owner no more: then the registry is read, as it
-        is where there is nobody to ask. An acquisition that runs goes on for this request too.
+        The owner that the watch names is asked at once. It may be the owner no more: then the registry is read, as
+        where there is none to ask. A running acquisition goes on for this request too. The result is reported as the
+        event SessionServed, RelayWanted or SessionUnavailable.
         """
         running = self._current(session)
         if running is not None:
@@ -82,13 +83,18 @@ class Acquisitions:
             self._feed(running, acquisition.OwnerUnknown())
 
     def request_withdrawn(self, session: SessionId) -> None:
-        """Whoever wanted it here has gone. It is not made any more, unless that is under way."""
+        """Create the session no more: the clients that waited for it have gone. A claim under way goes on."""
         running = self._current(session)
         if running is not None:
             running.request = running.request._replace(create=False)
 
     def not_handed_over(self, session: SessionId, owner: Ownership, lost: str) -> None:
-        """A transfer from that owner came to nothing. `lost`: why nobody has the session any more, as it says."""
+        """Continue after a transfer to here that came to nothing.
+
+        Args:
+            owner: the owner that did not hand over.
+            lost: why no proxy has the session any more, as the owner says; empty: it does not say so.
+        """
         running = self._current(session)
         if running is not None and running.machine.state in (State.ASKING, State.FETCHING):
             gone = not self._context.cluster.alive(owner.proxy)
@@ -98,7 +104,13 @@ class Acquisitions:
             self._context.events.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
 
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
-        """Take the next epoch for a copy that sleeps and that the store says is ours, in its turn."""
+        """Take the next epoch for a dormant copy, which the store says is ours, in its turn.
+
+        Where the registry has lost a later row of it, the copy is compared with the row that there is now instead.
+
+        Args:
+            is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
+        """
         row, lost = Ownership(self._context.proxy, copy.epoch), self._memory.lost_row(copy.id)
         if lost is not None and lost.epoch > copy.epoch:
             self.compare(copy, self._context.cluster.owners.get(copy.id))
@@ -106,13 +118,19 @@ class Acquisitions:
             self.activate_after(copy, row, is_waited_for=is_waited_for)
 
     def activate_after(self, copy: Session, row: Ownership | None, *, is_waited_for: bool = False) -> None:
-        """The same, where the registry has that row, or had it last; None: it has lost it."""
+        """Take the next epoch after a known row, for a dormant copy, in its turn; without a lease nothing is done.
+
+        Args:
+            row: the row on which the claim is based, as the registry has it or had it last; None: the registry has
+                lost it, and the claim expects that there is none.
+            is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
+        """
         if not self._context.lease.may_serve():
             return
         self._tell(copy, acquisition.CopyToActivate(row), is_waited_for=is_waited_for)
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
-        """Act on what the registry's watch says of a copy that is not served."""
+        """Compare a copy that is not served with its row, as the watch reports it (None: no row), and act on it."""
         self._tell(copy, self.answers.copy_input(copy, row, read=False))
 
     def _tell(self, copy: Session, input: AcquisitionInput, *, is_waited_for: bool = False) -> None:
@@ -135,12 +153,12 @@ class Acquisitions:
         self._feed(running, input)
 
     def end(self, session: SessionId) -> None:
-        """The session is here, or its clients are relayed: nobody needs to acquire it any more."""
+        """End the acquisition of a session, if one runs: the session is served here, or its clients are relayed."""
         self._running.pop(session, None)
         self._line.leave(session)
 
     def fence(self) -> None:
-        """Our lease may have ended: what was asked under it is answered to nobody."""
+        """End all acquisitions: the lease may have ended. Answers under way are refused when they come."""
         self._running.clear()
         self._line.fence()
 
@@ -168,8 +186,8 @@ class Acquisitions:
         if machine.incarnation != context.lease.incarnation:
             return StaleReply.ANOTHER_INCARNATION
         if machine.state in OF_A_COPY:
-            here = context.sessions.get(machine.session)
-            if here is None or here is not running.copy or here.role not in (Role.DORMANT, Role.ORPHAN):
+            copy = context.sessions.get(machine.session)
+            if copy is None or copy is not running.copy or copy.role not in (Role.DORMANT, Role.ORPHAN):
                 return StaleReply.ANOTHER_COPY
         return None
 
@@ -210,8 +228,8 @@ class Acquisitions:
             case acquisition.StoreCopy():
                 self._persister.saved(self._reply(running))
             case acquisition.CommitCopy(row=row):
-                mine = Ownership(context.proxy, running.machine.copy_epoch)
-                context.outbox.emit(claim_row(session, row, mine, self._reply(running)))
+                own_row = Ownership(context.proxy, running.machine.copy_epoch)
+                context.outbox.emit(claim_row(session, row, own_row, self._reply(running)))
             case _:
                 self._conclude(running, effect)
 
@@ -243,13 +261,13 @@ class Acquisitions:
 
         self._persister.once_dropped(session, on_done)
 
-    def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, wanted: Ownership) -> None:
+    def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, own_row: Ownership) -> None:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
         if session in self._context.sessions or self._persister.is_dropping(session):
             reply(Unavailable("a copy of the session has come meanwhile"))
         else:
-            self._context.outbox.emit(claim_row(session, before, wanted, reply))
+            self._context.outbox.emit(claim_row(session, before, own_row, reply))
 
     def _conclude(self, running: RunningAcquisition, effect: Conclusion | CopyConclusion) -> None:
         """Perform an effect with which an acquisition ends."""
@@ -338,8 +356,8 @@ class Acquisitions:
             reply(answer)
             self._advance_line()
 
-        wanted = Ownership(self._context.proxy, machine.epoch)
-        self._context.outbox.emit(claim_row(machine.session, row, wanted, on_done))
+        own_row = Ownership(self._context.proxy, machine.epoch)
+        self._context.outbox.emit(claim_row(machine.session, row, own_row, on_done))
 
     # ------------------------------------------------------------ answers
 

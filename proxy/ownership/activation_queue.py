@@ -10,7 +10,7 @@ from waypost.identity import SessionId
 
 
 class ActivationQueue:
-    """The line of sessions that sleep.
+    """The line of dormant sessions that wait for their activation.
 
     Args:
         at_once: claims that may be under way at a time.
@@ -23,11 +23,11 @@ class ActivationQueue:
         self._under_way = 0
 
     def __len__(self) -> int:
-        """Return how many wait for their turn."""
+        """Return the number of sessions that wait for their turn."""
         return len(self._waited_for) + len(self._others)
 
     def join(self, session: SessionId, *, is_waited_for: bool) -> None:
-        """Stand in line; before those for whom nobody waits, if somebody does."""
+        """Add a session to the line; `is_waited_for`: before those that no client or proxy waits for."""
         if is_waited_for:
             self._others.pop(session, None)
             self._waited_for[session] = None
@@ -35,12 +35,12 @@ class ActivationQueue:
             self._others[session] = None
 
     def leave(self, session: SessionId) -> None:
-        """Stand in line no more."""
+        """Remove a session from the line, if it is there."""
         self._waited_for.pop(session, None)
         self._others.pop(session, None)
 
     def next(self) -> SessionId | None:
-        """Return whose turn it is; None: nobody's, or as many claims are under way as may be."""
+        """Take the next session from the line; None: it is empty, or `at_once` claims are under way."""
         line = self._waited_for or self._others
         if not line or self._under_way >= self._at_once:
             return None
@@ -49,14 +49,14 @@ class ActivationQueue:
         return session
 
     def claim_begins(self) -> None:
-        """A claim is under way."""
+        """Count a claim that is under way from now on."""
         self._under_way += 1
 
     def claim_ends(self) -> None:
-        """A claim was answered, whatever came of it."""
+        """Count a claim that was answered, whatever the result."""
         self._under_way -= 1
 
     def fence(self) -> None:
-        """Nobody has a turn without a lease; with the next one all are called again."""
+        """Empty the line: our lease may have ended. Sessions join again under the next one."""
         self._waited_for.clear()
         self._others.clear()

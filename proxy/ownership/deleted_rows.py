@@ -21,7 +21,7 @@ from waypost.limits import ROWS_FORGOTTEN
 
 
 class DeletedRows:
-    """Knows the rows of deleted sessions, in the order in which the watch told of them."""
+    """The rows of deleted sessions, in the order in which the watch reported them, until they are removed."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class DeletedRows:
         self._next_check_ms = 0
 
     def watched(self, session: SessionId, current: Ownership | None) -> None:
-        """The watch says who owns a session; None: it has no row."""
+        """Take a session's row, as the watch reports it; None: it was removed."""
         known = self._deleted.pop(session, None)
         if current is None and known is not None and self._context.cluster.is_first(self._context.cluster.at_site()):
             self._gone[session] = known[0].epoch
@@ -42,7 +42,7 @@ class DeletedRows:
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
-        """These are all the rows that there are."""
+        """Take all rows that there are: the watch begins anew."""
         for session in sorted(self._deleted.keys() - owners.keys()):
             self.watched(session, None)
         for session, current in owners.items():
@@ -50,7 +50,7 @@ class DeletedRows:
                 self.watched(session, current)
 
     def tick(self) -> None:
-        """Remove the rows of sessions that were deleted long ago."""
+        """Remove rows of sessions that were deleted `forget_ms` ago, and then their checkpoints of our changelog."""
         context, now = self._context, self._context.clock.now_ms()
         if now < self.next_deadline():
             return
@@ -71,7 +71,7 @@ class DeletedRows:
         )
 
     def _forget_rows(self, now: int) -> None:
-        due = takewhile(lambda each: each[1][1] <= now, self._deleted.items())
+        due = takewhile(lambda row: row[1][1] <= now, self._deleted.items())
         rows = {session: current for session, (current, _) in islice(due, ROWS_FORGOTTEN)}
 
         def on_done(answer: WaypostError | None) -> None:
@@ -100,7 +100,7 @@ class DeletedRows:
         self._context.outbox.emit(ForgetCheckpoints(deleted, on_done))
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         if self._gone:
             return self._next_check_ms
         if not self._removes_rows:

@@ -1,4 +1,4 @@
-"""Sessions that are wanted elsewhere: an operator drains this proxy, or a rebalance asks for one.
+"""Moves of sessions to other proxies: an operator drains this proxy, a rebalance asks, or a session follows receivers.
 
 The source only offers; the target fetches the session as it would for a client, by the same protocol. What operators
 want stands in the registry (:class:`federation.ports.DrainRow`), so a drain goes on after a restart, and everybody
@@ -27,7 +27,7 @@ OFFER_MS = 6_000
 
 
 class SessionMoves:
-    """What leaves this proxy, at a bounded rate."""
+    """The sessions that are to leave this proxy, at a bounded rate."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -41,7 +41,7 @@ class SessionMoves:
 
     @property
     def left(self) -> int:
-        """How many sessions are still to leave this proxy for a drain."""
+        """The number of sessions that are still to leave this proxy for its drain; 0: it is not drained."""
         proxy = self._context.proxy
         return (
             sum(owner.proxy == proxy for owner in self._context.cluster.owners.values()) if self.row is not None else 0
@@ -49,11 +49,11 @@ class SessionMoves:
 
     @property
     def offered(self) -> int:
-        """How many sessions are offered to others, and have not left."""
+        """The number of sessions that are offered to other proxies, and have not left."""
         return len(self._offered)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """The registry says what an operator wants of a proxy."""
+        """Set the drain of a proxy, as the registry reports it; None: it is not to be drained any more."""
         self._context.cluster.drain_changed(proxy, row)
         if proxy == self._context.proxy:
             if self.row is None:
@@ -61,7 +61,7 @@ class SessionMoves:
             self.row = row
 
     def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
-        """Somebody who rebalances wants a session of ours at another proxy."""
+        """Note a rebalancing proxy's request to move a session; one for another epoch is refused."""
         session = self._context.sessions.serving(message.session)
         if session is None or message.target == self._context.proxy:
             return
@@ -71,20 +71,24 @@ class SessionMoves:
         self.request_move(message.session, message.target, "rebalance")
 
     def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
-        """Let a session of ours move to that proxy, if it is there when its turn comes."""
+        """Move a session to that proxy in its turn, if the proxy is live then; `why` is the reason of the handover."""
         self._wanted[session] = (proxy, why)
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
-        """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
+        """Return the best proxy for a session: of our own site if there is one, with the least load; or None.
+
+        Args:
+            loads: sessions of each proxy; None: by the registry, and the offers under way.
+        """
         context = self._context
         loads = self._loads() if loads is None else loads
-        others = [
+        candidates = [
             row
             for row in context.cluster.proxies.values()
             if row.proxy not in context.cluster.drains and row.proxy != context.proxy
         ]
         site = context.settings.site
-        return min(others, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
+        return min(candidates, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
 
     def _loads(self) -> Counter[ProxyId]:
         loads = Counter(owner.proxy for owner in self._context.cluster.owners.values())
@@ -92,7 +96,7 @@ class SessionMoves:
         return loads
 
     def follow(self, session: Session) -> None:
-        """Let a session move to where most of its deliveries go, if it has been here long enough."""
+        """Move a session to the proxy of more than half of its deliveries, counted over `dwell_ms` at least."""
         now = self._context.clock.now_ms()
         if now < session.counted_since_ms + self._context.settings.dwell_ms:
             return
@@ -105,7 +109,7 @@ class SessionMoves:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Make the offers that are due."""
+        """Offer the sessions whose turn it is to other proxies."""
         now = self._context.clock.now_ms()
         self._forget_finished(now)
         rate = self._rate()
@@ -130,7 +134,7 @@ class SessionMoves:
             self._context.outbox.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:
-        """When the next session is to be offered, in ms of the engine's clock; NEVER: none."""
+        """Return when the next session is to be offered, in ms of the engine's clock; NEVER: none."""
         if not self._wanted and not self._offered and self.row is None:
             return NEVER
         now = self._context.clock.now_ms()
@@ -148,13 +152,13 @@ class SessionMoves:
 
     def _candidates(self) -> Iterator[SessionId]:
         sessions = self._context.sessions
-        for each in sessions if self.row is not None else self._wanted:
-            if each not in self._offered and each in sessions and sessions[each].role is Role.SERVING:
-                yield each
+        for session in sessions if self.row is not None else self._wanted:
+            if session not in self._offered and session in sessions and sessions[session].role is Role.SERVING:
+                yield session
 
     def _any_candidate(self) -> bool:
         # Those that are gone already make room at once, not only when the next tick forgets them.
-        under_way = sum(each in self._context.sessions for each in self._offered)
+        under_way = sum(session in self._context.sessions for session in self._offered)
         return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _forget_finished(self, now: int) -> None:
@@ -162,5 +166,5 @@ class SessionMoves:
         for session, (_, at) in list(self._offered.items()):
             if session not in self._context.sessions or now >= at + OFFER_MS:
                 del self._offered[session]
-        for session in [each for each in self._wanted if each not in self._context.sessions]:
+        for session in [session for session in self._wanted if session not in self._context.sessions]:
             del self._wanted[session]

@@ -115,7 +115,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._memory = memory
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
-        """Begin to take a session from its live owner."""
+        """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
+
+        Args:
+            owner: the row that names the owner and its epoch.
+            request: kept for a failover, should the owner end meanwhile.
+            reason: one of :data:`handover.messages.TRIGGERS`.
+        """
         if session in self.running:
             return
         if session in self._context.sessions or not self._context.lease.may_serve():
@@ -124,31 +130,31 @@ class IncomingTransfers(TransferDriver[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.rng.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = Incoming(
+        incoming = Incoming(
             machine=transfer,
             record=self.record(reason),
             request=request,
             partial_copy=self._partial_copies.pop(session, None),
         )
-        self.begin(into)
-        self.perform(into, transfer.state, transfer.begin())
+        self.begin(incoming)
+        self.perform(incoming, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
-        """A source says something to us as the target."""
-        into = self.running.get(message.session)
-        wrong = self.violation(into, sender, message)
-        if wrong or into is None:
+        """Take a message of a source. One that belongs to no transfer is refused."""
+        incoming = self.running.get(message.session)
+        wrong = self.violation(incoming, sender, message)
+        if wrong or incoming is None:
             self.refuse(wrong, sender, message)
             self._unknown_transfer(sender, message)
-        elif isinstance(message, Chunk) and into.shadow and (wrong := _misfit(into, message)):
+        elif isinstance(message, Chunk) and incoming.shadow and (wrong := _misfit(incoming, message)):
             self.refuse(wrong, sender, message)
         elif isinstance(message, Refused) and message.lost:
-            into.why_lost = message.reason
-            self.feed(into, message)
-        elif isinstance(message, Frozen) and not _whole(into, message):
-            self.feed(into, target.Incomplete(), message)
+            incoming.why_lost = message.reason
+            self.feed(incoming, message)
+        elif isinstance(message, Frozen) and not _whole(incoming, message):
+            self.feed(incoming, target.Incomplete(), message)
         else:
-            self.feed(into, message)
+            self.feed(incoming, message)
 
     def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
         """A frozen source must know that nobody will take the session (handover rule 5)."""
@@ -158,33 +164,33 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._context.outbox.emit(SendPeer(sender, gone))
 
     def moved(self) -> None:
-        """The log moved, or time went on: a shadow may have learnt from where on it is covered."""
-        for into in list(self.running.values()):
-            if self._complete(into):
-                if self._needs_writing(into):
-                    self._write(into)
+        """Go on with shadows whose copy is complete, and whose coverage is known or was waited for."""
+        for incoming in list(self.running.values()):
+            if self._complete(incoming):
+                if self._needs_writing(incoming):
+                    self._write(incoming)
                 else:
-                    self.feed(into, target.Complete())
+                    self.feed(incoming, target.Complete())
 
-    def _needs_writing(self, into: Incoming) -> bool:
+    def _needs_writing(self, incoming: Incoming) -> bool:
         """Tell whether the source would stand still while we write what it sent when it served.
 
         A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
         """
-        shadow, bounds = into.shadow, self._context.settings.bounds
-        if shadow is None or into.pre_copy is PreCopyState.DONE or into.stored <= bounds.copy_at_attach:
+        shadow, bounds = incoming.shadow, self._context.settings.bounds
+        if shadow is None or incoming.pre_copy is PreCopyState.DONE or incoming.stored <= bounds.copy_at_attach:
             return False
         return shadow.entries.unsaved_count > bounds.chunk_entries
 
-    def _write(self, into: Incoming) -> None:
-        into.pre_copy = PreCopyState.STORING
+    def _write(self, incoming: Incoming) -> None:
+        incoming.pre_copy = PreCopyState.STORING
 
         def on_done(error: WaypostError | None) -> None:
-            into.pre_copy = PreCopyState.DONE if error is None else PreCopyState.NOT_YET
-            if not self._is_running(into):
+            incoming.pre_copy = PreCopyState.DONE if error is None else PreCopyState.NOT_YET
+            if not self._is_running(incoming):
                 return
-            if error is not None and into.machine.state is TargetState.SHADOWING:
-                self.feed(into, target.StoreFailed())
+            if error is not None and incoming.machine.state is TargetState.SHADOWING:
+                self.feed(incoming, target.StoreFailed())
             else:
                 self.moved()
 
@@ -192,11 +198,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether no transfer runs, and no partial copy is kept."""
         return not self.running and not self._partial_copies
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
@@ -204,150 +210,152 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
-        """Do what is due, and forget copies that were broken off long ago."""
+        """Do what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
         super().tick()
         now = self._context.clock.now_ms()
-        for session in [each for each, begun in self._partial_copies.items() if now >= begun.until_ms]:
+        for session in [
+            identity for identity, partial_copy in self._partial_copies.items() if now >= partial_copy.until_ms
+        ]:
             self._forget(session)
 
-    def answered(self, one: Incoming, current: Ownership | None) -> None:
+    def answered(self, incoming: Incoming, current: Ownership | None) -> None:
         """Take what the registry's row says.
 
         Where the registry went back, what is staged is all that there is if the source is dead, or does not write its
         row again, for it has lost the session with its disk: then the staged copy commits.
         """
-        owned, wanted = one.machine.owned, one.machine.wanted
-        committing = one.machine.state is TargetState.COMMITTING
-        if committing and older(current, owned) and self._nobody_corrects(one, current):
-            self.claim_after(one, current, wanted)
+        owned, wanted = incoming.machine.owned, incoming.machine.wanted
+        committing = incoming.machine.state is TargetState.COMMITTING
+        if committing and older(current, owned) and self._nobody_corrects(incoming, current):
+            self.claim_after(incoming, current, wanted)
         else:
-            super().answered(one, current)
+            super().answered(incoming, current)
 
-    def _nobody_corrects(self, one: Incoming, row: Ownership | None) -> bool:
-        is_past = self._memory.is_past(one.machine.session, row)
-        return is_past or not self._context.cluster.alive(one.machine.owned.proxy)
+    def _nobody_corrects(self, incoming: Incoming, row: Ownership | None) -> bool:
+        is_past = self._memory.is_past(incoming.machine.session, row)
+        return is_past or not self._context.cluster.alive(incoming.machine.owned.proxy)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry reports the owner of a session: a transfer of it to here may have ended by that."""
-        into = self.running.get(session)
-        if into is not None and not older(current, into.machine.owned):
-            self.answered(into, current)
+        """Apply a session's row, as the watch reports it, to its transfer to here, which may end by it."""
+        incoming = self.running.get(session)
+        if incoming is not None and not older(current, incoming.machine.owned):
+            self.answered(incoming, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """The lease of a proxy has ended: transfers from it go on without it, or end."""
-        for into in list(self.running.values()):
-            if into.machine.owned.proxy == proxy:
-                self.feed(into, machine.PeerGone())
+        """Go on without a source whose lease has ended: staged copies commit, other transfers fail over."""
+        for incoming in list(self.running.values()):
+            if incoming.machine.owned.proxy == proxy:
+                self.feed(incoming, machine.PeerGone())
 
     def fence(self) -> None:
-        """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
-        for identity, into in list(self.running.items()):
-            staged = into.shadow is not None and into.shadow.role is Role.STAGED
-            self.cut_short(into, UNSETTLED if staged else ABORTED, LEASE_LOST)
-            if into.shadow is not None and staged:
+        """End all transfers: our lease may have ended. Staged copies become orphans, and the registry decides later."""
+        for identity, incoming in list(self.running.items()):
+            staged = incoming.shadow is not None and incoming.shadow.role is Role.STAGED
+            self.cut_short(incoming, UNSETTLED if staged else ABORTED, LEASE_LOST)
+            if incoming.shadow is not None and staged:
                 del self.running[identity]
-                into.shadow.become(Role.ORPHAN)
+                incoming.shadow.become(Role.ORPHAN)
             else:
-                self._end(into)
+                self._end(incoming)
 
-    def peer(self, one: Incoming) -> ProxyId:
+    def peer(self, incoming: Incoming) -> ProxyId:
         """Return the source of the transfer."""
-        return one.machine.owned.proxy
+        return incoming.machine.owned.proxy
 
-    def outcome(self, one: Incoming, effects: Sequence[object]) -> str:
+    def outcome(self, incoming: Incoming, effects: Sequence[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
         kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
             return COMMITTED
         return RELAYED if target.Relay in kinds else ABORTED
 
-    def act(self, one: Incoming, effect: target.TargetAction) -> None:
+    def act(self, incoming: Incoming, effect: target.TargetAction) -> None:
         """Perform an effect of the machine."""
-        transfer = one.machine
+        transfer = incoming.machine
         match effect:
             case target.SendPrepare():
-                requester, begun = one.request.requester, one.partial_copy
+                requester, partial_copy = incoming.request.requester, incoming.partial_copy
                 prepare = Prepare(
                     session=transfer.session,
                     transfer=transfer.transfer,
                     epoch=transfer.owned.epoch,
-                    reason=one.record.trigger,
+                    reason=incoming.record.trigger,
                     receiver=requester.receiver,
                     incarnation=requester.incarnation,
-                    copy=begun.copy if begun else "",
-                    has=begun.shadow.entries.last_number if begun else 0,
+                    copy=partial_copy.copy if partial_copy else "",
+                    has=partial_copy.shadow.entries.last_number if partial_copy else 0,
                 )
-                self._send(one, prepare)
+                self._send(incoming, prepare)
             case target.Install(prepared=prepared):
-                self._install(one, prepared)
+                self._install(incoming, prepared)
             case target.TakeChunk(chunk=chunk):
-                self._take_chunk(one, chunk)
-                self._acknowledge_stored(one)
+                self._take_chunk(incoming, chunk)
+                self._acknowledge_stored(incoming)
             case target.AcknowledgeChunks():
-                self._acknowledge(one)
+                self._acknowledge(incoming)
             case target.SendReady():
-                self._send_ready(one)
+                self._send_ready(incoming)
             case target.Merge(frozen=frozen):
-                self._merge(one, frozen)
+                self._merge(incoming, frozen)
             case target.Adopt():
-                self._adopt(one)
+                self._adopt(incoming)
             case target.SendAborted():
-                self._send(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
+                self._send(incoming, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
             case target.Discard():
-                self._discard(one)
+                self._discard(incoming)
             case target.Relay():
-                self._end(one)
+                self._end(incoming)
                 self._context.events.report(RelayWanted(transfer.session, transfer.owned.proxy))
             case target.FailOver():
-                self._context.events.report(SessionWanted(transfer.session, one.request))
+                self._context.events.report(SessionWanted(transfer.session, incoming.request))
             case _:
                 assert_never(effect)
 
-    def _copied(self, into: Incoming) -> bool:
+    def _copied(self, incoming: Incoming) -> bool:
         """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
-        shadowing = into.machine.state is TargetState.SHADOWING
-        if into.shadow is None or not shadowing or into.pre_copy is PreCopyState.STORING:
+        shadowing = incoming.machine.state is TargetState.SHADOWING
+        if incoming.shadow is None or not shadowing or incoming.pre_copy is PreCopyState.STORING:
             return False
-        return max(into.shadow.entries.last_number, into.upto or 0) >= into.stored
+        return max(incoming.shadow.entries.last_number, incoming.upto or 0) >= incoming.stored
 
-    def _complete(self, into: Incoming) -> bool:
-        shadow = into.shadow
-        if shadow is None or not self._copied(into):
+    def _complete(self, incoming: Incoming) -> bool:
+        shadow = incoming.shadow
+        if shadow is None or not self._copied(incoming):
             return False
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
-        waited = self._context.clock.now_ms() - into.progress_ms
+        waited = self._context.clock.now_ms() - incoming.progress_ms
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
         return known or waited >= self._context.settings.timing.coverage_ms
 
-    def _send(self, into: Incoming, message: ToSource) -> None:
-        self._context.outbox.emit(SendPeer(into.machine.owned.proxy, message))
+    def _send(self, incoming: Incoming, message: ToSource) -> None:
+        self._context.outbox.emit(SendPeer(incoming.machine.owned.proxy, message))
 
-    def _install(self, into: Incoming, prepared: Prepared) -> None:
+    def _install(self, incoming: Incoming, prepared: Prepared) -> None:
         context = self._context
-        if into.partial_copy is not None and into.partial_copy.copy == prepared.copy:
-            shadow = into.partial_copy.shadow
+        if incoming.partial_copy is not None and incoming.partial_copy.copy == prepared.copy:
+            shadow = incoming.partial_copy.shadow
             context.sessions.mark_changed(shadow.id)
         else:
-            shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
+            shadow = Session(prepared.session, incoming.machine.owned.epoch, Role.SHADOW)
             self._persister.replace_copy(shadow.id)
-        into.shadow, into.copy = shadow, prepared.copy
-        shadow.epoch = into.machine.owned.epoch
+        incoming.shadow, incoming.copy = shadow, prepared.copy
+        shadow.epoch = incoming.machine.owned.epoch
         shadow.describe(prepared.descriptor)
-        into.stored = prepared.stored
-        into.progress_ms = context.clock.now_ms()
+        incoming.stored = prepared.stored
+        incoming.progress_ms = context.clock.now_ms()
         shadow.close_gates(context.state.frontier, seen=None)
         context.sessions.put(shadow)
         context.interest.register(shadow)
 
-    def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
+    def _take_chunk(self, incoming: Incoming, chunk: Chunk) -> None:
         """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
-        shadow = into.shadow
-        if shadow is None or chunk.number <= into.chunks:
+        shadow = incoming.shadow
+        if shadow is None or chunk.number <= incoming.chunks:
             return
-        if not self._copied(into):
+        if not self._copied(incoming):
             # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
-            into.progress_ms = self._context.clock.now_ms()
-        into.chunks, into.upto = chunk.number, chunk.upto
+            incoming.progress_ms = self._context.clock.now_ms()
+        incoming.chunks, incoming.upto = chunk.number, chunk.upto
         copied = [
             (entry.number, StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys), entry.matched)
             for entry in chunk.entries
@@ -358,42 +366,44 @@ class IncomingTransfers(TransferDriver[Incoming]):
         now = self._context.clock.now_ms()
         shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._context.sessions.mark_changed(shadow.id)
-        part = FINAL_COPY if into.machine.state is TargetState.READY else PRE_COPY
-        self.carried(into, part, chunk.entries)
+        part = FINAL_COPY if incoming.machine.state is TargetState.READY else PRE_COPY
+        self.carried(incoming, part, chunk.entries)
 
-    def _acknowledge_stored(self, into: Incoming) -> None:
+    def _acknowledge_stored(self, incoming: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
-        chunks, shadow = into.chunks, into.shadow
+        chunks, shadow = incoming.chunks, incoming.shadow
         if shadow is None or shadow.entries.unsaved_count <= self._context.settings.bounds.copy_unsaved:
-            into.acknowledged = chunks
-            self._acknowledge(into)
+            incoming.acknowledged = chunks
+            self._acknowledge(incoming)
             return
 
         def on_done(error: WaypostError | None) -> None:
-            if error is None and self._is_running(into):
-                into.acknowledged = max(into.acknowledged, chunks)
-                self._acknowledge(into)
+            if error is None and self._is_running(incoming):
+                incoming.acknowledged = max(incoming.acknowledged, chunks)
+                self._acknowledge(incoming)
 
         self._persister.saved(on_done)
 
-    def _acknowledge(self, into: Incoming) -> None:
-        transfer = into.machine
-        self._send(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
+    def _acknowledge(self, incoming: Incoming) -> None:
+        transfer = incoming.machine
+        self._send(
+            incoming, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, incoming.acknowledged)
+        )
 
-    def _send_ready(self, into: Incoming) -> None:
-        assert into.shadow is not None
-        coverage = {origin: self._coverage.covered_from(into.shadow, origin) for origin in into.shadow.gates}
-        transfer = into.machine
-        self._send(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
+    def _send_ready(self, incoming: Incoming) -> None:
+        assert incoming.shadow is not None
+        coverage = {origin: self._coverage.covered_from(incoming.shadow, origin) for origin in incoming.shadow.gates}
+        transfer = incoming.machine
+        self._send(incoming, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
 
-    def _merge(self, into: Incoming, frozen: Frozen) -> None:
+    def _merge(self, incoming: Incoming, frozen: Frozen) -> None:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
-        shadow, context = into.shadow, self._context
+        shadow, context = incoming.shadow, self._context
         assert shadow is not None
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
         shadow.merge(context.state.continued(frozen.cut), context.state.frontier, frozen.oldest, frozen.next_number)
-        shadow.epoch, shadow.source = into.machine.wanted.epoch, into.machine.owned.proxy
+        shadow.epoch, shadow.source = incoming.machine.wanted.epoch, incoming.machine.owned.proxy
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
                 gate.restart(context.state.frontier.get(origin, NOTHING))
@@ -405,37 +415,41 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._coverage.advance(shadow)
 
         def on_done(error: WaypostError | None) -> None:
-            if self.running.get(shadow.id) is into:
-                self.feed(into, target.StoreFailed() if error else target.Staged())
+            if self.running.get(shadow.id) is incoming:
+                self.feed(incoming, target.StoreFailed() if error else target.Staged())
 
         self._persister.saved(on_done)
 
-    def _adopt(self, into: Incoming) -> None:
-        shadow = into.shadow
+    def _adopt(self, incoming: Incoming) -> None:
+        shadow = incoming.shadow
         assert shadow is not None
         del self.running[shadow.id]
-        self._served.serve(shadow, into.machine.wanted.epoch, Acquisition.HANDOVER)
+        self._served.serve(shadow, incoming.machine.wanted.epoch, Acquisition.HANDOVER)
 
-    def _end(self, into: Incoming) -> None:
-        self.running.pop(into.machine.session, None)
-        begun = into.partial_copy if into.shadow is None else self._set_aside(into, into.shadow)
-        if begun is not None:
-            self._partial_copies[into.machine.session] = begun
+    def _end(self, incoming: Incoming) -> None:
+        self.running.pop(incoming.machine.session, None)
+        partial_copy = incoming.partial_copy if incoming.shadow is None else self._set_aside(incoming, incoming.shadow)
+        if partial_copy is not None:
+            self._partial_copies[incoming.machine.session] = partial_copy
             if len(self._partial_copies) > COPIES_KEPT:
                 self._forget(next(iter(self._partial_copies)))
 
-    def _set_aside(self, into: Incoming, shadow: Session) -> PartialCopy | None:
+    def _set_aside(self, incoming: Incoming, shadow: Session) -> PartialCopy | None:
         """Drop the shadow, but keep for a while what the store has of the copy: the next transfer goes on behind it.
 
         What all receivers get meanwhile goes at the merge, as it does within one transfer: entries only ever go from
         the front, and the cut says where the front is.
         """
-        if shadow.role is not Role.SHADOW or shadow.entries.saved_number < shadow.entries.first_number or not into.copy:
+        if (
+            shadow.role is not Role.SHADOW
+            or shadow.entries.saved_number < shadow.entries.first_number
+            or not incoming.copy
+        ):
             self._served.drop(shadow)
             return None
         self._served.withdraw(shadow)
         shadow.gates.clear()
-        return PartialCopy(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
+        return PartialCopy(shadow, incoming.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:
         """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""
@@ -443,25 +457,25 @@ class IncomingTransfers(TransferDriver[Incoming]):
         if session not in self._context.sessions:
             self._persister.drop(session)
 
-    def _discard(self, into: Incoming) -> None:
-        self._end(into)
-        self._context.events.report(TransferFailed(into.machine.session, into.machine.owned, into.why_lost))
+    def _discard(self, incoming: Incoming) -> None:
+        self._end(incoming)
+        self._context.events.report(TransferFailed(incoming.machine.session, incoming.machine.owned, incoming.why_lost))
 
 
-def _misfit(into: Incoming, chunk: Chunk) -> str:
+def _misfit(incoming: Incoming, chunk: Chunk) -> str:
     """Return what is wrong with a chunk, by name; it is as good as lost, and will be sent again. Empty: nothing."""
-    if chunk.number <= into.chunks:
+    if chunk.number <= incoming.chunks:
         return "" if chunk.number > 0 else "chunk out of order"
-    if chunk.number != into.chunks + 1 or chunk.after != into.upto:
+    if chunk.number != incoming.chunks + 1 or chunk.after != incoming.upto:
         return "chunk out of order"
     return "" if chunk.checksum == checksum(chunk.entries, chunk.ages) else "wrong checksum"
 
 
-def _whole(into: Incoming, frozen: Frozen) -> bool:
+def _whole(incoming: Incoming, frozen: Frozen) -> bool:
     """Tell whether the shadow has every entry that is left at the cut."""
-    if into.shadow is None or frozen.chunks != into.chunks:
+    if incoming.shadow is None or frozen.chunks != incoming.chunks:
         return False
-    copied = max(into.shadow.entries.last_number, into.upto or 0)
+    copied = max(incoming.shadow.entries.last_number, incoming.upto or 0)
     return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
 
 

@@ -110,7 +110,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self._is_leaving = False
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
-        """A proxy asks for a session."""
+        """Answer a proxy that asks for a session: begin a transfer, decline it (the receiver is relayed), or refuse it.
+
+        Args:
+            requester: the proxy that asks, which is the target.
+        """
         running = self.running.get(message.session)
         if running and not self.violation(running, requester, message):
             self.feed(running, message)
@@ -142,11 +146,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         receiver = Requester(message.receiver, message.incarnation)
         # No other copy of the session is ever served under this name, and no later one at this epoch.
         session.copy = session.copy or f"{self._context.lease.incarnation}/{session.epoch}"
-        out = Outgoing(
+        outgoing = Outgoing(
             machine=transfer, record=self.record(message.reason), receiver=receiver, start=_copied(session, message)
         )
-        self.begin(out)
-        self.feed(out, message)
+        self.begin(outgoing)
+        self.feed(outgoing, message)
 
     def _activate_first(self, session: SessionId) -> None:
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
@@ -189,275 +193,282 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return None
 
     def _let_in(self, message: Prepare) -> _Refusal | None:
-        """Let the asking receiver put out another life of itself, if there is one; return why it may not yet."""
+        """Let the asking receiver take over from another incarnation of itself; return why it may not yet."""
         session = self._context.sessions[message.session]
-        there = session.receivers.get(ReceiverId(message.receiver))
-        if message.reason != ATTACH or session.access or there is None:
+        attached = session.receivers.get(ReceiverId(message.receiver))
+        if message.reason != ATTACH or session.access or attached is None:
             return None
-        if there.connection is None or there.incarnation == message.incarnation:
+        if attached.connection is None or attached.incarnation == message.incarnation:
             return None
         now = self._context.clock.now_ms()
-        if not self._context.takeover_backoff.try_takeover(session.id, there.id, message.incarnation, now):
+        if not self._context.takeover_backoff.try_takeover(session.id, attached.id, message.incarnation, now):
             return None
         return _Refusal(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
-        """A target says something to us as the source."""
+        """Take a message of a target. One that belongs to no transfer is refused, and answered (handover rule 5)."""
         if isinstance(message, Prepare):
             self.prepare(sender, message)
             return
-        out = self.running.get(message.session)
-        wrong = self.violation(out, sender, message)
-        if wrong or out is None:
+        outgoing = self.running.get(message.session)
+        wrong = self.violation(outgoing, sender, message)
+        if wrong or outgoing is None:
             self.refuse(wrong, sender, message)
             if not isinstance(message, Aborted):
                 refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._context.outbox.emit(SendPeer(sender, refusal))
-        elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(out.bounds):
+        elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(outgoing.bounds):
             self.refuse("answer to a chunk that was never sent", sender, message)
         else:
-            self.feed(out, message)
+            self.feed(outgoing, message)
 
     def cancel(self, session: SessionId) -> None:
-        """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
-        out = self.running.get(session)
-        if out and out.record.trigger == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
-            transfer = out.machine
+        """End a transfer that was begun for a receiver: one has returned here before the freeze (failures, F25)."""
+        outgoing = self.running.get(session)
+        if (
+            outgoing
+            and outgoing.record.trigger == ATTACH
+            and outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING)
+        ):
+            transfer = outgoing.machine
             refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
             self._context.outbox.emit(SendPeer(transfer.target, refusal))
-            out.record.ending = RECEIVER_BACK
-            self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
+            outgoing.record.ending = RECEIVER_BACK
+            self.feed(outgoing, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
     def leave(self) -> None:
-        """This process is about to end in good order: hand nothing over any more, and take back what is frozen.
+        """Hand nothing over any more, and take frozen sessions back: the process is about to end in good order.
 
         What receivers have acknowledged since the cut is not in the copy that a target has staged. So that copy must
         not be served: the next epoch is ours, or the target has it already.
         """
         self._is_leaving = True
-        for out in list(self.running.values()):
-            before, now = out.machine.state, self._context.clock.now_ms()
-            transfer = out.machine
+        for outgoing in list(self.running.values()):
+            before, now = outgoing.machine.state, self._context.clock.now_ms()
+            transfer = outgoing.machine
             if before is SourceState.FROZEN:
-                self.perform(out, before, transfer.step(machine.Deadline(), now), LEAVING)
+                self.perform(outgoing, before, transfer.step(machine.Deadline(), now), LEAVING)
             elif before in (SourceState.COPYING, SourceState.WAITING):
                 refusal = Refused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
                 self._context.outbox.emit(SendPeer(transfer.target, refusal))
                 aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
-                self.perform(out, before, transfer.step(aborted, now), LEAVING)
+                self.perform(outgoing, before, transfer.step(aborted, now), LEAVING)
 
     def moved(self) -> None:
-        """The log moved: a session may have passed what its transfer waited for."""
-        for out in list(self.running.values()):
-            if out.machine.state is SourceState.WAITING and self._passed(out):
-                self.feed(out, source.Passed())
+        """Freeze the sessions whose frontier has passed the target's coverage by now."""
+        for outgoing in list(self.running.values()):
+            if outgoing.machine.state is SourceState.WAITING and self._passed(outgoing):
+                self.feed(outgoing, source.Passed())
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry reports the owner of a session: a transfer of it from here may have ended by that."""
-        out = self.running.get(session)
-        if out is None or current is None or older(current, out.machine.owned):
+        """Apply a session's row, as the watch reports it, to its transfer from here, which may end by it."""
+        outgoing = self.running.get(session)
+        if outgoing is None or current is None or older(current, outgoing.machine.owned):
             return
-        input = machine.owner_input(current, out.machine.owned, out.machine.wanted)
-        if isinstance(input, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
+        input = machine.owner_input(current, outgoing.machine.owned, outgoing.machine.wanted)
+        if isinstance(input, machine.OwnedByUs) and outgoing.machine.state is not SourceState.RECLAIMING:
             return
         if not isinstance(input, machine.OwnerUnchanged):
-            self.feed(out, input)
+            self.feed(outgoing, input)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """The lease of a proxy has ended: transfers to it end."""
-        for out in list(self.running.values()):
-            if out.machine.target == proxy:
-                self.feed(out, machine.PeerGone())
+        """End the transfers to a proxy whose lease has ended."""
+        for outgoing in list(self.running.values()):
+            if outgoing.machine.target == proxy:
+                self.feed(outgoing, machine.PeerGone())
 
     def fence(self) -> None:
-        """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
-        for identity, out in list(self.running.items()):
+        """End all transfers: our lease may have ended. The registry says later who owns the sessions."""
+        for identity, outgoing in list(self.running.items()):
             del self.running[identity]
             session = self._context.sessions.get(identity)
             frozen = session is not None and session.role is Role.FROZEN
-            self.cut_short(out, UNSETTLED if frozen else ABORTED, LEASE_LOST)
+            self.cut_short(outgoing, UNSETTLED if frozen else ABORTED, LEASE_LOST)
             if session and frozen:
                 session.become(Role.DORMANT)
 
-    def _passed(self, out: Outgoing) -> bool:
-        session = self._context.sessions[out.machine.session]
+    def _passed(self, outgoing: Outgoing) -> bool:
+        session = self._context.sessions[outgoing.machine.session]
         seen = self._context.frontier(session)
         return all(
-            above is None or seen.get(origin, NOTHING) >= above for origin, above in out.machine.coverage.items()
+            above is None or seen.get(origin, NOTHING) >= above for origin, above in outgoing.machine.coverage.items()
         )
 
-    def peer(self, one: Outgoing) -> ProxyId:
+    def peer(self, outgoing: Outgoing) -> ProxyId:
         """Return the target of the transfer."""
-        return one.machine.target
+        return outgoing.machine.target
 
-    def act(self, one: Outgoing, effect: source.SourceAction) -> None:
+    def act(self, outgoing: Outgoing, effect: source.SourceAction) -> None:
         """Perform an effect of the machine."""
         match effect:
             case source.SendPrepared():
-                self._send_prepared(one)
+                self._send_prepared(outgoing)
             case source.CountStored(number=number):
-                one.acknowledged = max(one.acknowledged, min(number, len(one.bounds)))
+                outgoing.acknowledged = max(outgoing.acknowledged, min(number, len(outgoing.bounds)))
             case source.SendChunks(again=again):
-                self._send_chunks(one, again=again)
+                self._send_chunks(outgoing, again=again)
             case source.Freeze():
-                self._freeze(one)
+                self._freeze(outgoing)
             case source.SendFrozen():
-                one.sent = one.acknowledged
-                self._copy_on(one)
+                outgoing.sent = outgoing.acknowledged
+                self._copy_on(outgoing)
             case source.Thaw(epoch=epoch):
-                session = self._end(one)
+                session = self._end(outgoing)
                 self._served.serve(session, epoch, Acquisition.THAW)
             case source.Release():
-                session = self._end(one)
-                self._served.release(session, self._context.cluster.owners.get(session.id), one.receiver)
+                session = self._end(outgoing)
+                self._served.release(session, self._context.cluster.owners.get(session.id), outgoing.receiver)
             case source.Forget():
-                self._context.events.report(SessionServed(self._end(one)))
+                self._context.events.report(SessionServed(self._end(outgoing)))
             case _:
                 assert_never(effect)
 
-    def outcome(self, one: Outgoing, effects: Sequence[object]) -> str:
+    def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
         kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
             return THAWED
-        owner = self._context.cluster.owners.get(one.machine.session)
-        taken = owner is not None and owner.proxy == one.machine.target
+        owner = self._context.cluster.owners.get(outgoing.machine.session)
+        taken = owner is not None and owner.proxy == outgoing.machine.target
         return COMMITTED if source.Release in kinds and taken else ABORTED
 
-    def answered(self, one: Outgoing, current: Ownership | None) -> None:
-        """The registry answered a claim of the transfer: it names this owner."""
+    def answered(self, outgoing: Outgoing, current: Ownership | None) -> None:
+        """Apply the row that the registry has answered with, None: there is none; other parts see it too."""
         if current is not None:
-            self._context.cluster.owned_by(one.machine.session, current)
-        super().answered(one, current)
+            self._context.cluster.owned_by(outgoing.machine.session, current)
+        super().answered(outgoing, current)
 
-    def _end(self, out: Outgoing) -> Session:
-        self.running.pop(out.machine.session, None)
-        return self._context.sessions[out.machine.session]
+    def _end(self, outgoing: Outgoing) -> Session:
+        self.running.pop(outgoing.machine.session, None)
+        return self._context.sessions[outgoing.machine.session]
 
-    def _send_prepared(self, out: Outgoing) -> None:
-        session = self._context.sessions[out.machine.session]
-        transfer = out.machine
-        out.stored = session.entries.last_number if session.entries.count else 0
+    def _send_prepared(self, outgoing: Outgoing) -> None:
+        session = self._context.sessions[outgoing.machine.session]
+        transfer = outgoing.machine
+        outgoing.stored = session.entries.last_number if session.entries.count else 0
         prepared = Prepared(
             session=session.id,
             transfer=transfer.transfer,
             epoch=session.epoch,
             descriptor=session.descriptor(),
-            stored=out.stored,
+            stored=outgoing.stored,
             copy=session.copy,
         )
         self._context.outbox.emit(SendPeer(transfer.target, prepared))
-        self._send_chunks(out, again=True)
+        self._send_chunks(outgoing, again=True)
 
-    def _send_chunks(self, out: Outgoing, *, again: bool) -> None:
+    def _send_chunks(self, outgoing: Outgoing, *, again: bool) -> None:
         """Send chunks as far as the window allows."""
         if again:
-            out.sent = out.acknowledged
-        self._copy_on(out)
+            outgoing.sent = outgoing.acknowledged
+        self._copy_on(outgoing)
 
-    def _copy_on(self, out: Outgoing) -> None:
+    def _copy_on(self, outgoing: Outgoing) -> None:
         """Send the next chunks; a frozen session's all, and then its cut."""
-        session = self._context.sessions.get(out.machine.session)
-        frozen = out.machine.state is SourceState.FROZEN
-        if session is None or out.machine.over or out.loading:
+        session = self._context.sessions.get(outgoing.machine.session)
+        frozen = outgoing.machine.state is SourceState.FROZEN
+        if session is None or outgoing.machine.over or outgoing.loading:
             return
         bounds = self._context.settings.bounds
-        while frozen or out.sent - out.acknowledged < bounds.chunk_window:
-            after, limit = _next_range(out, session, bounds.chunk_entries)
-            if limit == 0 and out.spanned < out.stored:
+        while frozen or outgoing.sent - outgoing.acknowledged < bounds.chunk_window:
+            after, limit = _next_range(outgoing, session, bounds.chunk_entries)
+            if limit == 0 and outgoing.spanned < outgoing.stored:
                 # All receivers have the rest by now; an empty chunk says so.
-                self._send_chunk(out, session, after, [])
+                self._send_chunk(outgoing, session, after, [])
                 continue
             if limit == 0:
                 if frozen:
-                    self._send_cut(out)
+                    self._send_cut(outgoing)
                 return
             entries = session.entries.after(after, limit)
             if entries is None:
-                self._load(out, session, after, limit)
+                self._load(outgoing, session, after, limit)
                 return
-            self._send_chunk(out, session, after + limit, entries)
+            self._send_chunk(outgoing, session, after + limit, entries)
 
-    def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
+    def _load(self, outgoing: Outgoing, session: Session, after: int, limit: int) -> None:
         """Read the next chunk from the store; what of it is in memory now may not be there yet."""
-        out.loading = True
-        sent, evicted = out.sent, session.entries.evicted_number
+        outgoing.loading = True
+        sent, evicted = outgoing.sent, session.entries.evicted_number
         rest = session.entries.after(evicted, max(0, after + limit - evicted)) or []
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
-            out.loading = False
-            if not self._is_running(out) or out.machine.over or isinstance(answer, WaypostError):
+            outgoing.loading = False
+            if not self._is_running(outgoing) or outgoing.machine.over or isinstance(answer, WaypostError):
                 return
-            if out.sent == sent:
+            if outgoing.sent == sent:
                 stored = [entry for entry in answer if entry[0] <= evicted]
-                self._send_chunk(out, session, after + limit, stored + rest)
-            self._copy_on(out)
+                self._send_chunk(outgoing, session, after + limit, stored + rest)
+            self._copy_on(outgoing)
 
         self._context.outbox.emit(LoadEntries(session.id, max(after, session.entries.first_number - 1), limit, on_done))
 
-    def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
+    def _send_chunk(self, outgoing: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
         """Send the next chunk; what all receivers got since it was bounded is left out."""
         stored = [
             StoredEntry(
                 number=number,
                 matched=matched,
-                origin=each.origin,
-                offset=each.offset,
-                delivery=each.delivery,
-                keys=each.keys,
+                origin=notification.origin,
+                offset=notification.offset,
+                delivery=notification.delivery,
+                keys=notification.keys,
             )
-            for number, each, matched in entries
+            for number, notification, matched in entries
             if number <= upto
         ]
-        if out.sent == len(out.bounds):
+        if outgoing.sent == len(outgoing.bounds):
             first = _first_chunk(stored)
-            out.bounds.append(first[-1].number if len(first) < len(stored) else upto)
+            outgoing.bounds.append(first[-1].number if len(first) < len(stored) else upto)
             stored = first
-        out.sent += 1
-        after, upto = out.bounds[out.sent - 2] if out.sent > 1 else None, out.bounds[out.sent - 1]
+        outgoing.sent += 1
+        after, upto = (
+            outgoing.bounds[outgoing.sent - 2] if outgoing.sent > 1 else None,
+            outgoing.bounds[outgoing.sent - 1],
+        )
         now = self._context.clock.now_ms()
-        marks = session.retention.marks(out.start if after is None else after, upto)
+        marks = session.retention.marks(outgoing.start if after is None else after, upto)
         ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
         chunk = Chunk(
             session=session.id,
-            transfer=out.machine.transfer,
-            epoch=out.machine.owned.epoch,
-            number=out.sent,
+            transfer=outgoing.machine.transfer,
+            epoch=outgoing.machine.owned.epoch,
+            number=outgoing.sent,
             after=after,
             upto=upto,
             entries=stored,
             ages=ages,
             checksum=checksum(stored, ages),
         )
-        part = FINAL_COPY if out.machine.state is SourceState.FROZEN else PRE_COPY
-        self.carried(out, part, stored)
-        self._context.outbox.emit(SendPeer(out.machine.target, chunk))
+        part = FINAL_COPY if outgoing.machine.state is SourceState.FROZEN else PRE_COPY
+        self.carried(outgoing, part, stored)
+        self._context.outbox.emit(SendPeer(outgoing.machine.target, chunk))
 
-    def _freeze(self, out: Outgoing) -> None:
-        session = self._context.sessions[out.machine.session]
-        out.cut = dict(session.freeze(self._context.state.frontier))
+    def _freeze(self, outgoing: Outgoing) -> None:
+        session = self._context.sessions[outgoing.machine.session]
+        outgoing.cut = dict(session.freeze(self._context.state.frontier))
         self._context.sessions.mark_changed(session.id)
 
-    def _send_cut(self, out: Outgoing) -> None:
-        session = self._context.sessions[out.machine.session]
-        assert out.cut is not None
+    def _send_cut(self, outgoing: Outgoing) -> None:
+        session = self._context.sessions[outgoing.machine.session]
+        assert outgoing.cut is not None
         frozen = Frozen(
             session=session.id,
-            transfer=out.machine.transfer,
-            epoch=out.machine.owned.epoch,
+            transfer=outgoing.machine.transfer,
+            epoch=outgoing.machine.owned.epoch,
             descriptor=session.descriptor(),
-            cut=out.cut,
-            chunks=len(out.bounds),
+            cut=outgoing.cut,
+            chunks=len(outgoing.bounds),
             oldest=session.entries.first_number,
             next_number=session.entries.next_number,
         )
-        self._context.outbox.emit(SendPeer(out.machine.target, frozen))
+        self._context.outbox.emit(SendPeer(outgoing.machine.target, frozen))
 
 
-def _epoch_violation(here: Epoch, message: Prepare) -> str:
-    if here == message.epoch:
+def _epoch_violation(copy_epoch: Epoch, message: Prepare) -> str:
+    if copy_epoch == message.epoch:
         return ""
-    return LATE if here > message.epoch else "wrong epoch"
+    return LATE if copy_epoch > message.epoch else "wrong epoch"
 
 
 def _copied(session: Session, message: Prepare) -> int:
@@ -472,10 +483,10 @@ def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
     return list(next(cut, []))
 
 
-def _next_range(out: Outgoing, session: Session, max_entries: int) -> tuple[int, int]:
+def _next_range(outgoing: Outgoing, session: Session, max_entries: int) -> tuple[int, int]:
     """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
-    after = out.bounds[out.sent - 1] if out.sent else out.start
-    if out.sent < len(out.bounds):
-        return after, max(1, out.bounds[out.sent] - after)
+    after = outgoing.bounds[outgoing.sent - 1] if outgoing.sent else outgoing.start
+    if outgoing.sent < len(outgoing.bounds):
+        return after, max(1, outgoing.bounds[outgoing.sent] - after)
     after = max(after, session.entries.first_number - 1)
     return after, min(max_entries, session.entries.last_number - after)

@@ -31,13 +31,13 @@ def plan(
     for row in sorted(proxies, key=lambda row: row.proxy):
         if row.proxy in loads:
             sites[row.site].append(row.proxy)
-    return [move for site in sorted(sites) for move in _balance({each: loads[each] for each in sites[site]}, owners)]
+    return [move for site in sorted(sites) for move in _balance({proxy: loads[proxy] for proxy in sites[site]}, owners)]
 
 
 def _balance(loads: Mapping[ProxyId, list[SessionId]], owners: Mapping[SessionId, Ownership]) -> list[Move]:
     fair, more = divmod(sum(len(load) for load in loads.values()), len(loads))
     fullest = sorted(loads, key=lambda proxy: (-len(loads[proxy]), proxy))
-    due = {proxy: fair + (place < more) for place, proxy in enumerate(fullest)}
+    due = {proxy: fair + (rank < more) for rank, proxy in enumerate(fullest)}
     spare = [session for proxy in fullest for session in loads[proxy][due[proxy] :]]
     room = [proxy for proxy in fullest for _ in range(due[proxy] - len(loads[proxy]))]
     return [Move(session, owners[session], target) for session, target in zip(spare, room, strict=True)]

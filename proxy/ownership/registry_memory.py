@@ -38,7 +38,12 @@ class RegistryMemory:
         """When the registry was last seen to have lost rows."""
 
     def declare_lost(self, session: SessionId, row: Ownership, why: str) -> None:
-        """Nobody has the session any more. To begin anew is for its owner to say: by deleting it."""
+        """Remember that no proxy has the session any more; it can be made anew only after it was deleted.
+
+        Args:
+            row: the row of which nobody has the session.
+            why: for people.
+        """
         self._context.cluster.owned_by(session, row)
         if self.lost.get(session) != Lost(row, why):
             self.lost[session] = Lost(row, why)
@@ -50,7 +55,7 @@ class RegistryMemory:
         return lost.why if lost is not None and lost.row == Ownership(self._context.proxy, epoch) else ""
 
     def row_lost(self, session: SessionId, row: Ownership) -> None:
-        """The registry has lost this row, which nobody removed: it was restored from an older copy, or is another one.
+        """Remember that the registry has lost a row: it was restored from an older copy, or is another one.
 
         Who serves a session, or did so until its lease ended, writes its row again. Until all have, nobody makes a
         session in the place of one that there is. One that is made after all is of a later generation: what clients
@@ -92,13 +97,13 @@ class RegistryMemory:
         return now >= since_ms + sweeps * self._context.settings.sweep_ms
 
     def forget(self, session: SessionId) -> None:
-        """The session is served here."""
+        """Forget all that is remembered of a session: it is served here."""
         self.lost.pop(session, None)
         self._earlier_rows.pop(session, None)
         self._lost_rows.pop(session, None)
 
     def prune(self) -> None:
-        """Forget what the registry says otherwise by now."""
+        """Forget memories that the registry's rows contradict by now, and lost rows of LOST_ROWS_KEPT_MS ago."""
         owners = self._context.cluster.owners
         for session in [session for session, lost in self.lost.items() if owners.get(session) != lost.row]:
             del self.lost[session]

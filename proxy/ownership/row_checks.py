@@ -146,7 +146,7 @@ class RowChecks:
         )
 
     def next_deadline(self) -> int:
-        """When the next sweep is due, in ms of the engine's clock; NEVER: there is no lease."""
+        """Return when the next sweep is due, in ms of the engine's clock; NEVER: there is no lease."""
         return (
             self._sweep_at
             if self._context.lease.fence_at_ms is not None and self._context.cluster.is_watching
@@ -168,13 +168,13 @@ class RowChecks:
         context = self._context
         for identity, outdated in list(islice(self._persister.outdated.items(), SCANNED_AT_ONCE)):
             self._settle_outdated(identity, outdated)
-        here = [context.sessions[identity] for identity in session_ids if identity in context.sessions]
-        for session in here:
+        present = [context.sessions[identity] for identity in session_ids if identity in context.sessions]
+        for session in present:
             self._check(session)
         # An append of a hold may have failed: say again what the log does not have.
         context.interest.register_all(
             session
-            for session in here
+            for session in present
             if context.sessions.get(session.id) is session and not context.interest.is_exact(session)
         )
         for proxy, identity in registrations:

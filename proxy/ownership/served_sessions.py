@@ -28,7 +28,13 @@ class ServedSessions:
         """Why we want sessions deleted."""
 
     def serve(self, session: Session, epoch: Epoch, cause: Acquisition) -> None:
-        """Serve the session from now on; the registry names us at this epoch."""
+        """Serve the session from now on; the registry names us at this epoch.
+
+        It is attested, its interest registered and its checkpoint written; SessionServed is reported.
+
+        Args:
+            cause: how this proxy came to own it.
+        """
         context = self._context
         session.epoch = epoch
         session.become(Role.SERVING)
@@ -56,13 +62,16 @@ class ServedSessions:
     def delete(self, session: Session, reason: str) -> None:
         """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
         self._reasons[session.id] = reason
-        mine = Ownership(self._context.proxy, session.epoch)
-        self._context.outbox.emit(ClaimRow(session.id, mine, mine.gone(), ignore_result))
+        own_row = Ownership(self._context.proxy, session.epoch)
+        self._context.outbox.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
-        """The registry names another owner: say where the session went, and delete it here.
+        """Tell the attached receivers where the session went, and delete it here: the registry names another owner.
 
-        The receiver `taken_by` attached there itself; whoever else uses its name here is told to stop.
+        Args:
+            to: the new row, of a deleted session too; None: not known, and receivers are told to wait.
+            taken_by: the receiver for which it went, which attached there itself: another incarnation that is attached
+                here by its name is told to stop.
         """
         frontier = self._context.frontier(session)
         if to is not None and to.deleted:
@@ -90,7 +99,7 @@ class ServedSessions:
                 self._context.outbox.emit(Send(receiver.connection, Deleted(session.id, reason)))
 
     def sleep(self, session: Session, reason: str) -> None:
-        """Serve the session no more until a later epoch is taken for it; who is attached asks again."""
+        """Serve the session no more until a later epoch is taken for it; attached receivers are told to wait."""
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._context.outbox.emit(Send(receiver.connection, Wait(reason, self._context.settings.retry_ms)))
@@ -99,7 +108,7 @@ class ServedSessions:
         self._context.events.report(SessionUnavailable(session.id, reason))
 
     def fence(self) -> None:
-        """Our lease may have ended: serve nothing until a new epoch is taken under a new one."""
+        """Serve nothing until new epochs are taken under a new lease: ours may have ended."""
         for session in self._context.sessions.values():
             if session.role in (Role.SERVING, Role.FROZEN):
                 for receiver in session.receivers.values():
@@ -108,12 +117,12 @@ class ServedSessions:
                 session.become(Role.DORMANT)
 
     def drop(self, session: Session) -> None:
-        """Delete this copy, with what it holds at the site."""
+        """Delete this copy, also from the store, and withdraw its interest at the site."""
         if self.withdraw(session):
             self._persister.drop(session.id)
 
     def withdraw(self, session: Session) -> bool:
-        """Take no part in the session any more; what the store has of it stays. Tell whether we took part."""
+        """Remove this copy and its interest, but keep what the store has; return False if it was no copy of ours."""
         context = self._context
         if context.sessions.get(session.id) is not session:
             return False
@@ -126,7 +135,7 @@ class ServedSessions:
 
 
 def taken(session: SessionId, receiver: str) -> Problem:
-    """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
+    """Return the message to a connection whose receiver has attached elsewhere: the newest attach counts."""
     hint = "give each client a receiver's name of its own"
     text = f"receiver {receiver} of session {session} attached somewhere else; {hint}"
     return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))

@@ -1,4 +1,4 @@
-"""What both sides of a handover share here: feeding the machines of `handover/`, and asking the registry for them."""
+"""The driver that both sides of a handover share: it feeds the machines of `handover/`, and asks the registry."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ Running = TypeVar("Running", bound=_Running)
 
 
 class TransferDriver(ABC, Generic[Running]):
-    """The running transfers in one role, one a session at most."""
+    """The running transfers in one role, one a session at most.
+
+    A subclass names its `role`, and performs the effects that only this role has.
+    """
 
     role: str
 
@@ -70,19 +73,23 @@ class TransferDriver(ABC, Generic[Running]):
         self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
 
     @abstractmethod
-    def peer(self, one: Running) -> ProxyId:
-        """Return who is on the other side."""
+    def peer(self, running: Running) -> ProxyId:
+        """Return the proxy on the other side."""
 
     @abstractmethod
-    def act(self, one: Running, effect: Any) -> None:
+    def act(self, running: Running, effect: Any) -> None:
         """Perform an effect that only this role has."""
 
     @abstractmethod
-    def outcome(self, one: Running, effects: Sequence[object]) -> str:
-        """Return what has become of a transfer that ends with these effects."""
+    def outcome(self, running: Running, effects: Sequence[object]) -> str:
+        """Return the outcome of a transfer that ends with these effects (proxy/core/transfer_record.py)."""
 
     def record(self, trigger: str) -> TransferRecord:
-        """Return the course of a transfer that begins now."""
+        """Return the record of a transfer that begins now.
+
+        Args:
+            trigger: one of :data:`TRIGGERS`; anything else is counted as "other".
+        """
         now = self._context.clock.now_ms()
         return TransferRecord(
             trigger=trigger if trigger in TRIGGERS else "other",
@@ -91,103 +98,131 @@ class TransferDriver(ABC, Generic[Running]):
             turned_ms=now,
         )
 
-    def begin(self, one: Running) -> None:
-        """The transfer is under way."""
-        self.running[one.machine.session] = one
-        self._attest(one, one.machine.state.name.lower())
+    def begin(self, running: Running) -> None:
+        """Add a transfer to those that run, in place of any other of its session, and attest its phase."""
+        self.running[running.machine.session] = running
+        self._attest(running, running.machine.state.name.lower())
 
-    def answered(self, one: Running, current: Ownership | None) -> None:
-        """Take what the registry's row says. One that went back is nobody else's: the owner writes it again."""
-        owned = one.machine.owned
+    def answered(self, running: Running, current: Ownership | None) -> None:
+        """Feed the machine with the session's row, as it was read or reported.
+
+        A row older than the one that is handed over is passed over, as long as its owner lives: the registry has lost
+        rows, and the owner writes it again.
+
+        Args:
+            current: the row; None: there is none.
+        """
+        owned = running.machine.owned
         if older(current, owned) and (owned.proxy == self._context.proxy or self._context.cluster.alive(owned.proxy)):
             return
-        self.feed(one, machine.owner_input(current, one.machine.owned, one.machine.wanted))
+        self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
     def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
-        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        """Count a refused message; one of a transfer that ended lately is only late, and is not counted.
+
+        Args:
+            name: the violation, by one of a few fixed words; see :meth:`violation`.
+        """
         if name == UNKNOWN and message.transfer in self.over:
             return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
-    def violation(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
-        """Return why the message is not one of this transfer, by name; empty: it is one."""
-        if one is None or one.machine.transfer != message.transfer:
-            return UNKNOWN
-        if self.peer(one) != sender:
-            return "wrong sender"
-        return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
-
-    def feed(self, one: Running, input: object, message: object = None) -> None:
-        """Give the machine an input. One that its table does not list is counted, and changes nothing.
+    def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+        """Return the violation by which a message is none of this transfer, by name; empty: it is one.
 
         Args:
-            said: the message that the input stands for, if it is another one.
+            running: the transfer of the message's session; None: none runs.
         """
-        before = one.machine.state
+        if running is None or running.machine.transfer != message.transfer:
+            return UNKNOWN
+        if self.peer(running) != sender:
+            return "wrong sender"
+        return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
+
+    def feed(self, running: Running, input: object, message: object = None) -> None:
+        """Step the machine with an input, and perform the effects. An unexpected input is only counted.
+
+        Args:
+            message: the message that the input stands for, if that is not the input itself; only its name is counted.
+        """
+        before = running.machine.state
         try:
-            effects = one.machine.step(input, self._context.clock.now_ms())
+            effects = running.machine.step(input, self._context.clock.now_ms())
         except UnexpectedInput:
-            name = f"unexpected {type(message or input).__name__} in {one.machine.state.name}"
-            transfer = one.machine
+            name = f"unexpected {type(message or input).__name__} in {running.machine.state.name}"
+            transfer = running.machine
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
-            self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
+            self._context.refused.note(name, self.peer(running), detail[:REFUSAL_DETAIL])
             return
-        self.perform(one, before, effects, ending_of(input))
+        self.perform(running, before, effects, ending_of(input))
 
     def tick(self) -> None:
-        """Step each machine whose patience is over."""
+        """Step each machine with what is due: a retry, or a timeout."""
         for running in list(self.running.values()):
             before = running.machine.state
             self.perform(running, before, running.machine.tick(self._context.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
-        """When a machine's patience is over, in ms of the engine's clock; NEVER: none runs."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: no transfer runs."""
         if not self.running:
             return NEVER
         return min([running.machine.next_deadline() for running in self.running.values()])
 
-    def perform(self, one: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
-        """Perform the effects of a step, and note the phase that it began."""
-        if one.machine.state is not before:
-            self._turned(one, before, effects, ending)
+    def perform(self, running: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
+        """Perform the effects of a step, in order, and record the phase that it began.
+
+        Args:
+            before: the machine's state before the step.
+            ending: why the transfer has ended, if it has by this step.
+        """
+        if running.machine.state is not before:
+            self._turned(running, before, effects, ending)
         for effect in effects:
             if isinstance(effect, machine.Claim):
-                self._claim(one, effect)
+                self._claim(running, effect)
             elif isinstance(effect, machine.ReadOwner):
-                self._read(one)
+                self._read(running)
             else:
-                self.act(one, effect)
+                self.act(running, effect)
 
-    def _turned(self, one: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
-        """A phase is over, or the transfer is."""
+    def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
+        """Record the end of a phase, or of the transfer."""
         now = self._context.clock.now_ms()
-        one.record.enter_phase(before.name.lower(), now)
-        if one.machine.over:
-            self._ended(one, self.outcome(one, effects), one.record.ending if one.record.ending.cause else ending)
+        running.record.enter_phase(before.name.lower(), now)
+        if running.machine.over:
+            self._ended(
+                running,
+                self.outcome(running, effects),
+                running.record.ending if running.record.ending.cause else ending,
+            )
             return
         if machine.Claim in map(type, effects):
-            one.record.ending = ending
-        self._attest(one, one.machine.state.name.lower())
+            running.record.ending = ending
+        self._attest(running, running.machine.state.name.lower())
 
-    def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
-        """A chunk went over."""
+    def carried(self, running: Running, part: str, entries: list[StoredEntry]) -> None:
+        """Count a chunk that was sent or received.
+
+        Args:
+            part: PRE_COPY or FINAL_COPY.
+        """
         size = sum(len(stored_entry.delivery) for stored_entry in entries)
-        one.record.entries[part] += len(entries)
-        one.record.bytes[part] += size
+        running.record.entries[part] += len(entries)
+        running.record.bytes[part] += size
         self._context.counters.copied[self.role, part] += len(entries)
         self._context.counters.copied_bytes[self.role, part] += size
 
-    def cut_short(self, one: Running, outcome: str, ending: Ending) -> None:
-        """The transfer is over, and its machine was not asked."""
-        one.record.enter_phase(one.machine.state.name.lower(), self._context.clock.now_ms())
-        self._ended(one, outcome, ending)
+    def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
+        """Record that a transfer has ended from outside, without a step of its machine; the caller drops it."""
+        running.record.enter_phase(running.machine.state.name.lower(), self._context.clock.now_ms())
+        self._ended(running, outcome, ending)
 
-    def _ended(self, one: Running, outcome: str, ending: Ending) -> None:
-        self.over[one.machine.transfer] = None
+    def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
+        self.over[running.machine.transfer] = None
         if len(self.over) > TRANSFERS_REMEMBERED:
             del self.over[next(iter(self.over))]
-        record, counters = one.record, self._context.counters
+        record, counters = running.record, self._context.counters
         if outcome == COMMITTED:
             ending = NO_ENDING
         counters.handovers[Handover(self.role, record.trigger, outcome, ending.cause)] += 1
@@ -196,11 +231,11 @@ class TransferDriver(ABC, Generic[Running]):
         if "frozen" in record.spent_ms:
             counters.pauses[outcome].note(record.spent_ms["frozen"] + record.spent_ms.get("reclaiming", 0))
         why = ending.why[:REFUSAL_DETAIL]
-        self._attest(one, outcome, why)
-        self.ended.append(self._shown(one, outcome, ending))
+        self._attest(running, outcome, why)
+        self.ended.append(self._shown(running, outcome, ending))
 
-    def _attest(self, one: Running, phase: str, reason: str = "") -> None:
-        transfer, record = one.machine, one.record
+    def _attest(self, running: Running, phase: str, reason: str = "") -> None:
+        transfer, record = running.machine, running.record
         self._context.journal.attest(
             FactKind.HANDOVER,
             transfer.session,
@@ -213,13 +248,13 @@ class TransferDriver(ABC, Generic[Running]):
             bytes=sum(record.bytes.values()),
         )
 
-    def _shown(self, one: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
-        transfer, record, now = one.machine, one.record, self._context.clock.now_ms()
+    def _shown(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
+        transfer, record, now = running.machine, running.record, self._context.clock.now_ms()
         return TransferView(
             transfer.session,
             transfer.transfer,
             self.role,
-            self.peer(one),
+            self.peer(running),
             transfer.owned.epoch,
             record.trigger,
             "ended" if outcome else transfer.state.name.lower(),
@@ -236,36 +271,45 @@ class TransferDriver(ABC, Generic[Running]):
         )
 
     def shown(self) -> list[TransferView]:
-        """Return the transfers that run, and those that ended lately, the latest first; for operators."""
-        return [*(self._shown(one) for one in self.running.values()), *reversed(self.ended)]
+        """Return the transfers that run, then those that ended lately, the latest first; for operators."""
+        return [*(self._shown(running) for running in self.running.values()), *reversed(self.ended)]
 
-    def _is_running(self, one: Running) -> bool:
-        return self.running.get(one.machine.session) is one
+    def _is_running(self, running: Running) -> bool:
+        return self.running.get(running.machine.session) is running
 
-    def _claim(self, one: Running, claim: machine.Claim) -> None:
-        self.claim_after(one, claim.expected, claim.new)
+    def _claim(self, running: Running, claim: machine.Claim) -> None:
+        self.claim_after(running, claim.expected, claim.new)
 
-    def claim_after(self, one: Running, before: Ownership | None, wanted: Ownership) -> None:
-        """Compare and set the row; None: there is none."""
+    def claim_after(self, running: Running, before: Ownership | None, wanted: Ownership) -> None:
+        """Compare and set the session's row, and feed the answer to the transfer if it still runs.
+
+        Args:
+            before: the row that is expected; None: that there is none.
+            wanted: the row that takes its place.
+        """
 
         def on_done(answer: Claimed | WaypostError) -> None:
-            if not self._is_running(one):
+            if not self._is_running(running):
                 return
             if isinstance(answer, WaypostError):
-                self.feed(one, machine.ClaimUnknown())
+                self.feed(running, machine.ClaimUnknown())
             else:
-                self.answered(one, answer.current)
+                self.answered(running, answer.current)
 
-        self._context.outbox.emit(claim_row(one.machine.session, before, wanted, on_done))
+        self._context.outbox.emit(claim_row(running.machine.session, before, wanted, on_done))
 
-    def _read(self, one: Running) -> None:
+    def _read(self, running: Running) -> None:
         def on_done(answer: Ownership | WaypostError | None) -> None:
-            if self._is_running(one) and not isinstance(answer, WaypostError):
-                self.answered(one, answer)
+            if self._is_running(running) and not isinstance(answer, WaypostError):
+                self.answered(running, answer)
 
-        self._context.outbox.emit(ReadRow(one.machine.session, on_done))
+        self._context.outbox.emit(ReadRow(running.machine.session, on_done))
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:
-    """Tell whether this is old news: the watch may be behind what was claimed and read."""
+    """Tell whether a row is older than what is known: the watch may be behind what was claimed or read.
+
+    Args:
+        current: the row as reported; None: there is none, which counts as older.
+    """
     return current is None or current.epoch < owned.epoch

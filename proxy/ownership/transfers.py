@@ -1,4 +1,4 @@
-"""Handovers as this proxy takes part in them, in both roles."""
+"""The handovers in which this proxy takes part, in both roles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.limits import REFUSAL_DETAIL
 
 
 class Transfers:
-    """All running transfers of this proxy."""
+    """All running transfers of this proxy: `sources` from here, `targets` to here."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Transfers:
         self.moved()
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest) -> None:
-        """Begin to take a session from its live owner, because it is wanted here."""
+        """Begin to take a session over from its live owner; the result is reported as an event."""
         self.targets.fetch(session, owner, request)
 
     def offered(self, sender: ProxyId, offer: HandoverOffer) -> None:
-        """A proxy that is to give a session away offers it to us. The watch may be behind what it says, never ahead."""
+        """Begin to fetch a session that its owner offers; an offer that the watch knows to be outdated is refused."""
         known = self._context.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
             detail = f"Offer of session {offer.session}, epoch {offer.epoch}"
@@ -54,30 +54,30 @@ class Transfers:
         self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), offer.reason)
 
     def shown(self) -> list[TransferView]:
-        """Return the transfers that run and those that ended lately."""
-        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda each: -each.began_at_ms)
+        """Return the transfers that run and those that ended lately, the latest first; for operators."""
+        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda view: -view.began_at_ms)
 
     def cancel(self, session: SessionId) -> None:
-        """A receiver is back here: the session stays, if it is not frozen yet."""
+        """End the transfer of a session from here to which a receiver has returned, unless it is frozen already."""
         self.sources.cancel(session)
 
     def moved(self) -> None:
-        """The log moved, or time went on."""
+        """Go on with transfers that wait for the site log or for time."""
         self.sources.moved()
         self.targets.moved()
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """The registry reports the owner of a session."""
+        """Apply a session's row to its transfer, if one runs; None: there is no row."""
         self.sources.owner_changed(session, current)
         self.targets.owner_changed(session, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """The lease of a proxy has ended."""
+        """End transfers with a proxy whose lease has ended, or go on without it."""
         self.sources.proxy_down(proxy)
         self.targets.proxy_down(proxy)
 
     def fence(self) -> None:
-        """Our lease may have ended."""
+        """End all transfers: our lease may have ended."""
         self.sources.fence()
         self.targets.fence()
 
@@ -88,7 +88,7 @@ class Transfers:
         self.moved()
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         if not self.sources.running and self.targets.idle:
             return NEVER
         return min(self.sources.next_deadline(), self.targets.next_deadline())

@@ -1,4 +1,4 @@
-"""What of a session could not be had any more, as long as a receiver is to be told of it."""
+"""The gaps of a session: notifications that cannot be had any more, as long as a receiver is to be told of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from waypost.identity import NOTHING, Origin, ReceiverId
 
 
 class Gaps(list[GapRow]):
-    """All of one session."""
+    """The gaps of one session, in the order in which they were added."""
 
     @classmethod
     def copied(cls, rows: Iterable[GapRow]) -> Gaps:
-        """Return them, as a copy that later changes do not reach."""
+        """Return a copy of these gaps that later changes do not reach."""
         return cls(replace(gap, unconfirmed=list(gap.unconfirmed)) for gap in rows)
 
     def add(self, gap: GapRow) -> None:
-        """Add a gap; where one of the same receivers ends just before it, they are one."""
+        """Add a gap; join it with one that ends just before it and is otherwise equal, receivers included."""
         for gap_row in self:
             if gap_row.last == gap.first - 1 and replace(gap, first=gap_row.first, last=gap_row.last) == gap_row:
                 self.remove(gap_row)
@@ -29,18 +29,18 @@ class Gaps(list[GapRow]):
         self.append(gap)
 
     def concern(self, receiver: Receiver) -> bool:
-        """Tell whether this receiver is still to hear of one."""
+        """Tell whether there is a gap that this receiver has not confirmed."""
         return any(receiver.id in gap.unconfirmed for gap in self)
 
     def pending_for(self, receiver: Receiver) -> list[GapRow]:
-        """Return those of which this receiver is to be told now."""
+        """Return the gaps that were not sent to this receiver since it attached, and note them as sent."""
         known = {id(gap) for gap in receiver.sent_gaps}
-        mine = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
-        receiver.sent_gaps += mine
-        return mine
+        unsent = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
+        receiver.sent_gaps += unsent
+        return unsent
 
     def confirm(self, receiver: Receiver, count: int) -> None:
-        """Note that the receiver has confirmed `count` gaps since it attached: they are not sent again."""
+        """Note that the receiver has confirmed its first `count` gaps since it attached: they are not sent again."""
         newly = count - receiver.confirmed_gaps
         confirmed, receiver.sent_gaps = receiver.sent_gaps[:newly], receiver.sent_gaps[newly:]
         receiver.confirmed_gaps = count
@@ -49,16 +49,16 @@ class Gaps(list[GapRow]):
         self._forget_announced()
 
     def passed(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
-        """The receiver's application has all up to here, whatever we know of it: no gap for it ends there."""
+        """Drop the receiver from gaps that end at or below the frontier that its client has reported."""
         for gap in self:
             if receiver.id in gap.unconfirmed and gap.last <= reported.get(gap.origin, NOTHING):
                 gap.unconfirmed.remove(receiver.id)
         self._forget_announced()
 
     def forget(self, receiver: ReceiverId) -> None:
-        """The receiver has no place any more."""
+        """Drop an unregistered receiver from all gaps."""
         for gap in self:
-            gap.unconfirmed[:] = [each for each in gap.unconfirmed if each != receiver]
+            gap.unconfirmed[:] = [unconfirmed for unconfirmed in gap.unconfirmed if unconfirmed != receiver]
         self._forget_announced()
 
     def _forget_announced(self) -> None:

@@ -21,7 +21,7 @@ from proxy.session.stored_notification import Entry, StoredNotification
 
 
 class MessageQueue:
-    """Those of one session."""
+    """The entries of one session."""
 
     def __init__(self) -> None:
         self.next_number = 1
@@ -43,7 +43,7 @@ class MessageQueue:
 
     @property
     def count(self) -> int:
-        """How many numbers lie between the oldest entry that somebody needs and the newest.
+        """The number of entries from the oldest that a receiver needs to the newest, an upper bound.
 
         Of what policy has passed, what lies between others is among them, and the rest until the next sweep.
         """
@@ -51,7 +51,7 @@ class MessageQueue:
 
     @property
     def unsaved_count(self) -> int:
-        """How many wait for the disk, at most."""
+        """The number of entries that wait for the store, an upper bound."""
         return self.last_number - self.saved_number
 
     @property
@@ -61,11 +61,16 @@ class MessageQueue:
 
     @property
     def saved_in_memory(self) -> int:
-        """How many entries are in memory that the store has."""
+        """The number of entries in memory that the store has as well."""
         return self._index_of(self.saved_number)
 
     def fitting(self, max_entries: int, max_bytes: int) -> int:
-        """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
+        """Return how many of the newest entries fit into bounds.
+
+        Args:
+            max_entries: returned if the bytes in memory are within their bound.
+            max_bytes: bytes of encoded notifications.
+        """
         if self._bytes <= max_bytes:
             return max_entries
         count = 0
@@ -81,17 +86,17 @@ class MessageQueue:
         return bisect_left(self._in_memory, (number + 1,))
 
     def after(self, number: int, limit: int) -> list[Entry] | None:
-        """Return up to `limit` entries after `number`; None: some of them are in the store only."""
+        """Return up to `limit` entries numbered above `number`, in order; None: some of them are in the store only."""
         number = max(number, self.first_number - 1)
         if number < self.evicted_number:
             return None
-        place = self._index_of(number)
-        return self._in_memory[place : place + limit]
+        index = self._index_of(number)
+        return self._in_memory[index : index + limit]
 
     # ------------------------------------------------------------ what comes, and goes
 
     def add(self, stored: StoredNotification, matched: Matched) -> Entry:
-        """Add what came; return it with its number."""
+        """Append a notification under the next number; return the entry."""
         entry = (self.next_number, stored, matched)
         self._in_memory.append(entry)
         self._bytes += stored.size
@@ -99,7 +104,7 @@ class MessageQueue:
         return entry
 
     def append_numbered(self, entry: Entry) -> bool:
-        """Add an entry that was numbered elsewhere, in order; tell whether it was new."""
+        """Append an entry that another proxy has numbered, in ascending order; return False for a repeat."""
         number = entry[0]
         if number < self.next_number and self.count:
             return False
@@ -112,7 +117,7 @@ class MessageQueue:
         return True
 
     def drop_below(self, number: int) -> None:
-        """Drop what is numbered below this."""
+        """Drop the entries numbered below `number`: all receivers have them."""
         self.first_number = number
         self._drop(self._index_of(number - 1))
 
@@ -122,23 +127,23 @@ class MessageQueue:
         del self._in_memory[:count]
 
     def remove(self, number: int) -> None:
-        """Drop this one."""
-        place = self._index_of(number - 1)
-        if place < len(self._in_memory) and self._in_memory[place][0] == number:
-            self._bytes -= self._in_memory.pop(place)[1].size
+        """Drop a single entry from memory, if it is there; its number stays a hole."""
+        index = self._index_of(number - 1)
+        if index < len(self._in_memory) and self._in_memory[index][0] == number:
+            self._bytes -= self._in_memory.pop(index)[1].size
 
     def restore(self, first: int, following: int) -> None:
-        """All entries from `first` up to, not including, `following` are in the store, or are gone."""
+        """Begin with a store that has all entries from `first` up to, not including, `following`; none is in memory."""
         self.first_number, self.next_number = first, following
         self.saved_number = self.evicted_number = following - 1
 
     # ------------------------------------------------------------ the store
 
     def unsaved(self, keep: int | None) -> tuple[list[Entry], int]:
-        """Return what the store is to be given, and up to which number it has all then that it must have.
+        """Return the entries to store now, and the number up to which the store then has all that it must have.
 
         Args:
-            keep: nothing must be stored, but what is more than so much in memory; None: everything must.
+            keep: store only the oldest entries beyond so many in memory; None: store all that the store lacks.
         """
         entries = self._in_memory[self._index_of(self.saved_number) :]
         if keep is None:
@@ -147,7 +152,7 @@ class MessageQueue:
         return surplus, surplus[-1][0] if surplus else self.saved_number
 
     def saved(self, number: int, keep: int) -> None:
-        """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
+        """Note that the store has all entries up to `number`; beyond `keep` entries the oldest leave memory."""
         self.saved_number = max(self.saved_number, number)
         surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))
         if surplus > 0:

@@ -1,7 +1,7 @@
-"""What a session has stored, by number, and what goes when that is more than its queue allows. Pure.
+"""The bounds of a session's queue: which stored entries are discarded when there are more than it allows. Pure.
 
-What goes is chosen by the proxy that serves, whenever there is too much; another one, after a handover or a crash,
-chooses by itself of what it has then. What was chosen is delivered no more (proxy/session/retention.py, `discard`), and
+The proxy that serves chooses them, whenever there are too many; another one, after a handover or a crash, chooses by
+itself among those that it has then. A chosen entry is delivered no more (proxy/session/retention.py, `discard`), and
 gone when the journal has it (proxy/stream/expiry.py). That some receiver was given it before is no contradiction.
 """
 
@@ -25,7 +25,7 @@ SLACK = 64
 
 
 class QueuedEntry(NamedTuple):
-    """What is known of one stored entry."""
+    """The properties of a stored entry by which it is chosen. `size`: bytes."""
 
     number: int
     origin: Origin
@@ -38,9 +38,9 @@ class QueuedEntry(NamedTuple):
 
 
 class QueueLimits:
-    """The stored entries of one session under one queue.
+    """The stored entries of one session under the bounds of one queue.
 
-    `known`: of all that is stored. As long as it is not, nothing is chosen.
+    `known`: all stored entries are counted here; as long as they are not, nothing is chosen. `bytes`: their size.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -61,20 +61,25 @@ class QueueLimits:
 
     @property
     def count(self) -> int:
-        """So many entries are stored, by what is known."""
+        """The number of stored entries that count, as far as they are known."""
         return len(self._entries)
 
     @property
     def lowest(self) -> int | None:
-        """The number of the oldest that is stored; None: nothing is."""
+        """The number of the oldest stored entry, those that are going included; None: there is none."""
         return min(chain(islice(self._entries, 1), self.going, self._unheld), default=None)
 
     def add(self, entry: Entry) -> None:
-        """The session has an entry more, the newest."""
+        """Count the session's newest entry."""
         self._add(self.measure(entry))
 
     def prepend(self, entries: Iterable[QueuedEntry], first: int) -> None:
-        """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
+        """Count the entries that were stored before those added so far; from now on all are known.
+
+        Args:
+            entries: in ascending order of number.
+            first: entries below this number are gone by now.
+        """
         later, self._entries, self.bytes = self._entries, OrderedDict(), 0
         self._first.clear()
         self._soonest.clear()
@@ -86,7 +91,7 @@ class QueueLimits:
         self.known = True
 
     def measure(self, entry: Entry) -> QueuedEntry:
-        """Return what counts of an entry."""
+        """Return the properties of an entry; its attributes are read only if the queue chooses by them."""
         number, stored, matched = entry
         kept = QueuedEntry(number, stored.origin, stored.offset, matched, stored.size)
         if not self.queue.uses_attributes:
@@ -108,22 +113,22 @@ class QueueLimits:
         heappush(heap, (rank, number))
         if len(heap) > 2 * len(self._entries) + SLACK:
             # Most of it is gone, and was never chosen.
-            heap[:] = [each for each in heap if each[1] in self._entries]
+            heap[:] = [ranked for ranked in heap if ranked[1] in self._entries]
             heapify(heap)
 
     # ------------------------------------------------------------ what goes
 
     def remove(self, first: int) -> None:
-        """All receivers have what is numbered below this."""
+        """Count the entries below `first` no more: all receivers have them."""
         while self._entries and (number := next(iter(self._entries))) < first:
             self._remove(number)
-        for number in [each for each in self.going if each < first]:
+        for number in [number for number in self.going if number < first]:
             del self.going[number]
         if self._unheld:
-            self._unheld = {each for each in self._unheld if each >= first}
+            self._unheld = {number for number in self._unheld if number >= first}
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Another policy has removed these, or the journal has that they went."""
+        """Count these entries no more: another policy has removed them, or the journal has that they went."""
         for number in numbers:
             self.going.pop(number, None)
             self._unheld.discard(number)
@@ -131,7 +136,12 @@ class QueueLimits:
                 self._remove(number)
 
     def purge(self, decided: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
-        """Count no more what another policy let go of; `decided`: how far that has come."""
+        """Count entries no more that no subscription holds; they are stored until they are swept.
+
+        Args:
+            decided: how far the policies have come (`Retention.decided`); if it has not changed, nothing is done.
+            is_retained: tells whether a subscription holds the entry still.
+        """
         if decided != self._purged_at:
             self._purged_at = decided
             for number in [kept.number for kept in self._entries.values() if not is_retained(kept)]:
@@ -144,7 +154,7 @@ class QueueLimits:
         return kept
 
     def surplus(self) -> list[QueuedEntry]:
-        """Choose what goes, until the rest is within the bounds."""
+        """Choose and return entries, by the queue's `discard`, until the rest is within the bounds."""
         going: list[QueuedEntry] = []
         while self.known and self._entries and self.is_too_much:
             going.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
@@ -157,7 +167,7 @@ class QueueLimits:
 
     @property
     def is_too_much(self) -> bool:
-        """One of the queue's bounds is exceeded."""
+        """Whether a bound of the queue is exceeded."""
         most, most_bytes = self.queue.max_count, self.queue.max_bytes
         return (most is not None and self.count > most) or (most_bytes is not None and self.bytes > most_bytes)
 
@@ -173,7 +183,7 @@ class QueueLimits:
                 return next(iter(self._entries))
 
     def expired(self, unix_ms: int) -> list[QueuedEntry]:
-        """Choose what is past its deadline."""
+        """Choose and return the entries whose deadline is at or before `unix_ms`."""
         going: list[QueuedEntry] = []
         while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
             _, number = heappop(self._soonest)

@@ -63,7 +63,7 @@ class Flight:
 
 @dataclass(slots=True, kw_only=True)
 class Receiver:
-    """A client attached to the session, or its place while it is away."""
+    """A registration of a client at the session: attached, or kept while the client is away."""
 
     id: ReceiverId
     acknowledged: int
@@ -110,7 +110,7 @@ class Receiver:
     # ------------------------------------------------------------ attachments
 
     def connect(self, connection: int, message: Attach) -> None:
-        """The client that is on this connection attached so."""
+        """Attach the client that is on this connection, with the frontier and settings of its message."""
         self.connection = connection
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
@@ -125,7 +125,7 @@ class Receiver:
         self._reset()
 
     def disconnect(self) -> None:
-        """Its connection has ended: what was sent and not acknowledged is sent again."""
+        """Detach the client: deliveries without an acknowledgement are sent again at its next attach."""
         self.connection = None
         self._reset()
 
@@ -140,7 +140,7 @@ class Receiver:
     # ------------------------------------------------------------ what goes out
 
     def room(self) -> int:
-        """Return how many notifications its next delivery may have: one at a time if too much was overtaken."""
+        """Return how many notifications its next delivery may have, by its window; one at a time past OVERTAKING."""
         if self.selective and len(self.selective) >= OVERTAKING:
             return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
@@ -148,7 +148,10 @@ class Receiver:
         return min(DELIVERY_BATCH, self.window - self.under_way)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
-        """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
+        """Return those of these entries that no subscription holds any more, and that it must not pass yet.
+
+        It may pass them once the journal has their removal on record (handover rule 21); `recorded` names those.
+        """
         if not entries or entries[0][0] >= retention.highest:
             return []
         return [
@@ -163,14 +166,19 @@ class Receiver:
     def next_delivery(
         self, epoch: Epoch, entries: Sequence[Entry], retention: Retention, upto: int = 0
     ) -> DeliverEncoded | None:
-        """Make the next delivery of these entries, which follow `sent`; None: it is to have none of them.
+        """Return the next delivery, and note it as a flight.
 
         Args:
-            upto: there are no others up to this number.
+            epoch: the session's.
+            entries: those that follow :attr:`sent`, in order; as many are taken as fit into DELIVERY_BATCH_BYTES.
+            upto: there are no other entries up to this number.
+
+        Returns:
+            None: it is to have none of the entries, and has passed them.
         """
         raws: list[msgspec.Raw] = []
-        which: list[int] = []
-        size, sent, known, held = 0, self.sent, self.known, retention.retained_for
+        matched_kinds: list[int] = []
+        size, sent, known, retained_for = 0, self.sent, self.known, retention.retained_for
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
@@ -179,7 +187,7 @@ class Receiver:
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
                 has = above is not None and above.has(stored.origin, stored.offset)
-                holding = () if has else held(number, matched)
+                holding = () if has else retained_for(number, matched)
                 if holding:
                     if raws and size + stored.size > DELIVERY_BATCH_BYTES:
                         break
@@ -192,7 +200,7 @@ class Receiver:
                         size += sum(map(len, holding))
                         if secure:
                             met[kind] = secure
-                    which.append(kind)
+                    matched_kinds.append(kind)
                 coordinates[stored.origin] = stored.offset
             sent = number
         else:
@@ -206,7 +214,9 @@ class Receiver:
         self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
         self.under_way += len(raws)
         self.under_way_bytes += size
-        return DeliverEncoded(epoch=epoch, through=sent, matches=matches, matched=which, entries=raws, secure=met)
+        return DeliverEncoded(
+            epoch=epoch, through=sent, matches=matches, matched=matched_kinds, entries=raws, secure=met
+        )
 
     def _skip(self, coordinates: Mapping[Origin, int]) -> None:
         """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
@@ -220,30 +230,30 @@ class Receiver:
     # ------------------------------------------------------------ what it has
 
     def had(self, frontier: Mapping[Origin, int]) -> None:
-        """Its application was given all up to here, also in the middle of a delivery."""
+        """Raise its frontier: its application was given all up to there, also in the middle of a delivery."""
         join(self.frontier, frontier)
         if self.selective:
             self.selective.reached(self.frontier)
 
     def had_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
-        """Its application has these too, though not all before them."""
+        """Add coordinates above its frontier that its application has: origin -> offsets."""
         for origin, offsets in rows.items():
             self.selective.add(origin, offsets)
         self.selective.reached(self.frontier)
 
     def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
-        """Tell whether it was sent all that, or has acknowledged it."""
+        """Tell whether all up to this frontier was sent to it since it attached, or was acknowledged before."""
         sent = dict(self.frontier)
         for flight in self.flights:
             join(sent, flight.coordinates)
         return all(offset <= sent.get(origin, NOTHING) for origin, offset in frontier.items())
 
     def come(self, number: int) -> None:
-        """It has all entries up to this number, though perhaps not all of the delivery that is under way."""
+        """Set its acknowledged number, also to one in the middle of a delivery that is under way."""
         self.acknowledged, self.sent = number, max(self.sent, number)
 
     def acknowledge(self, through: int) -> int:
-        """Move the cursor; return how many notifications were acknowledged."""
+        """End the flights up to the number `through`; return how many notifications were in them."""
         count = 0
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.pop(0)
@@ -255,7 +265,11 @@ class Receiver:
         return count
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
-        """It is away, and gets past all that is numbered below `lowest`: nobody holds it any more."""
+        """Move a detached receiver past the entries below `lowest`, which no subscription holds any more.
+
+        Args:
+            gone: (number, origin, offset) of some of them, in order; its frontier follows them.
+        """
         if self.connection is not None or self.acknowledged >= lowest - 1:
             return
         for number, origin, offset in gone:
@@ -264,22 +278,26 @@ class Receiver:
         self.acknowledged = self.sent = lowest - 1
 
     def renumber(self) -> None:
-        """The numbers begin anew: its place is its frontier."""
+        """Reset its numbers in a rebuilt session: it stands at its frontier, and is sent nothing at or below it."""
         self.acknowledged = self.sent = 0
         self.known = dict(self.frontier)
 
     @property
     def is_best_effort(self) -> bool:
-        """What waits for it goes with the process that keeps it."""
+        """Whether its events are best effort: entries that wait for it are lost with the process that keeps them."""
         return self.reliability.events != "persistent"
 
     def expire_unpersisted(
         self, upto: Mapping[Origin, int], start: Mapping[Origin, int]
     ) -> dict[Origin, tuple[int, int]]:
-        """The process is gone: it gets past all up to here. Return what it may not have had, first to last by origin.
+        """Move it past a backlog that was lost with its process.
 
         Args:
-            start: above what each origin was promised first.
+            upto: the frontier above which the session goes on.
+            start: origin -> the offset above which it was first promised anything.
+
+        Returns:
+            Origin -> (first, last) offset of the gap: notifications that it may not have had.
         """
         above = {origin: self.frontier.get(origin, start.get(origin, offset)) for origin, offset in upto.items()}
         gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
@@ -291,7 +309,7 @@ class Receiver:
     # ------------------------------------------------------------ what travels
 
     def row(self) -> ReceiverRow:
-        """Return what store and changelog keep of it."""
+        """Return the row that store and changelog keep of it; a copy."""
         return ReceiverRow(
             acknowledged=self.acknowledged,
             frontier=dict(self.frontier),
@@ -306,7 +324,7 @@ class Receiver:
 
     @classmethod
     def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
-        """Return the receiver that store or changelog has kept; it is not connected."""
+        """Return the receiver of a row of store or changelog; it is not attached."""
         made = cls(
             id=identity,
             acknowledged=row.acknowledged,
@@ -321,7 +339,11 @@ class Receiver:
 
 
 def check_frontier(known: Mapping[Origin, int], reported: Mapping[Origin, int]) -> None:
-    """Raises LimitExceeded: with what is known, so many origins, or such names of them, there never are."""
+    """Check a frontier that a client reports, together with what is known of it.
+
+    Raises:
+        LimitExceeded: they have more than MAX_ORIGINS origins, or names of more than MAX_ORIGINS_BYTES.
+    """
     origins = known.keys() | reported.keys()
     size = sum(len(origin.encode()) for origin in origins)
     if len(origins) > MAX_ORIGINS or size > MAX_ORIGINS_BYTES:
@@ -332,7 +354,11 @@ def check_frontier(known: Mapping[Origin, int], reported: Mapping[Origin, int]) 
 
 
 def check_overtaking(known: Selective, reported: Mapping[Origin, list[int]]) -> None:
-    """Raises LimitExceeded: with what is known, so much is never overtaken."""
+    """Check the selective coordinates that a client reports, together with what is known of it.
+
+    Raises:
+        LimitExceeded: there are more than 3 * OVERTAKING: no client has so many out of order.
+    """
     if (count := sum(map(len, reported.values()))) > 6 * OVERTAKING:
         # Not worth a look at which of them are known.
         raise LimitExceeded(f"{count} notifications out of order; the most is {3 * OVERTAKING}", field="selective")
@@ -346,21 +372,24 @@ class Receivers(dict[ReceiverId, Receiver]):
     """All receivers of a session, by id."""
 
     def attached(self) -> set[ReceiverId]:
-        """Return those that are attached now."""
+        """Return the ids of the receivers that are attached now."""
         return {receiver.id for receiver in self.values() if receiver.connection is not None}
 
     def have(self) -> int | None:
-        """Return up to which number all of them have everything; None: there are none."""
+        """Return the number up to which every receiver has all entries; None: there are no receivers."""
         return min((receiver.acknowledged for receiver in self.values()), default=None)
 
     def have_frontier(
         self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int], *, all_of_them: bool = False
     ) -> dict[Origin, int]:
-        """Return what every one of them has; of those with best-effort events only if it is of `all_of_them`.
+        """Return the frontier up to which every receiver has all.
 
         Args:
-            seen: what the session has seen: who has the entry numbered `last` has all that.
-            start: above what each origin was promised first: who never heard of the origin has that.
+            seen: the session's frontier: a receiver that has the entry numbered `last` has all up to it.
+            start: origin -> the offset above which it was first promised anything: a receiver without that origin in
+                its frontier has all up to it.
+            all_of_them: also receivers of best-effort events count, which are left out else. `seen` is returned if none
+                count.
         """
         cursors = [
             join(dict(receiver.frontier), seen) if receiver.acknowledged >= last else receiver.frontier

@@ -105,7 +105,7 @@ class Retention:
         if not times:
             self._marks.clear()
         if not self.copying:
-            self._newest = {each: numbers for each, numbers in self._newest.items() if each in self._counts}
+            self._newest = {identity: numbers for identity, numbers in self._newest.items() if identity in self._counts}
         counted = self._counts.keys() - known
         if self.active and (counted or not was_active):
             self._catch_up(stored, counted)
@@ -127,7 +127,7 @@ class Retention:
     # ------------------------------------------------------------ what comes
 
     def add(self, number: int, matched: Matched) -> None:
-        """The session has an entry more."""
+        """Count the session's newest entry."""
         if not self.active and not self.copying:
             return
         self._swept.setdefault(matched, 1)
@@ -136,7 +136,7 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def displace(self) -> None:
-        """Hold no more than the newest ones. Who is attached and has room was given the others before."""
+        """Apply the maximum counts: hold the newest entries only. Attached receivers were sent the others before."""
         for identity in self._counts:
             self._displace(identity)
 
@@ -159,7 +159,7 @@ class Retention:
                 self._highest = max(self._highest, lowest)
 
     def remove(self, first: int) -> None:
-        """All entries below this number went to all receivers: they are not stored any more, and count no more."""
+        """Count the entries below `first` no more: they went to all receivers, and are not stored any more."""
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
                 numbers.popleft()
@@ -168,22 +168,27 @@ class Retention:
 
     @property
     def aging(self) -> bool:
-        """Some subscription has a time to live."""
+        """Whether a subscription has a time to live."""
         return self._longest_ms > 0
 
     def mark(self, now_ms: int, following: int) -> None:
-        """Note that all entries below `following` are here by now."""
+        """Note that all entries below `following` were taken at `now_ms` or before; nothing without a time to live.
+
+        Args:
+            now_ms: by the engine's clock.
+            following: the number of the next entry.
+        """
         last = self._marks[-1] if self._marks else Mark(0, now_ms)
         if self.aging and last.below < following:
             self._marks.append(Mark(following, max(now_ms, last.at_ms)))
             self._ripe_at = min(self._ripe_at, now_ms + self._shortest_ms)
 
     def marks(self, above: int, upto: int) -> list[Mark]:
-        """Return the marks that say something of the entries above one number, up to another."""
+        """Return the marks that date entries numbered above `above`, up to `upto`."""
         return [mark for mark in self._marks if above + 1 < mark.below <= upto + 1]
 
     def expire(self, now_ms: int) -> None:
-        """Let go of what has lived its time."""
+        """Apply the times to live at `now_ms` of the engine's clock: hold no entry that is older."""
         if now_ms < self._ripe_at or not self.aging:
             return
         self._ripe_at = NEVER
@@ -205,12 +210,12 @@ class Retention:
     # ------------------------------------------------------------ what is held
 
     def retained_for(self, number: int, matched: Matched) -> Matched:
-        """Return which of the subscriptions that an entry matched hold it still."""
+        """Return those of the subscriptions matched by an entry that hold it still; empty: do not deliver it."""
         if self._discarded and number in self._discarded:
             return ()
         if number >= self._highest:
             return matched
-        kept = tuple(each for each in matched if self._retains(each, number))
+        kept = tuple(identity for identity in matched if self._retains(identity, number))
         return matched if len(kept) == len(matched) else kept
 
     def _retains(self, identity: SubscriptionId, number: int) -> bool:
@@ -218,18 +223,18 @@ class Retention:
         return known is None or any(subscription.first_retained <= number for subscription in known)
 
     def removed_by(self, number: int, matched: Matched) -> Policies:
-        """Return the policies by which nobody holds an entry any more."""
+        """Return the policies by which no subscription holds an entry any more, for the journal."""
         if number in self._discarded:
             return (self._discarded[number],)
-        known = [each for identity in matched for each in self._of.get(identity, [])]
+        known = [subscription for identity in matched for subscription in self._of.get(identity, [])]
         is_expired = any(number < subscription.expired_below for subscription in known)
         is_displaced = any(number < subscription.displaced_below for subscription in known)
         aged, counted = (RemovalPolicy.TIME_TO_LIVE,) * is_expired, (RemovalPolicy.MAX_COUNT,) * is_displaced
         return aged + counted
 
     def young(self, matched: Matched, age_ms: int) -> Matched:
-        """Return for which of the subscriptions something so old is worth taking."""
-        return tuple(each for each in matched if self._lasts(each, age_ms))
+        """Return those of the matched subscriptions whose time to live is longer than `age_ms`."""
+        return tuple(identity for identity in matched if self._lasts(identity, age_ms))
 
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
         known = self._of.get(identity)
@@ -238,7 +243,11 @@ class Retention:
         )
 
     def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
-        """Return for which of the subscriptions that it matched a notification met the keys."""
+        """Return those of the matched subscriptions whose keys the notification meets: it was delivered securely.
+
+        Args:
+            keys: those that came with the notification.
+        """
         came = Protection(keys)
         return tuple(
             identity
@@ -253,33 +262,33 @@ class Retention:
 
     @property
     def highest(self) -> int:
-        """At this number and above nothing was dropped yet."""
+        """The number from which on no entry was dropped yet, by any policy."""
         return max(self._highest, self._discarded_below) if self._discarded else self._highest
 
     @property
     def decided(self) -> int:
-        """How far the policies of subscriptions have come: the same, as long as they let go of nothing more."""
+        """The number up to which the policies of subscriptions have come; it stays the same while they drop nothing."""
         return self._highest
 
     def discard(self, removed: Mapping[int, RemovalPolicy]) -> None:
-        """These are held no more, whoever matched them."""
+        """Hold these entries no more, for any subscription: number -> the policy that discards it; not empty."""
         self._discarded.update(removed)
         self._discarded_below = max(self._discarded_below, 1 + max(removed))
 
     @property
     def overdue(self) -> int:
-        """How many numbers policy has gone on since the last sweep."""
+        """The count of numbers that policies have passed since the last sweep."""
         return self._highest - self._swept_highest
 
     def windows(self, through: int) -> list[Window]:
-        """Return what is held no more since the last sweep, of entries up to `through`."""
+        """Return windows of the entries up to `through` that are held no more, and are not swept yet."""
         if not self._highest:
             return []
         found = []
         for matched, start in self._swept.items():
             lowest = [
-                min((subscription.first_retained for subscription in self._of.get(one, ())), default=0)
-                for one in matched
+                min((subscription.first_retained for subscription in self._of.get(identity, ())), default=0)
+                for identity in matched
             ]
             below = min(*lowest, through + 1)
             if below > start:
@@ -287,11 +296,11 @@ class Retention:
         return found
 
     def looked(self) -> None:
-        """A sweep has looked at all that policy decided so far."""
+        """Note that a sweep has begun: :attr:`overdue` counts from here."""
         self._swept_highest = self._highest
 
     def leave(self, windows: Sequence[Window]) -> None:
-        """Remove these from the store with its next write."""
+        """Have the entries in these windows removed from the store with its next write."""
         leaving = {window.matched: window for window in self.leaving}
         for window in windows:
             before = leaving.get(window.matched)
@@ -307,7 +316,13 @@ class Retention:
         return [mark for mark in self._marks if mark.below > self._marks_saved]
 
     def saved(self, marks: Sequence[Mark], removed: Sequence[Window], discarded: Sequence[int] = ()) -> None:
-        """The store has these marks, and these windows and single entries no more."""
+        """Note a write of the store.
+
+        Args:
+            marks: those that it has now.
+            removed: windows whose entries it has no more.
+            discarded: numbers of single entries that it has no more.
+        """
         for number in discarded:
             self._discarded.pop(number, None)
         if discarded:
@@ -321,19 +336,19 @@ class Retention:
     # ------------------------------------------------------------ from elsewhere
 
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
-        """Take what a store has of entries and of their ages."""
-        for number, each in matched:
-            self.add(number, each)
+        """Count the entries of a store, (number, matched), and take their marks, in ms of the engine's clock."""
+        for number, subscriptions in matched:
+            self.add(number, subscriptions)
         self.take_marks(marks)
         self.saved(marks, ())
 
     def take_marks(self, marks: Iterable[Mark]) -> None:
-        """Take what is known of the ages of entries that came from a store or another proxy."""
+        """Add marks of entries that came from a store or another proxy, in order, in ms of the engine's clock."""
         for mark in marks:
             self.mark(mark.at_ms, mark.below)
 
     def reset(self) -> None:
-        """The numbers begin anew: nothing was dropped of what will come."""
+        """Forget all numbers, which begin anew: no entry that will come was dropped."""
         self._marks.clear()
         self._newest.clear()
         self._swept.clear()

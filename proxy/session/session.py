@@ -4,10 +4,10 @@ Theory
 ------
 *Entries* are what it has stored (proxy/session/message_queue.py): they go from the front when all receivers have them.
 
-*Gates.* What comes live is taken at once, unless the session is not level with its origin yet: then it waits behind
+*Gates.* A live match is stored at once, unless the session has not caught up with its origin yet: then it waits behind
 that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
 for gated origins, where it is what was seen of them, and for those of which a handover or a catch-up brought more than
-the site's log has brought here (`ahead`).
+the site's log has brought here (`seen_beyond_log`).
 
 *Roles.* The registry says who owns a session, the role says what this copy has to do with that. It changes as
 :data:`CHANGES` says and in no other way.
@@ -160,7 +160,7 @@ class Session:
         self.auth_failures: dict[str, AuthFailures] = {}
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
-        """It was raised from its last checkpoint, and is not level with every origin yet."""
+        """It was raised from its last checkpoint, and has not caught up with every origin yet."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
         self._made = 0
@@ -169,7 +169,7 @@ class Session:
         """What the site must hold for it; None: to be found out anew."""
 
     def become(self, role: Role) -> None:
-        """Change the role, as :data:`CHANGES` allows. Raises Internal."""
+        """Change the role. Raises Internal: :data:`CHANGES` does not list the change."""
         if (self.role, role) not in CHANGES:
             raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
         self.role = role
@@ -187,20 +187,30 @@ class Session:
         return list(self.subscriptions.values())
 
     def subscriptions_changed(self) -> None:
-        """Tell whoever decides by them."""
+        """Recompute what is derived from the subscriptions: call it after each change of one."""
         self._interest_expressions = None
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
+        """Add a new subscription, and give it a generation that no other one of the session has.
+
+        The generation is made of the epoch and a number: no other copy of the session ever serves at this epoch.
+        """
         self._made += 1
         subscription.generation = f"{self.epoch}/{self._made}"
         self.subscriptions[subscription.id] = subscription
         self.subscriptions_changed()
 
     def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
-        """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
+        """End a subscription, and return it; it stays in :attr:`ended` until all receivers have what it matched.
+
+        Args:
+            at: origin -> the last offset that it still matches; UNKNOWN_END: not known yet.
+
+        Raises:
+            KeyError: there is no such subscription.
+        """
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
         for earlier in self.generations(identity):
@@ -210,11 +220,11 @@ class Session:
         return subscription
 
     def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
-        """Return where those that ended did, as far as that is known, each by its generation."""
-        return frozenset((each.generation, frozenset((each.end or {}).items())) for each in self.ended)
+        """Return (generation, ends by origin) of each ended subscription, in a form that can be compared."""
+        return frozenset((ended.generation, frozenset((ended.end or {}).items())) for ended in self.ended)
 
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
-        """Of these subscriptions, which have ended, it is known now where, in these origins."""
+        """Set the ends that are known by now of ended subscriptions: origin -> the last offset that it matches."""
         for subscription, at in resolved:
             subscription.end = {**(subscription.end or {}), **at}
             for origin in at:
@@ -222,7 +232,11 @@ class Session:
         self.subscriptions_changed()
 
     def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
-        """Let another life of a subscription take its place from above `at` on; return the one before."""
+        """Replace a subscription by its next generation, with the same id and other keys; return the one before.
+
+        Args:
+            at: origin -> the last offset that the generation before matches.
+        """
         before = self.subscriptions[following.id]
         before.end, before.replaced = dict(at), True
         self.ended.append(before)
@@ -230,14 +244,21 @@ class Session:
         return before
 
     def generations(self, identity: SubscriptionId) -> list[Subscription]:
-        """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
-        for all of them.
+        """Return the subscription, behind its earlier generations that are still owed: one policy holds for all.
+
+        Empty: there is none, neither active nor owed.
         """
-        mine = [subscription for subscription in self.ended if subscription.replaced and subscription.id == identity]
-        return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
+        replaced = [
+            subscription for subscription in self.ended if subscription.replaced and subscription.id == identity
+        ]
+        return [*replaced, self.subscriptions[identity]] if identity in self.subscriptions else replaced
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
-        """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
+        """Forget the ended subscriptions that are owed to nobody any more, and whose end the journal has.
+
+        Args:
+            acknowledged: the frontier up to which every receiver has all (:meth:`had_by_all`).
+        """
         owed = [
             sub
             for sub in self.ended
@@ -249,7 +270,7 @@ class Session:
             self.subscriptions_changed()
 
     def interest_expressions(self) -> tuple[str, ...]:
-        """Return what the site must hold for this session, each expression once, in its canonical form."""
+        """Return the expressions that the site must have registered for this session: canonical, sorted, each once."""
         if self._interest_expressions is None:
             self._interest_expressions = tuple(
                 sorted({subscription.expression.canonical for subscription in self.matching()})
@@ -257,27 +278,31 @@ class Session:
         return self._interest_expressions
 
     def matching(self) -> list[Subscription]:
-        """Return the subscriptions that take part in what comes live, and that the site must hold."""
+        """Return the subscriptions that match live notifications: active ones, and those with an unknown end."""
         return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
 
     def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
-        """Return by which keys the site holds them for this session, of those that are not open to everybody."""
+        """Return canonical expression -> protections of its subscriptions, unless it is open to everybody."""
         needing = self.matching()
         if all(subscription.protection == OPEN for subscription in needing):
             return {}
         found: dict[str, set[Protection]] = {}
         for subscription in needing:
             found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
-        return {each: tuple(sorted(by)) for each, by in sorted(found.items()) if by != {OPEN}}
+        return {expression: tuple(sorted(by)) for expression, by in sorted(found.items()) if by != {OPEN}}
 
     def all_expressions(self) -> tuple[str, ...]:
-        """Return what a catch-up must fetch: ended subscriptions too."""
+        """Return the expressions by which a catch-up fetches: canonical, sorted, those of ended subscriptions too."""
         return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
 
     def match(
         self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
     ) -> Matched:
-        """Return the subscriptions that want this notification, and may have it."""
+        """Return the ids of the subscriptions that match a notification, each once; ended ones too.
+
+        Args:
+            protection: the keys of the notification; a subscription matches only if its own keys let it.
+        """
         wanting = (
             sub.id
             for sub in [*self.active(), *self.ended]
@@ -287,14 +312,19 @@ class Session:
         return tuple(dict.fromkeys(wanting))
 
     def let(self, access: Mapping[str, Grant]) -> None:
-        """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
+        """Set the session's access, by principal; empty: everybody may do everything. Failures are forgotten."""
         self.access = dict(access)
         self.auth_failures.clear()
 
     # ------------------------------------------------------------ what comes
 
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what the session has seen, given the frontier of the site log as read here."""
+        """Return the frontier up to which the session has taken what it matched.
+
+        Args:
+            site: the frontier of the site log, as read here. The session's own differs from it for gated origins, and
+                for those of which it has seen more; origins of which that is not known (a shadow) are left out.
+        """
         seen = dict(site)
         for origin, offset in list(self.seen_beyond_log.items()):
             if offset <= site.get(origin, NOTHING):
@@ -309,15 +339,18 @@ class Session:
         return seen
 
     def seen_apart(self, site: Mapping[Origin, int]) -> dict[Origin, int | None]:
-        """Return what it has seen of the origins of which that does not follow from the frontier of the site log.
+        """Return origin -> last offset seen, of the origins where the session differs from the site's frontier.
 
-        Once restored, all of these are gated there: of those of which it had seen more, the site has less.
+        None: not known (a shadow). The store keeps it; once restored, all of these origins are gated there.
         """
         further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
         return further | {origin: gate.seen for origin, gate in self.gates.items()}
 
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
-        """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
+        """Take a live match; tell whether it was stored at once.
+
+        False: it waits behind a gate, or was seen before and is dropped.
+        """
         if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
             return False
         if not self.gates and self.role is SERVING:
@@ -340,16 +373,25 @@ class Session:
             self.queue_limits.add(entry)
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
-        """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
+        """Close a gate for every origin of `site` and `seen`.
+
+        Args:
+            site: the frontier of the site log, as read here.
+            seen: the frontier up to which the session has all; None: not known (a shadow).
+        """
         for origin in {**site, **(seen or {})}:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     def gate(self, origin: Origin, seen: int) -> None:
-        """Close a gate for an origin that is level with the live stream, where it stands now."""
+        """Close a gate for an origin that has caught up with the live stream, at the offset `seen`."""
         self.gates[origin] = Gate(seen, seen)
 
     def freeze(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Stand still: live matches wait from here on. Return the cut."""
+        """Freeze the session: live matches wait behind gates from here on. Return the cut.
+
+        Args:
+            site: the frontier of the site log, as read here.
+        """
         cut = self.frontier(site)
         for origin in site:
             if origin not in self.gates:
@@ -358,9 +400,15 @@ class Session:
         return cut
 
     def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
-        """A shadow becomes a copy at the source's cut: gates know now what was seen, numbers go on from the source's.
+        """Make of a shadow a staged copy at the source's cut.
 
         An origin that the cut does not name was never promised; its gate opens where coverage begins.
+
+        Args:
+            cut: the source's frontier when it froze.
+            site: the frontier of the site log, as read here.
+            oldest: the source's first number: entries below it went to all receivers.
+            following: the number of the next entry.
         """
         for origin in {**cut, **site}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
@@ -373,7 +421,7 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        """Open the gate of an origin: what waited behind it is stored now."""
+        """Open the gate of an origin, and store what waited behind it. Raises KeyError: there is no gate."""
         gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
@@ -382,9 +430,12 @@ class Session:
     # ------------------------------------------------------------ what is stored
 
     def unsaved(self, keep: int) -> tuple[list[Entry], int]:
-        """Return what the store is to be given, and up to which number it has all then that it must have.
+        """Return the entries to store now, and the number up to which the store then has all that it must have.
 
-        What only receivers of best-effort events are still to have is stored where memory is to keep no more of it.
+        Entries that are owed only to receivers of best-effort events are stored only where memory has no room.
+
+        Args:
+            keep: the number of entries that may stay in memory.
         """
         return self.entries.unsaved(None if self._must_be_stored() else keep)
 
@@ -397,13 +448,16 @@ class Session:
         )
 
     def remove_acknowledged(self) -> None:
-        """Drop what all receivers have."""
+        """Drop the entries that all receivers have acknowledged; none is dropped while there are no receivers."""
         through = self.receivers.have()
         if through is not None and through >= self.entries.first_number:
             self._begin_with(through + 1)
 
     def had(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
-        """The receiver's application was given all up to here; its number follows as far as memory has the entries."""
+        """Note that the receiver's application was given all up to a frontier that the client reported.
+
+        Its acknowledged number follows as far as the entries are in memory; then entries are dropped that all have.
+        """
         if frontier:
             receiver.had(frontier)
             for number, stored, _ in self.entries.after(receiver.acknowledged, DELIVERY_BATCH) or ():
@@ -419,7 +473,7 @@ class Session:
             self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
-        """Store no more than this from now on."""
+        """Bound the queue from now on. UNBOUNDED: by nothing; entries that are being discarded still go."""
         going = self.queue_limits.going if self.queue_limits is not None else {}
         self.queue_limits = None if queue == UNBOUNDED and not going else QueueLimits(queue)
         if self.queue_limits is None:
@@ -429,19 +483,20 @@ class Session:
             self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
     def remove_entries(self, numbers: Iterable[int]) -> None:
-        """Take these out of what is stored: they were discarded, and that is on record."""
-        leaving = list(numbers)
-        for number in leaving:
+        """Remove discarded entries, by number; the journal has to have them on record before."""
+        discarded = list(numbers)
+        for number in discarded:
             self.entries.remove(number)
-        self.retention.leaving_one_by_one += leaving
+        self.retention.leaving_one_by_one += discarded
         if self.queue_limits is not None:
-            self.queue_limits.forget(leaving)
+            self.queue_limits.forget(discarded)
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
-        """Nobody holds an entry below `lowest` any more: who is away has got past them.
+        """Move the detached receivers past entries that no subscription holds any more.
 
         Args:
-            gone: number, origin and offset of some of them, in order.
+            lowest: the lowest number that is still held.
+            gone: (number, origin, offset) of entries below it that were swept, in order; frontiers follow them.
         """
         passed = list(gone)
         for receiver in self.receivers.values():
@@ -451,15 +506,20 @@ class Session:
     # ------------------------------------------------------------ receivers
 
     def goes_on(self, subscription: Subscription) -> bool:
-        """Tell whether a subscription is one still, or the next one of its name took its place with other keys.
+        """Tell whether a subscription is active, or was replaced by its next generation with other keys.
 
-        Else it has ended, and its name may mean another one.
+        Else it has ended, and its id may name another one.
         """
         now = self.subscriptions.get(subscription.id)
         return now is subscription or (now is not None and subscription.replaced)
 
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
-        """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
+        """Register a new receiver, and return it; it is owed every entry that is stored.
+
+        Args:
+            above: the frontier above which it is owed notifications; None: :attr:`created_at`. Where it was registered
+                before, it is not given again what it had then.
+        """
         begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
             id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, is_new=True, is_durable=False
@@ -467,19 +527,33 @@ class Session:
         return joined
 
     def record_unregistration(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
-        """The receiver left for good, by its own word."""
+        """Remember that a receiver has unregistered itself (UNREGISTERED_REMEMBERED at most, the oldest go first).
+
+        Args:
+            incarnation: of the receiver.
+            attach_seq: its attach counter: its attaches up to this one are void.
+        """
         self.tombstones.pop(identity, None)
         self.tombstones[identity] = ReceiverTombstone(incarnation, attach_seq)
         if len(self.tombstones) > UNREGISTERED_REMEMBERED:
             del self.tombstones[next(iter(self.tombstones))]
 
     def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
-        """Tell whether the receiver left for good after it had asked this."""
+        """Tell whether the receiver has unregistered itself after it sent this attach.
+
+        Args:
+            incarnation: of the receiver, as the attach has it.
+            attach_seq: the attach counter of the attach; 0: the client does not count, and False is returned.
+        """
         tombstone = self.tombstones.get(identity)
         return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
     def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
-        """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
+        """Remove the receiver's registration. If it was the last one, stored entries go, and the next one begins here.
+
+        Args:
+            site: the frontier of the site log, as read here.
+        """
         self.unregistered[receiver.id] = dict(receiver.frontier)
         if len(self.unregistered) > UNREGISTERED_REMEMBERED:
             del self.unregistered[next(iter(self.unregistered))]
@@ -492,20 +566,32 @@ class Session:
             self._begin_with(self.entries.next_number)
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
-        """Make the receiver's next delivery of these entries; None: it is to have none of them, and is past them."""
+        """Return the receiver's next delivery, and note that it is under way.
+
+        Args:
+            entries: those that follow the last one sent, in order of number.
+            upto: there are no other entries up to this number.
+
+        Returns:
+            None: the receiver is to have none of them; its cursor is past them.
+        """
         delivery = receiver.next_delivery(self.epoch, entries, self.retention, upto)
         if delivery is None:
             self.remove_acknowledged()
         return delivery
 
     def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return where a failover would begin: what every receiver of persistent events has."""
+        """Return the frontier at which a failover would begin: every receiver of persistent events has all up to it.
+
+        Args:
+            site: the frontier of the site log, as read here.
+        """
         if not self.receivers:
             return dict(self.created_at)
         return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self._promised_from())
 
     def had_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what every receiver has, whatever its reliability."""
+        """Return the frontier up to which every receiver has all, also those of best-effort events."""
         if not self.receivers:
             return dict(self.created_at)
         seen = self.frontier(site)
@@ -522,21 +608,21 @@ class Session:
     # ------------------------------------------------------------ best effort
 
     def mark_caught_up(self, site: Mapping[Origin, int]) -> None:
-        """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
+        """Move the frontiers of best-effort receivers that have every entry up to the session's: no gap lies below."""
         for receiver in self.receivers.values():
             if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
                 receiver.had(self.frontier(site))
 
     def expire_unpersisted(self, upto: Mapping[Origin, int]) -> None:
-        """The process that kept it is gone: what waited there for receivers of best-effort events is a gap.
+        """Turn the backlog of best-effort receivers, which was lost with its process, into gaps, and move them past it.
 
         Args:
-            upto: the frontier from which on it goes on.
+            upto: the frontier above which the session goes on.
         """
         start = self._promised_from()
         # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
         sites = {site_of(origin) for origin in start}
-        start |= {each: NOTHING for each in upto if each not in start and site_of(each) in sites}
+        start |= {origin: NOTHING for origin in upto if origin not in start and site_of(origin) in sites}
         lapsing = [receiver for receiver in self.receivers.values() if receiver.is_best_effort]
         for receiver in lapsing:
             for origin, (first, last) in receiver.expire_unpersisted(upto, start).items():
@@ -546,14 +632,14 @@ class Session:
             self.raise_promise_floors(upto)
 
     def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
-        """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
+        """Promise nothing at or below the cut, in origins without a promise; starts stay (handover rule 7, L_FIXED)."""
         for subscription in self.active():
             for origin, offset in cut.items():
                 if origin not in subscription.promised:
                     subscription.promise_floor[origin] = max(subscription.promise_floor.get(origin, offset), offset)
 
     def expire_unpersisted_copy(self, upto: Mapping[Origin, int]) -> None:
-        """The same, where the numbers of this copy hold: some may have all that was stored."""
+        """Do the same for a copy of the store, whose numbers hold: best-effort receivers are moved past all entries."""
         self.mark_caught_up(upto)
         self.expire_unpersisted(upto)
         for receiver in self.receivers.values():
@@ -564,13 +650,17 @@ class Session:
     # ------------------------------------------------------------ what travels
 
     def check_room(self, more: int = 0, *, max_bytes: int = 0) -> None:
-        """Raises LimitExceeded: with so many more bytes its checkpoint may be no record of a log any more.
+        """Check that the descriptor still fits into a record of the changelog (MAX_DESCRIPTOR_BYTES).
 
-        Far below that it is measured now and then: that costs as much as the session has receivers.
+        Far below the bound only one call in ROOM_CHECKS measures it: that costs as much as the session has receivers.
 
         Args:
-            more: that are to come.
-            at_most: so many may come, where it is not known how many will.
+            more: bytes that are about to be added to the descriptor.
+            max_bytes: upper bound of bytes that may be added, where the size is not known yet; it only makes the next
+                measurement come sooner.
+
+        Raises:
+            LimitExceeded: the descriptor, with `more`, would be too large.
         """
         self._room_checks += 1
         self._room_taken += more + max_bytes
@@ -581,11 +671,11 @@ class Session:
             raise LimitExceeded(f"the session's subscriptions and receivers take {size} bytes; end some of them")
 
     def descriptor(self) -> Descriptor:
-        """Return all that is not a stored notification; a copy, which later changes do not reach."""
+        """Return the descriptor: all of the session but its entries; a copy, which later changes do not reach."""
         return Descriptor(
             created_at=dict(self.created_at),
             subscriptions=[sub.row() for sub in [*self.active(), *self.ended]],
-            receivers={identity: each.row() for identity, each in self.receivers.items()},
+            receivers={identity: receiver.row() for identity, receiver in self.receivers.items()},
             expiry_s=self.expiry_s,
             idle_ms=self.idle_ms,
             gaps=Gaps.copied(self.gaps),
@@ -597,7 +687,7 @@ class Session:
         )
 
     def describe(self, descriptor: Descriptor) -> None:
-        """Become what the descriptor says."""
+        """Set the whole state but the entries from a descriptor."""
         self.created_at = dict(descriptor.created_at)
         self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
@@ -614,13 +704,13 @@ class Session:
         )
 
     def renumber(self) -> None:
-        """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
+        """Begin the numbers anew in a rebuilt session: entries are fetched again, by the receivers' frontiers."""
         for receiver in self.receivers.values():
             receiver.renumber()
         self.retention.reset()
 
     def take_entries(self, entries: Iterable[Entry]) -> None:
-        """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
+        """Append entries that another proxy has numbered, in ascending order; repeats are dropped."""
         for entry in entries:
             if self.entries.append_numbered(entry):
                 number, _, matched = entry

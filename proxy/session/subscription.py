@@ -15,9 +15,9 @@ from waypost.subscription import Expression, parse
 class Subscription:
     """One interest, an interval of every origin (handover rule 7).
 
-    Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
-    `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
-    far that has come, by number of entry: proxy/session/retention.py. `life`, `keys`, `replaced`:
+    Matching is by `start` (L) and `end` (R); `start` is never raised. `promise_floor`: no promise lies below it.
+    `promised` (X0): the offset above which every match is owed, per origin, told to receivers once. The policy, and how
+    far it has come by number of entry: proxy/session/retention.py. `generation`, `keys`, `replaced`:
     waypost/checkpoint.py.
     """
 
@@ -38,7 +38,7 @@ class Subscription:
     insecure: bool = True
     replaced: bool = False
     protection: Protection = field(init=False)
-    """By what is decided of what it gets: for all of its life the same."""
+    """The keys that decide about its notifications; the same for all of its generation."""
     unannounced: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     limits: dict[Origin, int] = field(default_factory=dict)
@@ -49,43 +49,43 @@ class Subscription:
     payer: str = ""
     """The client whose bounds it counts for (proxy/core/cost_budget.py); "": nobody's."""
     continued: bool = False
-    """It keeps a promise of the life before it, of which the journal does not know yet that it is this one's now."""
+    """It keeps a promise of its earlier generation, and the journal does not have yet that it is this one's now."""
 
     def __post_init__(self) -> None:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
 
     @property
     def kept(self) -> dict[Origin, int]:
-        """What is promised and written; of the rest nobody may be told yet."""
+        """The promises that are durable; no receiver may be told of the others yet."""
         return {origin: above for origin, above in self.promised.items() if origin not in self.unannounced}
 
     @property
     def has_unknown_end(self) -> bool:
-        """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
+        """Whether it has ended, and its end is not known yet in some origin: the site must keep its interest."""
         return self.end is not None and UNKNOWN_END in self.end.values()
 
     @property
     def unknown_ends(self) -> list[Origin]:
-        """Origins of which it is not known yet where it ended."""
+        """The origins in which its end is not known yet."""
         return [origin for origin, last in (self.end or {}).items() if last == UNKNOWN_END]
 
     @property
     def known_end(self) -> dict[Origin, int]:
-        """Where it ended, of all origins of which that is known."""
+        """Origin -> the last offset that it matches, of all origins where that is known."""
         return {origin: last for origin, last in (self.end or {}).items() if last != UNKNOWN_END}
 
     @property
     def has_policy(self) -> bool:
-        """Something may be removed of what it matched."""
+        """Whether it has a time to live or a maximum count."""
         return self.ttl_s is not None or self.max_count is not None
 
     @property
     def first_retained(self) -> int:
-        """Of its entries numbered below this it holds none any more."""
+        """The lowest number of an entry that it may still hold."""
         return max(self.expired_below, self.displaced_below)
 
     def settings(self) -> SubscriptionSettings:
-        """Return what receivers are shown of it."""
+        """Return the settings that receivers are shown; of its keys the number only."""
         held = len(self.protection.keys)
         return SubscriptionSettings(
             expression=self.expression.text,
@@ -97,13 +97,13 @@ class Subscription:
         )
 
     def wants(self, origin: Origin, offset: int) -> bool:
-        """Tell whether the coordinate lies within the subscription's interval of that origin."""
+        """Tell whether a coordinate lies within its interval of that origin: above `start`, and not above `end`."""
         if offset <= self.start.get(origin, NOTHING):
             return False
         return self.end is None or offset <= min(self.end.get(origin, NOTHING), self.limits.get(origin, UNKNOWN_END))
 
     def row(self) -> SubscriptionRow:
-        """Return what store and changelog keep of it."""
+        """Return the row that store and changelog keep of it; a copy."""
         return SubscriptionRow(
             id=self.id,
             expression=self.expression.text,
@@ -126,7 +126,7 @@ class Subscription:
 
     @classmethod
     def of(cls, row: SubscriptionRow) -> Subscription:
-        """Return the subscription that store or changelog has kept."""
+        """Return the subscription of a row of store or changelog."""
         return cls(
             id=row.id,
             expression=parse(row.expression),

@@ -1,1 +1,1 @@
-"""How sessions keep level with the site's log, and are stored."""
+"""How sessions catch up with the site's log, and are stored."""

@@ -26,14 +26,18 @@ class _Slot:
 
 
 class CatchUpThrottle:
-    """The lines before all sites. Knows no clock: `now_ms` is said."""
+    """The catch-ups under way at each site, and the line of those that wait. `now_ms` is of the engine's clock.
+
+    Args:
+        pause_ms: the pause after a first failure of a site; it doubles up to CATCH_UP_MAX_PAUSE_MS.
+    """
 
     def __init__(self, pause_ms: int) -> None:
         self._pause_ms = pause_ms
         self._lines: dict[SiteId, _Slot] = {}
 
     def begin(self, site: SiteId, session: Session, origin: Origin, now_ms: int) -> bool:
-        """Tell whether to ask now; False: it waits in line."""
+        """Count a catch-up as under way, and return True; False: it waits in line (:meth:`try_start`)."""
         line = self._lines.setdefault(site, _Slot())
         piece = (session.id, origin)
         if line.under_way >= CATCH_UPS_AT_ONCE or now_ms < line.again_at:
@@ -44,7 +48,7 @@ class CatchUpThrottle:
         return True
 
     def ended(self, site: SiteId, now_ms: int, *, well: bool) -> None:
-        """An answer came, or none."""
+        """Count a catch-up that has ended; `well`: with an answer, else the site is left alone for a while."""
         line = self._lines[site]
         line.under_way -= 1
         if well:
@@ -54,16 +58,16 @@ class CatchUpThrottle:
             line.again_at = now_ms + min(self._pause_ms << (line.failures - 1), CATCH_UP_MAX_PAUSE_MS)
 
     def try_start(self, now_ms: int) -> list[Session]:
-        """Take out of the lines those whose turn it is; they ask again for what they miss."""
-        enter_phase = []
+        """Take the sessions out of the lines whose turn it is; each calls :meth:`begin` again for what it misses."""
+        due = []
         for line in self._lines.values():
             room = CATCH_UPS_AT_ONCE - line.under_way if now_ms >= line.again_at else 0
             for piece in list(line.waiting)[: max(0, room)]:
-                enter_phase.append(line.waiting.pop(piece))
-        return enter_phase
+                due.append(line.waiting.pop(piece))
+        return due
 
     def next_deadline(self) -> int:
-        """Return when somebody's turn comes without an answer to wait for."""
+        """Return when the next turn comes without an answer, in ms of the engine's clock; NEVER: not before one."""
         due = NEVER
         for line in self._lines.values():
             if line.waiting and line.under_way < CATCH_UPS_AT_ONCE:

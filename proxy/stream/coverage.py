@@ -1,4 +1,4 @@
-"""Gates opened, history fetched, promises made: what a session does about origins that it is not yet level with."""
+"""Gates opened, history fetched, promises made: how a session catches up with the live stream of each origin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from waypost.notification import read_body
 
 
 class Coverage:
-    """Brings gated sessions level with the live stream, and says from where on subscriptions are effective."""
+    """Lets gated sessions catch up with the live stream, and promises from where on subscriptions are effective."""
 
     def __init__(self, context: Context, persister: Persister) -> None:
         self._context = context
@@ -43,31 +43,31 @@ class Coverage:
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
 
     def watch(self, session: Session) -> None:
-        """Look after the session's gates and promises from now on."""
+        """Watch the session's gates and promises from now on, until all gates are open and all promises made."""
         self._gated[session.id] = session
         self._unpromised[session.id] = session
 
     def covered(self, expressions: Iterable[str]) -> None:
-        """The site covers more of these than before: look at those that hold them, and at all that are gated."""
+        """Advance all gated sessions, and the promises of those with these expressions: the site covers more."""
         for expression in expressions:
             for session in self._context.sessions.matcher.holding(expression):
                 self._unpromised[session.id] = session
         self.advance_all()
 
     def interest_registered(self, session: Session) -> None:
-        """The log has what we said that the session needs."""
+        """Advance the session: the site log has the record of its interest."""
         self.advance(session)
         self.promise(session)
 
     def advance_all(self) -> None:
-        """Do what can be done now."""
+        """Advance the gates and promises of all watched sessions as far as can be done now."""
         for session in list(self._gated.values()):
             self.advance(session)
         for session in list(self._unpromised.values()):
             self.promise(session)
 
     def tick(self) -> None:
-        """Now and then look at all again; and let those ask for history whose turn it is."""
+        """Advance all sessions now and then, and begin catch-ups whose turn it is."""
         now = self._context.clock.now_ms()
         if now >= self._next_check_ms:
             self._next_check_ms = now + self._context.settings.retry_ms
@@ -75,12 +75,12 @@ class Coverage:
         self._let_ask()
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         look_at = self._next_check_ms if self._gated or self._unpromised else NEVER
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
-        """Open what can be opened, fetch what is missing."""
+        """Open the session's gates that may open, and begin to fetch what is missing for others."""
         if self._context.sessions.get(session.id) is not session or not session.gates:
             if self._gated.get(session.id) is session:
                 # Not another copy, which came in its place while it waited in line for history.
@@ -96,7 +96,16 @@ class Coverage:
             self._context.sessions.mark_changed(session.id)
 
     def covered_from(self, session: Session, origin: Origin) -> int | None:
-        """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
+        """Return X of a gated origin: the offset above which live matches are complete for the session's subscriptions.
+
+        Ends that are known of ended subscriptions lie at or below it (handover rules 7 to 9).
+
+        Returns:
+            None: not known yet.
+
+        Raises:
+            KeyError: the origin has no gate.
+        """
         context = self._context
         state = context.state
         brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
@@ -145,20 +154,20 @@ class Coverage:
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
-        wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
+        request = CatchUp(self._request, origin, after, upto, session.all_expressions())
 
         def on_done(answer: History | WaypostError) -> None:
             well = not isinstance(answer, WaypostError)
             self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
-            self._fetched(session, wanted, answer)
+            self._fetched(session, request, answer)
             self._let_ask()
 
-        self._context.outbox.emit(FetchHistory(site_of(origin), wanted, on_done))
+        self._context.outbox.emit(FetchHistory(site_of(origin), request, on_done))
 
     def _fetched(
         self,
         session: Session,
-        wanted: CatchUp,
+        request: CatchUp,
         answer: History | WaypostError,
         recorded: Collection[int] | None = None,
     ) -> None:
@@ -167,14 +176,14 @@ class Coverage:
         Args:
             recorded: offsets that are too old, by the journal; None: it was not told of any yet.
         """
-        origin, after, upto = wanted.origin, wanted.after, wanted.upto
+        origin, after, upto = request.origin, request.after, request.upto
         gate = session.gates.get(origin)
         if gate is None or self._context.sessions.get(session.id) is not session:
             return
         gate.fetching = False
         if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
             return
-        if wanted.expressions != session.all_expressions():
+        if request.expressions != session.all_expressions():
             # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
             self.advance(session)
             return
@@ -182,19 +191,19 @@ class Coverage:
         lost = range(max(answer.lost_above, after) + 1, upto + 1) if answer.lost_above is not None else range(0)
         damaged = [range(max(first, after + 1), min(last, upto) + 1) for first, last in answer.damaged]
         if recorded is None:
-            old = self._too_old(session, wanted, answer)
+            old = self._too_old(session, request, answer)
             if old or gap or lost or damaged:
                 gate.fetching = True
                 gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}
                 self._record(session, origin, old, gaps)
-                self._context.journal.once_attested(lambda: self._fetched(session, wanted, answer, old))
+                self._context.journal.once_attested(lambda: self._fetched(session, request, answer, old))
                 return
         if gap:
             self._report_gap(session, origin, gap, GapCause.RETENTION)
         if lost:
             self._report_gap(session, origin, lost, GapCause.LOG_LOST)
-        for each in filter(None, damaged):
-            self._report_gap(session, origin, each, GapCause.DAMAGE)
+        for offsets in filter(None, damaged):
+            self._report_gap(session, origin, offsets, GapCause.DAMAGE)
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
@@ -206,15 +215,15 @@ class Coverage:
         self.ready.add(session.id)
         self.advance(session)
 
-    def _too_old(self, session: Session, wanted: CatchUp, answer: History) -> list[int]:
+    def _too_old(self, session: Session, request: CatchUp, answer: History) -> list[int]:
         """Return which of these are not stored again."""
         if not (session.rebuilding and session.retention.aging):
             return []
         return [
             record.offset
             for record in answer.records
-            if wanted.after < record.offset <= wanted.upto
-            and (matched := session.match(wanted.origin, record.offset, read_body(record.body), record.protection))
+            if request.after < record.offset <= request.upto
+            and (matched := session.match(request.origin, record.offset, read_body(record.body), record.protection))
             and not self._young(session, matched, record.at_ms)
         ]
 
@@ -248,7 +257,7 @@ class Coverage:
             self._tell_gaps(receiver, Gaps([gap]))
 
     def announce_gaps(self, session: Session, receiver: Receiver) -> None:
-        """Tell a receiver that is attached what it cannot have any more; all of it is on record."""
+        """Tell an attached receiver the gaps that concern it; the journal must have them (handover rule 21)."""
         self._tell_gaps(receiver, session.gaps)
 
     def _tell_gaps(self, receiver: Receiver, gaps: Gaps) -> None:
@@ -260,7 +269,10 @@ class Coverage:
     # ------------------------------------------------------------ holes
 
     def broken(self, session: Session) -> None:
-        """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
+        """Close the session's gates of all origins of other sites: its interest was not registered for a while.
+
+        The log may have a hole that looks like silence (handover rule 9).
+        """
         state = self._context.state
         for origin in state.frontier:
             if site_of(origin) != state.site and origin not in state.ended:
@@ -268,9 +280,9 @@ class Coverage:
         self._gates_closed(session)
 
     def damaged(self, event: LogDamaged) -> None:
-        """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
+        """Close the gates of all sessions after a record that cannot be read: it may have been of any origin.
 
-        Of the own origin the log itself tells what is lost; of the others coverage begins anew.
+        Of the own origin the log itself tells what is lost; of the others coverage begins anew (handover rule 29).
         """
         origin = self._context.state.origin
         for session in self._context.sessions.values():
@@ -284,7 +296,11 @@ class Coverage:
                 _gate(session, origin, seen, event.offset)
 
     def damaged_before(self, had: Mapping[Origin, int]) -> None:
-        """The same of a record that the sessions had, as far as they wanted it, when it could still be read."""
+        """Close the gates of other sites' origins after a damaged record that the restored sessions had read before.
+
+        Args:
+            had: the frontier up to which they had read.
+        """
         state = self._context.state
         for session in self._context.sessions.values():
             for origin, seen in had.items():
@@ -304,7 +320,9 @@ class Coverage:
             _gate(session, origin, above, NOTHING)
 
     def ended(self, event: OriginClosed) -> None:
-        """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
+        """Close the gates of an origin that has ended, and of the one that follows it.
+
+        Sessions catch up with the ended one up to its end, are told of what is lost, and go on in the next one.
 
         So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
         """
@@ -321,7 +339,7 @@ class Coverage:
             self._gates_closed(session)
 
     def interrupted(self, expression: str, origin: Origin) -> None:
-        """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""
+        """Close the gates of an origin for sessions with an expression that is covered no more (handover rule 12)."""
         for session in self._context.sessions.matcher.holding(expression):
             self._close(session, origin)
             self._gates_closed(session)
@@ -343,7 +361,11 @@ class Coverage:
     # ------------------------------------------------------------ promises
 
     def promise(self, session: Session) -> None:
-        """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
+        """Promise from where on each subscription is effective, as far as that is known, once per origin.
+
+        A promise is made durable, then attested, and only then are receivers told (proxy/core/order.py). Nothing is
+        promised while the session is not served here, or no receiver is attached.
+        """
         self._unpromised.pop(session.id, None)
         if self._context.sessions.get(session.id) is not session:
             return

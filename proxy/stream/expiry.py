@@ -1,7 +1,7 @@
-"""When policy ends what is stored: ages are noted, time to live ends, and what nobody holds any more goes.
+"""Expiry of stored entries: ages are noted, times to live end, and entries that no subscription holds any more go.
 
-And when it ends a session, one that lasts only so long without a receiver, or the place of a receiver that is gone for
-so long. That clock stands still while the session is not served, and while a transfer runs (failures, F33).
+Sessions without an attached receiver, and registrations of receivers that are away, expire here as well. Their clock
+stands still while the session is not served, and while a transfer runs (failures, F33).
 
 Nothing is removed of which the journal does not say so first, with the policy's name (P1).
 """
@@ -27,7 +27,7 @@ from waypost.limits import COUNTS_AT_ONCE, READ_AHEAD
 
 
 class Expiry:
-    """Looks after the sessions here that keep something for a limited time, or only so much of it, or last so long."""
+    """Applies times to live, bounds of queues and expiries to the sessions that are served here."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -38,18 +38,21 @@ class Expiry:
         self._mark_at = self._sweep_at = 0
 
     def watch(self, session: Session) -> None:
-        """Look after the session from now on, if there is reason to."""
+        """Watch the session from now on, if it has a policy, a deadline or an expiry."""
         if _has_policy(session):
             self._watched[session.id] = session
 
     def expire(self, session: Session) -> None:
-        """Let go of what has lived its time; before every delivery."""
+        """Apply times to live and deadlines as of now; called before every delivery."""
         session.retention.expire(self._context.clock.now_ms())
         if session.queue_limits is not None and session.queue_limits.queue.deadlines:
             self._discard(session, session.queue_limits.expired(self._context.clock.unix_ms()), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
-        """Let go of what is more than the session may store; whoever is attached and has room is given it before."""
+        """Discard entries beyond the bounds of the session's queue; attached receivers with room were sent them before.
+
+        Nothing is done while a receiver waits for the store or the journal, or until all stored entries are counted.
+        """
         queue_limits = session.queue_limits
         if queue_limits is None or any(receiver.fetching for receiver in session.receivers.values()):
             return
@@ -75,7 +78,9 @@ class Expiry:
                 self._counting.discard(session.id)
                 return
             leaving = {*session.retention.leaving_one_by_one}
-            stored = [each for each in answer if each[0] <= session.entries.evicted_number and each[0] not in leaving]
+            stored = [
+                entry for entry in answer if entry[0] <= session.entries.evicted_number and entry[0] not in leaving
+            ]
             found.extend(map(queue_limits.measure, stored))
             last = answer[-1][0] if answer else after
             if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
@@ -90,7 +95,7 @@ class Expiry:
         self._context.outbox.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
 
     def resume(self, session: Session) -> None:
-        """What was about to go when the session stopped being served, goes now."""
+        """Discard the entries that were being discarded when the session ceased to be served."""
         if session.queue_limits is not None:
             by_policy: dict[RemovalPolicy, list[QueuedEntry]] = {}
             for kept, policy in session.queue_limits.going.values():
@@ -118,7 +123,7 @@ class Expiry:
         self._context.journal.once_attested(go)
 
     def note(self, session: Session, removed: Iterable[tuple[Origin, int, Policies]]) -> None:
-        """Put on record what was removed from the session: origin, offset, by which policies."""
+        """Attest entries that were removed from the session: (origin, offset, policies that removed it)."""
         by_policies: dict[tuple[Origin, Policies], list[int]] = {}
         for origin, offset, policies in removed:
             by_policies.setdefault((origin, policies), []).append(offset)
@@ -130,7 +135,7 @@ class Expiry:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Let what has lived its time expire: notifications, registrations, sessions."""
+        """Let entries, registrations and sessions expire; once a second (GRAIN_MS), with a sweep now and then."""
         now = self._context.clock.now_ms()
         if now < self._mark_at or not self._watched:
             return
@@ -193,12 +198,12 @@ class Expiry:
         reason: str = "",
         on_done: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """The receiver is gone for good: when the journal says so, nothing is kept for it any more.
+        """Unregister a receiver, once the journal has that on record; entries kept for it alone go.
 
         Args:
             cause: why its registration ends.
             reason: the same for people, where there is more to say.
-            on_done: told then whether it is registered no more; if it is, it came back, or the session has moved.
+            on_done: called with True once it is unregistered; False: it attached again, or the session has moved.
         """
         self._context.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
 
@@ -213,13 +218,13 @@ class Expiry:
         self._context.journal.once_attested(go)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return self._mark_at if self._watched else NEVER
 
     # ------------------------------------------------------------ sweeping
 
     def sweep(self, session: Session) -> None:
-        """Remove from the store what nobody holds any more."""
+        """Remove entries from the store that no subscription holds any more; one sweep of a session runs at a time."""
         self.expire(session)
         session.retention.looked()
         through = session.entries.saved_number
@@ -252,7 +257,7 @@ class Expiry:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
+            session.retention.leave([left for left in (_up_to(window, upto) for window in windows) if left])
             if session.queue_limits is not None:
                 session.queue_limits.forget([outdated.number for outdated in found])
             session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])

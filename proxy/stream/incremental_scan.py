@@ -1,4 +1,4 @@
-"""Looking after many things in turn, so many at a time: a walk over all of them would hold up everything else."""
+"""A scan of many elements in batches: a walk over all of them at once would hold up everything else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class IncrementalScan(Generic[T]):
-    """Goes round what there is. What comes or goes meanwhile is in the next round.
+    """Goes through a changing collection, round after round. A round sees the elements that there were at its begin.
 
     Args:
-        least: so many at least are taken at a time.
-        parts: all of them are taken in so many times at most.
+        least: the least number of elements in a batch, as long as there are so many.
+        rounds: the greatest number of batches in which all elements are seen once.
     """
 
     def __init__(self, least: int, rounds: int) -> None:
@@ -23,7 +23,11 @@ class IncrementalScan(Generic[T]):
         self._max_items = least
 
     def next_batch(self, elements: Iterable[T]) -> list[T]:
-        """Return the next ones; `elements` are what there is now, from which a new round begins."""
+        """Return the next batch; empty: there are no elements.
+
+        Args:
+            elements: all that there are now; they are looked at only when a new round begins.
+        """
         if not self._left:
             self._left = list(elements)
             self._max_items = max(self._least, -(-len(self._left) // self._rounds))

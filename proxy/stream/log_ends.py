@@ -36,7 +36,7 @@ class _Site:
 
 
 class LogEnds:
-    """Asks sites how far their logs go, our own too, and answers other proxies."""
+    """Asks sites for the ends of their logs, our own too, and answers the questions of other proxies."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,64 +47,67 @@ class LogEnds:
     # ------------------------------------------------------------ asking
 
     def ask(self, site: SiteId) -> int:
-        """Ask the site; return the number of the question. Whoever asks while one is under way waits for the next."""
-        asked = self._sites.setdefault(site, _Site())
-        asked.wanted = asked.sent + 1
-        if asked.again_at == NEVER:
-            self._send(site, asked)
-        return asked.wanted
+        """Ask a site for the end of its log; return the number of the question, for :meth:`answer`.
+
+        Only one question is under way for a site: an ask meanwhile gets the number of the next one.
+        """
+        queries = self._sites.setdefault(site, _Site())
+        queries.wanted = queries.sent + 1
+        if queries.again_at == NEVER:
+            self._send(site, queries)
+        return queries.wanted
 
     def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
-        """Return how far the site's own origins went when this was asked, or later; None: it has not answered."""
-        asked = self._sites.get(site)
-        return asked.frontier if asked is not None and asked.answered >= number else None
+        """Return the frontier of the site's own origins when it was asked, or later; None: there is no answer yet."""
+        queries = self._sites.get(site)
+        return queries.frontier if queries is not None and queries.answered >= number else None
 
-    def _send(self, site: SiteId, asked: _Site) -> None:
-        asked.sent += 1
-        asked.until = self._context.clock.now_ms() + LOG_END_MS
-        self._say(site, asked)
+    def _send(self, site: SiteId, queries: _Site) -> None:
+        queries.sent += 1
+        queries.until = self._context.clock.now_ms() + LOG_END_MS
+        self._say(site, queries)
 
-    def _say(self, site: SiteId, asked: _Site) -> None:
+    def _say(self, site: SiteId, queries: _Site) -> None:
         context = self._context
-        asked.again_at = context.clock.now_ms() + LOG_END_RETRY_MS
-        asked.tries += 1
-        request = LogEndRequest(context.lease.incarnation, asked.sent)
+        queries.again_at = context.clock.now_ms() + LOG_END_RETRY_MS
+        queries.tries += 1
+        request = LogEndRequest(context.lease.incarnation, queries.sent)
         if site == context.state.site:
             self._find_end(context.proxy, request)
-        elif there := context.cluster.at_site(site):
-            context.outbox.emit(SendPeer(there[asked.tries % len(there)], request))
+        elif proxies := context.cluster.at_site(site):
+            context.outbox.emit(SendPeer(proxies[queries.tries % len(proxies)], request))
 
     def _answered(self, site: SiteId, response: LogEndResponse) -> None:
-        asked = self._sites.get(site)
+        queries = self._sites.get(site)
         is_mine = response.incarnation == self._context.lease.incarnation
-        if asked is None or not is_mine or response.request != asked.sent or asked.answered == asked.sent:
+        if queries is None or not is_mine or response.request != queries.sent or queries.answered == queries.sent:
             return
-        asked.answered, asked.frontier, asked.again_at = asked.sent, response.frontier, NEVER
-        if asked.wanted > asked.sent:
-            self._send(site, asked)
+        queries.answered, queries.frontier, queries.again_at = queries.sent, response.frontier, NEVER
+        if queries.wanted > queries.sent:
+            self._send(site, queries)
 
     def tick(self) -> None:
-        """Ask again where nobody has answered; nobody waits longer than LOG_END_MS."""
+        """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
         now = self._context.clock.now_ms()
-        for site, asked in self._sites.items():
-            if now < asked.again_at:
+        for site, queries in self._sites.items():
+            if now < queries.again_at:
                 continue
-            if now < asked.until or site == self._context.state.site:
-                self._say(site, asked)
-            elif asked.wanted > asked.sent:
+            if now < queries.until or site == self._context.state.site:
+                self._say(site, queries)
+            elif queries.wanted > queries.sent:
                 # Whoever asked while that question had no answer has not waited for so long.
-                self._send(site, asked)
+                self._send(site, queries)
             else:
-                asked.again_at = NEVER
+                queries.again_at = NEVER
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min((asked.again_at for asked in self._sites.values()), default=NEVER)
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min((queries.again_at for queries in self._sites.values()), default=NEVER)
 
     # ------------------------------------------------------------ answering
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
-        """Take what a proxy asks or answers."""
+        """Take a proxy's question or answer; an answer of a proxy that is not live is dropped."""
         if isinstance(message, LogEndRequest):
             self._find_end(peer, message)
         elif (row := self._context.cluster.proxies.get(peer)) is not None:
@@ -119,12 +122,12 @@ class LogEnds:
         self._context.outbox.emit(FindLogEnd(on_done))
 
     def moved(self) -> None:
-        """The log is read further: answer those who waited for that."""
+        """Answer the questions whose end of the log has been read by now."""
         if not self._to_read:
             return
         state = self._context.state
-        read = [each for each in self._to_read if each[0] <= state.position]
-        self._to_read = [each for each in self._to_read if each[0] > state.position]
+        read = [waiting for waiting in self._to_read if waiting[0] <= state.position]
+        self._to_read = [waiting for waiting in self._to_read if waiting[0] > state.position]
         own = {origin: upto for origin, upto in state.frontier.items() if site_of(origin) == state.site}
         for _, peer, request in read:
             response = LogEndResponse(request.incarnation, request.request, own)

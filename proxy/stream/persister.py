@@ -107,13 +107,13 @@ class Persister:
         return session in self._deleted or session in self._dropping
 
     def replace_copy(self, session: SessionId) -> None:
-        """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
+        """Replace the store's copy of the session by the new one, with the next flush; its entries go."""
         self._deleted.discard(session)
         self._replaced.add(session)
         self._context.sessions.mark_changed(session)
 
     def saved(self, on_done: OnDone) -> None:
-        """Call `on_done` once everything as it is now is durable."""
+        """Flush, and call `on_done` once the store has everything as it is now, or with the error of the write."""
         self._waiting.append(on_done)
         self.flush()
 
@@ -127,7 +127,7 @@ class Persister:
             return
         waiting, self._waiting = self._waiting, []
         marked = context.sessions.drain_changed()
-        changed = [context.sessions[each] for each in marked if each in context.sessions]
+        changed = [context.sessions[identity] for identity in marked if identity in context.sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
@@ -142,8 +142,8 @@ class Persister:
             self._saving, self._dropping = False, frozenset()
             self._saving_bytes = 0
             self._after(changed, numbers, batch, error)
-            for each in waiting:
-                each(error)
+            for callback in waiting:
+                callback(error)
             if self._waiting:
                 self.flush()
 
@@ -174,7 +174,7 @@ class Persister:
         return state.snapshot()
 
     def leaving(self) -> None:
-        """The process is about to end in good order: the next write has all of it, and the registry is told too."""
+        """Prepare for the end of the process: the next write has the site's state, and ranks are noted."""
         self._state_at = 0
         self._note()
 
@@ -216,7 +216,7 @@ class Persister:
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
-        self._deleted.update(each for each in batch.deleted if each not in self._context.sessions)
+        self._deleted.update(identity for identity in batch.deleted if identity not in self._context.sessions)
         self._replaced.update(change.saved.id for change in batch.changes if change.replaces)
         self._context.sessions.mark_all_changed(session.id for session in changed)
 
@@ -235,12 +235,14 @@ class Persister:
     # ------------------------------------------------------------ the changelog
 
     def changelog_lost(self) -> None:
-        """The changelog has lost something: all that it had of ours is written again, each in its turn."""
-        self._checkpointed = {session: each._replace(reached=None) for session, each in self._checkpointed.items()}
+        """Write all checkpoints and the site's snapshot again, each in its turn: the changelog may have lost them."""
+        self._checkpointed = {
+            session: checkpoint._replace(reached=None) for session, checkpoint in self._checkpointed.items()
+        }
         self._snapshot_at = self._snapshot_position = 0
 
     def checkpoint(self, session: Session, on_done: OnDone) -> None:
-        """Write the session's checkpoint; `on_done` is called once it would survive this proxy and its disk.
+        """Write the session's checkpoint to the changelog; `on_done` is called once it is durable there, or has failed.
 
         One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
         """
@@ -304,7 +306,11 @@ class Persister:
                 on_done(None)
 
     def first_checkpoint(self, session: Session, on_done: OnDone) -> None:
-        """Write the checkpoint of a session that is to be; `on_done` as above. All that follow have a higher serial."""
+        """Write the checkpoint of a session before it is created, with serial 0: all that follow have a higher one.
+
+        Args:
+            on_done: called once it is durable in the changelog, or has failed.
+        """
         frontier = self._context.state.frontier
         checkpoint = Checkpoint(
             session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
@@ -320,7 +326,7 @@ class Persister:
         waits = 2
         failure: WaypostError | None = None
 
-        def one(error: WaypostError | None) -> None:
+        def on_part_done(error: WaypostError | None) -> None:
             nonlocal waits, failure
             waits -= 1
             failure = failure or error
@@ -329,8 +335,8 @@ class Persister:
                     self._to_note[session.id] = self._checkpointed[session.id].rank
                 on_done(failure)
 
-        self.saved(one)
-        self.checkpoint(session, one)
+        self.saved(on_part_done)
+        self.checkpoint(session, on_part_done)
 
     def _note(self) -> None:
         """Let the registry note what clients were answered: of each session once a look, however often it changes."""
@@ -342,11 +348,11 @@ class Persister:
         def on_done(error: WaypostError | None) -> None:
             self._noting = False
             if error is None:
-                for each, rank in ranks.items():
-                    later = self._to_note.pop(each)
+                for identity, rank in ranks.items():
+                    later = self._to_note.pop(identity)
                     if later != rank:
                         # Behind all others that wait.
-                        self._to_note[each] = later
+                        self._to_note[identity] = later
                 if len(ranks) == NOTED_AT_ONCE:
                     self._note()
 
@@ -408,8 +414,8 @@ class Persister:
     def _keep_site(self, now_ms: int) -> None:
         """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
         context = self._context
-        position, here = context.state.position, [context.proxy, *context.cluster.at_site()]
-        if now_ms < self._snapshot_at or position == self._snapshot_position or min(here) != context.proxy:
+        position, site_proxies = context.state.position, [context.proxy, *context.cluster.at_site()]
+        if now_ms < self._snapshot_at or position == self._snapshot_position or min(site_proxies) != context.proxy:
             return
         if context.state.is_broken:
             # Others may know better.
@@ -444,7 +450,7 @@ class Persister:
 
     @property
     def unstored_count(self) -> int:
-        """How many entries came since the last write."""
+        """The number of entries that came since the last write began."""
         return self._unstored
 
     @property
@@ -461,7 +467,7 @@ class Persister:
         return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self._unstored)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock."""
         if not self._saving and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at

@@ -41,7 +41,7 @@ class _Ending:
 
 
 class SubscriptionEnds:
-    """Finds out where subscriptions end of sessions that are served here."""
+    """Finds the ends of subscriptions, in sessions that are served here."""
 
     def __init__(self, context: Context, coverage: Coverage) -> None:
         self._context = context
@@ -50,9 +50,9 @@ class SubscriptionEnds:
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
     def watch(self, session: Session) -> None:
-        """Look after the ends of the session that are not known, from now on.
+        """Find the unknown ends of the session's subscriptions: ask the sites for the ends of their logs.
 
-        What was asked before the session was served anew says too little of what it has matched since.
+        Answers from before the session was served anew do not count: it has matched more since.
         """
         for subscription in session.ended:
             key = (session.id, subscription.generation)
@@ -64,7 +64,7 @@ class SubscriptionEnds:
             self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
     def moved(self) -> None:
-        """The log is read further, a site has answered, or time went on."""
+        """Set the ends that can be known now: the log was read further, a site has answered, or time went on."""
         self._log_ends.moved()
         by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
@@ -82,7 +82,7 @@ class SubscriptionEnds:
                     del self._endings[session.id, ending.subscription.generation]
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
-        """Take what a proxy asks or answers of the end of a log."""
+        """Take a proxy's question for the end of our log, or its answer for the end of its own."""
         self._log_ends.peer_message(peer, message)
         self.moved()
 
@@ -92,7 +92,7 @@ class SubscriptionEnds:
         self.moved()
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         now = self._context.clock.now_ms()
         due = [ending.until for ending in self._endings.values() if ending.until > now]
         return min([self._log_ends.next_deadline(), *due], default=NEVER)
@@ -133,19 +133,19 @@ class SubscriptionEnds:
 
     def _end(self, ending: _Ending, origin: Origin, reached: Mapping[Origin, int]) -> int | None:
         """Return where it ends in the origin; None: that is not known yet, or not all came that lies below."""
-        session, site, here = ending.session, site_of(origin), reached.get(origin, NOTHING)
+        session, site, seen = ending.session, site_of(origin), reached.get(origin, NOTHING)
         limit = ending.subscription.limits.get(origin)
         if limit is not None:
             # What the session is catching up reaches up to there (Coverage.covered_from).
-            return limit if origin in session.gates or here >= limit else None
+            return limit if origin in session.gates or seen >= limit else None
         if site in ending.asked:
             if self._context.clock.now_ms() < ending.until or not self._has_read_own_log(ending, reached):
                 return None
             ending.subscription.unconfirmed_ends.add(origin)
         if origin not in session.gates:
-            return here
+            return seen
         covered = self._coverage.covered_from(session, origin)
-        return None if covered is None else max(covered, here)
+        return None if covered is None else max(covered, seen)
 
     def _has_read_own_log(self, ending: _Ending, reached: Mapping[Origin, int]) -> bool:
         """Tell whether our own site's log was read as far as it went when the end was asked for: what had come from
