@@ -111,7 +111,7 @@ def refusals(messages: list[Any]) -> list[tuple[str, object]]:
 FORBIDDEN = [("FORBIDDEN", AboutSession(SESSION))]
 
 
-def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
+def test_only_clients_with_the_password_attach() -> None:
     harness = guarded()
     assert kinds(attach(harness, 2, "secret")) == [Attached]
     assert refusals(attach(harness, 3, "another")) == FORBIDDEN
@@ -148,7 +148,7 @@ def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
     assert refusals(heard) == [("REFUSED", AboutAccess(9))]
 
 
-def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
+def test_refused_attach_leaves_no_receiver_behind() -> None:
     harness = guarded()
     attach(harness, 2, "another")
     assert ReceiverId("x2") not in harness.engine.context.sessions[SESSION].receivers
@@ -230,7 +230,7 @@ def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
     assert kinds(harness.received()) == [AccessChanged]
 
 
-def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> None:
+def test_receiver_that_loses_the_right_to_read_is_refused_and_gets_no_more_messages() -> None:
     harness = guarded()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
@@ -247,7 +247,7 @@ def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> 
     assert [code for code, _ in refusals(harness.received(2))] == ["NOT_SERVED"]
 
 
-def test_who_has_another_password_now_has_to_say_it_and_who_set_it_does_not() -> None:
+def test_password_change_disconnects_clients_with_the_old_password_except_the_one_that_set_it() -> None:
     harness = guarded()
     attach(harness, 2, "secret")
     change(harness, {"": Granted(ALL, "newer")})

@@ -101,7 +101,7 @@ def test_only_what_meets_the_keys_comes_and_is_called_secure() -> None:
     assert harness.given_secure() == [(met, True)]
 
 
-def test_who_takes_the_rest_as_well_is_told_which_is_which() -> None:
+def test_insecure_subscription_is_told_which_notifications_met_its_keys() -> None:
     harness = Keyed()
     harness.subscribe(b"k", insecure=True)
     other, met = harness.publish(b"l", insecure=True), harness.publish(b"k", insecure=True)
@@ -121,7 +121,7 @@ def test_keys_change_exactly_between_two_notifications() -> None:
     assert ended.frontier == second.frontier
 
 
-def test_what_came_by_the_keys_before_is_owed_to_who_was_away() -> None:
+def test_change_of_keys_keeps_backlog_of_the_old_keys_for_a_detached_receiver() -> None:
     harness = Keyed()
     harness.attach(2, "other")
     harness.received(2)
@@ -215,7 +215,7 @@ def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
     assert harness.given() == [last]
 
 
-def test_one_that_is_made_anew_leaves_what_is_owed_of_the_one_before() -> None:
+def test_recreated_subscription_keeps_the_backlog_of_the_previous_one() -> None:
     harness = Keyed()
     harness.subscribe(b"k", max_count=1)
     harness.engine.client_disconnected(1)
@@ -306,7 +306,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     assert not any(form in text for text in texts for form in (secret, secret.hex().encode()))
 
 
-def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
+def test_promise_passes_to_the_next_generation_of_a_subscription_at_once() -> None:
     """A crash may come before anything else is written."""
     harness = Keyed()
     harness.subscribe(b"k")

@@ -147,7 +147,7 @@ def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
     assert claimed(harness)[-1] == last
 
 
-def test_what_could_not_be_claimed_is_claimed_again_by_a_sweep() -> None:
+def test_sweep_claims_a_session_again_after_a_failed_claim() -> None:
     harness = EngineHarness(disk(1), watch=False)
     harness.reload(rows(1))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
@@ -168,7 +168,7 @@ def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
-def test_what_is_needed_is_said_in_few_appends() -> None:
+def test_interests_of_many_sessions_are_registered_in_few_appends() -> None:
     harness = EngineHarness(disk(MANY), lease=False, watch=False)
     harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
     appends = [len(append.records) for append in harness.engine.take_effects() if isinstance(append, effects.Append)]
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_is_on_its_way_is_not_written_once_more() -> None:
     assert harness.next(effects.PutCheckpoint).checkpoint.acknowledged[A] == harness.engine.state.frontier[A]
 
 
-def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
+def test_site_state_is_not_saved_whole_with_every_change() -> None:
     harness = woken(320)
     batches = []
     for number in range(3):
@@ -227,7 +227,7 @@ def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
     assert [batch.behind for batch in batches] == [False, True, False]
 
 
-def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_takes_nothing_twice() -> None:
+def test_restarted_proxy_rereads_the_log_from_its_site_checkpoint_without_duplicates() -> None:
     before = woken(1)
     start = before.engine.state.position
     publish(before, 5)
@@ -254,7 +254,7 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     assert found.entries.last_number == 2
 
 
-def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again() -> None:
+def test_coverage_from_before_the_restart_opens_no_gate_while_the_log_is_reread() -> None:
     """The session's gate was closed by a hole that the log tells of behind the place where its meaning was kept."""
     far, me = Origin("B/0"), ProxyId("me")
     wanted = parse("n > 0").canonical
@@ -306,7 +306,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
     assert session.gates[far].seen == 20
 
 
-def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
+def test_quench_is_not_caught_up_while_the_log_is_reread() -> None:
     records = [InterestRegistered(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
     state = SiteState(SiteId("A"))
     early = SiteCheckpoint(0, state.acceptance.snapshot(), state.snapshot())
@@ -386,7 +386,7 @@ def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch
     assert any(isinstance(each, Attached) for each in harness.received(4))
 
 
-def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attach_that_makes_the_checkpoint_too_large_for_a_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", 4_000)
     monkeypatch.setattr("proxy.session.session.ROOM_CHECKS", 1 << 30)
     harness = EngineHarness()

@@ -101,7 +101,7 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
     assert [proxy for proxy, _ in offers(harness)] == [YOU]
 
 
-def test_what_is_offered_is_asked_for() -> None:
+def test_proxy_answers_a_handover_offer_with_a_prepare() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
     harness.engine.peer_message(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain"))
@@ -111,7 +111,7 @@ def test_what_is_offered_is_asked_for() -> None:
     assert not [each for each in harness.sent if isinstance(each[1], Attached)]
 
 
-def test_what_has_left_makes_room_for_the_next_one_at_once() -> None:
+def test_completed_move_makes_room_for_the_next_offer_at_once() -> None:
     harness = drained(rate=2_000)
     others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
     for identity in others:

@@ -232,7 +232,7 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
     assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
 
 
-def test_who_deletes_a_session_of_a_dead_owner_says_so() -> None:
+def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion() -> None:
     harness = EngineHarness()
     harness.engine.deleted(SESSION, owner("dead", 3), "an operator asked for it")
     harness.run_effects()
@@ -344,7 +344,7 @@ def test_a_staged_copy_whose_commit_has_no_answer_is_tried_again() -> None:
     assert harness.next(effects.ClaimRow).new == owner("me", 4)
 
 
-def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
+def test_client_that_waits_for_a_staged_copy_gets_wait_when_the_copy_is_dropped() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
@@ -355,7 +355,7 @@ def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
     assert [type(each) for each in harness.received()] == [Wait]
 
 
-def test_whoever_waits_for_a_staged_copy_is_let_in_when_it_has_committed() -> None:
+def test_client_that_waits_for_a_staged_copy_attaches_when_the_copy_has_committed() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
@@ -440,7 +440,7 @@ def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: 
     assert harness.engine.context.counters.damaged["session"] == 1
 
 
-def test_what_is_damaged_in_one_changelog_is_not_lost_where_another_has_the_owners_own() -> None:
+def test_damaged_checkpoint_is_not_lost_when_another_changelog_has_the_owners_own() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
@@ -532,7 +532,7 @@ def refuse(harness: EngineHarness, prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("told_by", ["watch", "registry"])
-def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_is_lost(told_by: str) -> None:
+def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost(told_by: str) -> None:
     harness, prepare = asking()
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
@@ -584,7 +584,7 @@ def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
     assert not [each for each in harness.pending if isinstance(each, effects.ReadRow | effects.ClaimRow)]
 
 
-def test_where_the_watch_was_behind_the_registry_says_whom_to_ask() -> None:
+def test_refused_request_goes_to_the_owner_in_the_registry_when_the_watch_was_behind() -> None:
     harness, prepare = asking("they")
     refuse(harness, prepare)
     harness.complete(effects.ReadRow, owner("they", 5))
@@ -619,7 +619,7 @@ def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_whoever_is_attached_hears_where_the_session_went_or_at_least_that_it_went(known: bool) -> None:
+def test_attached_client_gets_moved_or_wait_when_the_session_has_another_owner(known: bool) -> None:
     harness = EngineHarness()
     harness.serve()
     if known:
@@ -690,7 +690,7 @@ def settled(harness: EngineHarness) -> list[type]:
     return [type(each) for each in harness.received()]
 
 
-def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() -> None:
+def test_attach_while_the_lease_is_in_doubt_is_answered_wait_until_the_renewal() -> None:
     harness = EngineHarness(lease=False)
     harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
     harness.run_effects()
@@ -721,7 +721,7 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     assert (role(harness), epoch(harness)) == (Role.SERVING, again.new.epoch)
 
 
-def test_what_is_held_for_a_session_that_is_not_here_is_taken_back() -> None:
+def test_registered_interest_of_a_session_without_a_local_copy_is_withdrawn() -> None:
     harness = EngineHarness()
     harness.log.append(
         InterestRegistered(harness.engine.context.proxy, harness.engine.context.lease.incarnation, SESSION, ("n > 0",))
@@ -759,7 +759,7 @@ def test_a_row_that_is_read_ends_a_transfer_before_the_session_goes(phase: str) 
 
 
 @pytest.mark.parametrize("named", ["me", "you"])
-def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str) -> None:
+def test_owner_writes_its_row_again_when_the_registry_went_back(named: str) -> None:
     """It was restored from an older copy: nobody could ask for the session at the epoch that it has (failures, F70)."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -775,7 +775,7 @@ def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str
     assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.ReadRow)]
 
 
-def test_who_serves_makes_its_row_again_where_the_registry_has_none() -> None:
+def test_owner_creates_its_row_again_when_the_registry_has_lost_it() -> None:
     """The session was made after the copy was: else somebody makes another one of its name, and both are served."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -789,7 +789,7 @@ def test_who_serves_makes_its_row_again_where_the_registry_has_none() -> None:
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
-def test_who_serves_takes_the_next_epoch_where_another_session_was_made_at_its_own() -> None:
+def test_owner_takes_the_next_epoch_when_another_session_was_created_at_its_own() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("you", 5)}, "you")
@@ -845,7 +845,7 @@ def corrected(harness: EngineHarness) -> None:
         harness.pass_time(harness.engine.context.settings.sweep_ms)
 
 
-def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go() -> None:
+def test_owner_lets_go_when_another_proxy_has_taken_over_before_its_row_is_restored() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("you", 2)}, "you")
@@ -854,7 +854,7 @@ def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go()
     assert role(harness) is None
 
 
-def test_who_sleeps_while_the_registry_has_an_earlier_row_of_another_wakes_when_nobody_corrects_it() -> None:
+def test_dormant_copy_is_activated_when_no_owner_corrects_an_earlier_row() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
     harness.reload({SESSION: owner("you", 2)})
@@ -885,7 +885,7 @@ def test_a_client_that_asks_again_on_its_connection_waits_once_and_gets_its_sess
     assert role(harness) is Role.SERVING
 
 
-def test_whoever_was_in_a_session_is_not_told_that_it_was_deleted_where_the_registry_has_lost_its_row() -> None:
+def test_attach_is_answered_wait_when_the_registry_has_lost_the_row_of_the_session() -> None:
     """Its owner writes the row again; who says that there is none ends the client's receiver."""
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 3)}, "you")
@@ -896,7 +896,7 @@ def test_whoever_was_in_a_session_is_not_told_that_it_was_deleted_where_the_regi
 
 
 @pytest.mark.parametrize("row_epoch", [2, 4])
-def test_who_sleeps_gives_way_to_who_lives_and_serves_by_a_row_that_nobody_corrects(row_epoch: int) -> None:
+def test_dormant_copy_is_dropped_when_another_owner_serves_by_a_row_that_is_not_corrected(row_epoch: int) -> None:
     """The session was made anew where the registry went back: what its clients were answered since is not undone."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
@@ -922,7 +922,7 @@ def fenced(harness: EngineHarness) -> None:
     harness.lease()
 
 
-def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_has_no_row_of_it() -> None:
+def test_fenced_owner_creates_its_row_again_when_the_registry_has_none() -> None:
     """Else it is dropped in silence, with all that is stored: a registry is restored more slowly than leases end."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -938,7 +938,7 @@ def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_
 
 
 @pytest.mark.parametrize("named", ["me", "you"])
-def test_what_was_served_until_the_lease_ended_is_claimed_where_the_registry_has_an_earlier_row(named: str) -> None:
+def test_fenced_owner_claims_the_session_when_the_registry_has_an_earlier_row(named: str) -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("me", 5)}, "you")
@@ -952,7 +952,7 @@ def test_what_was_served_until_the_lease_ended_is_claimed_where_the_registry_has
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
 
-def test_what_the_disk_has_is_made_again_only_when_nobody_else_has_written_its_row() -> None:
+def test_stored_session_without_a_row_is_created_again_only_after_no_other_proxy_wrote_the_row() -> None:
     """Another may have taken it over while this process was away, and the registry have lost that."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(False, None))
@@ -1088,7 +1088,7 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
     assert (epoch, others) == (1, [(1, serial + 1), (2, 1)])
 
 
-def test_what_is_still_written_of_a_deleted_session_is_not_counted_for_the_next_one_of_its_name() -> None:
+def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_of_its_name() -> None:
     harness, ranks = EngineHarness(), []
     sessions = {generation: Session(SESSION, Epoch(generation * GENERATION + 1), Role.DORMANT) for generation in (0, 1)}
     for generation in (1, 0, 1):
@@ -1101,7 +1101,7 @@ def test_what_is_still_written_of_a_deleted_session_is_not_counted_for_the_next_
     assert ranks == [(GENERATION + 1, 1), (1, 1), (GENERATION + 1, 2)]
 
 
-def test_what_a_changelog_did_not_take_is_written_again_though_nothing_changes() -> None:
+def test_failed_checkpoint_is_written_again_without_a_change_of_the_session() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
@@ -1158,7 +1158,7 @@ def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -
     assert memory.is_past(SESSION, None)
 
 
-def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> None:
+def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("me", 4)})

@@ -61,7 +61,7 @@ def come_here(harness: EngineHarness) -> None:
     harness.complete_writes()
 
 
-def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> None:
+def test_relayed_receiver_is_told_to_reattach_as_soon_as_the_session_is_served_locally() -> None:
     harness = relayed()
     come_here(harness)
     (call,) = harness.received()

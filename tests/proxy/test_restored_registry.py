@@ -178,7 +178,7 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     assert harness.next(effects.CreateRow).ownership == owner("me", 7)
 
 
-def test_whoever_means_a_session_waits_for_a_site_that_may_have_it() -> None:
+def test_attach_waits_for_a_site_whose_changelog_may_have_the_session() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
@@ -275,7 +275,7 @@ def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
 
 
-def test_one_who_asks_again_and_again_for_a_lost_session_does_not_keep_others_from_theirs() -> None:
+def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows() -> None:
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
     for _ in range(3):

@@ -85,7 +85,7 @@ def test_without_receivers_everything_is_kept() -> None:
     assert made.entries.count == 1
 
 
-def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> None:
+def test_entries_below_the_reported_frontier_are_acknowledged_and_not_sent() -> None:
     made = session()
     receiver = made.join(ReceiverId("r"))
     for offset in range(3):
@@ -112,7 +112,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     assert receiver.frontier == {A: 0}
 
 
-def test_where_too_much_was_overtaken_the_oldest_that_is_missing_is_sent_alone() -> None:
+def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() -> None:
     made = session()
     receiver = made.join(ReceiverId("r"))
     for offset in range(OVERTAKING + 3):
@@ -174,7 +174,7 @@ def test_a_subscription_is_an_interval_of_every_origin() -> None:
     assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)
 
 
-def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_of_it() -> None:
+def test_acknowledged_frontier_names_promised_origins_that_a_receiver_never_received_from() -> None:
     """Else a failover opens that origin's gate at the live stream, and what lies below is lost."""
     made = session()
     made.created_at = {A: 0}

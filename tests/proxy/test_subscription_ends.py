@@ -83,7 +83,7 @@ def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
     harness.run_effects()
 
 
-def test_what_the_log_had_before_is_stored_though_it_was_not_read() -> None:
+def test_notification_logged_before_the_unsubscribe_is_stored_though_it_is_read_later() -> None:
     harness = subscribed()
     at = len(harness.log)
     harness.log.append(published())
@@ -97,7 +97,7 @@ def test_what_the_log_had_before_is_stored_though_it_was_not_read() -> None:
     assert [(fact.frontier, fact.unknown_ends) for fact in ends] == [({}, [A]), ({A: at}, [])]
 
 
-def test_what_a_log_does_not_say_is_asked_again() -> None:
+def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness = subscribed()
     session = harness.engine.context.sessions[SESSION]
     harness.engine.client_message(1, Unsubscribe("x"))
@@ -173,7 +173,7 @@ def test_an_answer_to_what_was_asked_before_is_none() -> None:
     assert not is_held(harness)
 
 
-def test_whoever_serves_the_session_next_asks_anew() -> None:
+def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
     asked(harness)
@@ -203,7 +203,7 @@ def test_a_proxy_that_is_asked_answers_when_it_has_read_all_that_the_log_had() -
     assert (sent.proxy, sent.message) == (NEIGHBOUR, LogEndResponse(request.incarnation, 3, {A: at}))
 
 
-def test_one_that_ended_and_one_of_its_name_that_was_made_since_are_one_match() -> None:
+def test_ended_subscription_and_its_successor_of_the_same_name_match_once() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
@@ -228,7 +228,7 @@ def test_a_site_that_has_said_how_far_its_log_goes_is_waited_for_and_nothing_abo
     assert not is_held(harness)
 
 
-def test_one_that_was_asked_for_while_an_earlier_question_had_no_answer_is_asked_for_itself() -> None:
+def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_its_own() -> None:
     harness = subscribed(neighbour=True)
     harness.send(1, Subscribe(subscription="y", expression="n > 0"))
     harness.complete_writes()

@@ -13,7 +13,7 @@ from waypost.messages import Attached, Wait
 R = ReceiverId("r")
 
 
-def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begins_anew() -> None:
+def test_takeover_delay_doubles_up_to_a_maximum_and_resets_after_a_quiet_period() -> None:
     takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
     for attempt in range(12):
         mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
@@ -37,7 +37,7 @@ def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
     assert takeover_backoff.try_takeover(SessionId(f"s{TAKEOVERS_REMEMBERED}"), R, "yours", 0) == TAKEOVER_FIRST_MS
 
 
-def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:
+def test_displaced_receiver_that_reattaches_at_once_waits_and_the_attached_one_is_served_on() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.attach(2)
