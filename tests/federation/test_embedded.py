@@ -140,7 +140,7 @@ async def test_appends_are_seen_in_another_process_without_anybody_asking(tmp_pa
     await log.close()
 
 
-async def test_what_a_killed_process_was_told_is_safe_is_there(tmp_path: Path) -> None:
+async def test_acknowledged_records_of_a_killed_process_are_in_the_log(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     acknowledged: list[int] = []
     async with process(APPENDER, path, "a") as running:

@@ -159,7 +159,7 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
         await log.close()
 
 
-async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
+async def test_append_that_waits_for_a_check_of_the_log_fails_when_the_handle_is_closed(
     faulty_kafka: FaultyPath, topic_prefix: str
 ) -> None:
     log, other = (KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site") for _ in range(2))

@@ -145,7 +145,7 @@ MESSAGES: dict[type, object] = {
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))
-def test_whatever_is_lost_doubled_or_late_there_is_one_owner_in_the_end(first: int) -> None:
+def test_handover_over_a_faulty_wire_ends_with_one_owner(first: int) -> None:
     for seed in range(first, first + 50):
         pair = Pair(seed)
         pair.run()

@@ -80,7 +80,7 @@ def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceSt
 
 
 @pytest.mark.parametrize("state", [each for each in SourceState if each is not SourceState.ENDED])
-def test_whoever_owns_it_now_the_source_lets_go(state: SourceState) -> None:
+def test_source_releases_a_session_that_another_proxy_owns(state: SourceState) -> None:
     assert source_in(state).step(OwnedByOther(), 0) == [Release()]
 
 
@@ -90,7 +90,7 @@ def test_a_lost_answer_of_the_registry_is_settled_by_reading() -> None:
     assert machine.step(OwnerUnchanged(), 0) == [CLAIM]
 
 
-def test_what_was_sent_is_sent_again_until_it_is_answered() -> None:
+def test_source_repeats_its_message_until_the_answer() -> None:
     assert source_in().tick(TIMING.retry_ms) == [SendChunks(again=True)]
     assert source_in(SourceState.FROZEN).tick(TIMING.retry_ms) == [SendFrozen()]
     assert source_in(SourceState.RECLAIMING).tick(TIMING.retry_ms) == [CLAIM]
@@ -109,7 +109,7 @@ def test_a_machine_that_is_over_has_no_deadline() -> None:
     assert machine.tick(1_000_000) == []
 
 
-def test_what_a_row_of_the_registry_means() -> None:
+def test_registry_row_becomes_the_input_of_a_source() -> None:
     wanted = Ownership(T, Epoch(8))
     assert owner_input(wanted, OWNED, wanted) == OwnedByUs()
     assert owner_input(OWNED, OWNED, wanted) == OwnerUnchanged()

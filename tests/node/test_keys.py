@@ -72,7 +72,7 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         assert (await anext(desk))["report"] == 8
 
 
-async def test_who_knows_the_public_key_alone_may_not_publish_with_it(cluster: Cluster) -> None:
+async def test_public_key_alone_does_not_let_a_client_publish(cluster: Cluster) -> None:
     proxy = cluster.proxies["a1"].url
     async with asyncio.timeout(30), waypost.attach("keys/one", proxy=proxy) as one:
         wanted = await one.subscribe("require(order)", keys=Keys.producer(public_key(SECRET)), insecure=False)

@@ -73,7 +73,7 @@ async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> 
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
 
-async def test_who_knows_of_an_earlier_end_than_was_said_says_so() -> None:
+async def test_log_guard_lowers_the_recorded_end_of_a_log_to_an_earlier_one() -> None:
     site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
     mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
     notice(mine, end=6)
@@ -126,7 +126,7 @@ async def registry() -> MemoryRegistry:
     return registry
 
 
-async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_what_they_read(
+async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_its_end(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged at offsets that they take for repeats."""
@@ -146,7 +146,7 @@ async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_
     append.cancel()
 
 
-async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_as_seen_in_it(
+async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that_epoch(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
@@ -189,7 +189,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
 
 
-async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
+async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
@@ -326,7 +326,7 @@ async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, m
     looking.cancel()
 
 
-async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_the_log(
+async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
     registry: MemoryRegistry,
 ) -> None:
     """They say what they have seen as soon as the log is out of reach; it may have been asked just before."""
@@ -349,7 +349,7 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})
 
 
-async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change_the_row_meanwhile(
+async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_meanwhile(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
@@ -367,7 +367,7 @@ async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 30)})
 
 
-async def test_what_a_neighbour_has_seen_of_an_ended_origin_is_kept_until_the_registry_has_it() -> None:
+async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_registry_has_it() -> None:
     registry, storage = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), MemoryLogStorage()
     row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
     await registry.claim_site_log(A, None, row)

@@ -72,7 +72,7 @@ async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and
     assert [gap.origin for gap in gaps] == ["A/0"]
 
 
-async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_path: Path) -> None:
+async def test_unreadable_site_checkpoint_is_logged_and_ignored(tmp_path: Path) -> None:
     async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
         changelog = tmp_path / "sites/A/changelog.db"

@@ -66,7 +66,7 @@ async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_
         await third.delete()
 
 
-async def test_what_a_receiver_has_out_of_order_comes_no_more_after_a_failover_either(cluster: Cluster) -> None:
+async def test_selectively_acknowledged_notifications_do_not_come_again_after_a_failover(cluster: Cluster) -> None:
     await store(cluster, "order/f", *({"Priority": each} for each in (0, 9, 9, 9)))
     here, there = cluster.proxies["a1"], cluster.proxies["a2"]
     async with waypost.attach("order/f", proxy=here.url, order="priority") as first:

@@ -406,7 +406,9 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "phase", "sender", "message"), NAMES)
-def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]) -> None:
+def test_wrong_handover_message_is_refused_by_name(
+    name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]
+) -> None:
     place = PHASES[phase]()
     refused(place, sender, message(place))
     assert place.harness.engine.context.refused.counts == {name: 1}

@@ -25,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None)
 app.command()(audit)
 
 
-def test_what_violates_the_run_is_listed_before_what_does_not() -> None:
+def test_violations_are_listed_before_other_findings() -> None:
     findings = [{"code": code} for code in ("A1", "D4", "L4", "P4")]
     assert [finding["code"] for finding in worst_first(findings)] == ["P4", "A1", "D4", "L4"]
 
