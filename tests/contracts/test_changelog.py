@@ -174,8 +174,8 @@ async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_
 ) -> None:
     changelog = await changelogs.open()
     later = SiteSnapshot(3, b"later", log_epoch=2)
-    for each in (snapshot(20), later, snapshot(30)):
-        await changelog.put_site(each)
+    for state in (snapshot(20), later, snapshot(30)):
+        await changelog.put_site(state)
     assert await changelog.latest_site() == later
     assert await (await changelogs.open()).latest_site() == later
 

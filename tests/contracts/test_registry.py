@@ -566,12 +566,12 @@ async def test_a_watch_skips_nothing_and_keeps_the_order_under_concurrent_change
                 assert (await registry.claim(session, owned("p", epoch), owned("p", epoch + 1))).won
 
         await asyncio.gather(*(take_turns(session, writers[n % 3]) for n, session in enumerate(sessions)))
-        for each in (observer, near):
-            await each.until(lambda each=each: each.owners == dict.fromkeys(sessions, owned("p", 30)))  # type: ignore[misc]
+        for watcher in (observer, near):
+            await watcher.until(lambda watcher=watcher: watcher.owners == dict.fromkeys(sessions, owned("p", 30)))  # type: ignore[misc]
             for session in sessions:
                 assert [
                     event.ownership.epoch
-                    for event in each.events
+                    for event in watcher.events
                     if isinstance(event, OwnerChanged) and event.session == session and event.ownership
                 ] == list(range(1, 31))
 

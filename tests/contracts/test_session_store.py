@@ -66,7 +66,7 @@ def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, 
 
 
 async def numbers(store: SessionStore, session: SessionId = S) -> list[int]:
-    return [each[0] for each in await store.entries(session, 0, 100)]
+    return [entry[0] for entry in await store.entries(session, 0, 100)]
 
 
 async def restored(stores: Stores) -> Restored:
@@ -90,7 +90,10 @@ async def test_applied_batch_is_restored_after_a_crash(stores: Stores) -> None:
     assert (found.position, found.acceptance, found.site) == (7, b"acceptance", (7, b"acceptance", b"state"))
     assert found.sessions == [saved]
     entries = await (await stores.open()).entries(S, 0, 10)
-    assert [(number, each.origin, each.offset, each.delivery, matched) for number, each, matched in entries] == [
+    assert [
+        (number, notification.origin, notification.offset, notification.delivery, matched)
+        for number, notification, matched in entries
+    ] == [
         (1, A, 1, b"delivery 1", X),
         (2, A, 2, b"delivery 2", Y),
     ]
@@ -122,17 +125,17 @@ async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None
 async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(*(entry(n) for n in range(1, 13)))))
-    assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
-    assert [each[0] for each in await store.entries(S, 10, 30)] == [11, 12]
+    assert [entry[0] for entry in await store.entries(S, 2, 3)] == [3, 4, 5]
+    assert [entry[0] for entry in await store.entries(S, 10, 30)] == [11, 12]
 
 
 async def test_entries_that_a_receiver_has_may_be_skipped_and_do_not_count(stores: Stores) -> None:
     store = await stores.open()
     mixed = [(n, StoredNotification(A if n % 2 else B, n, b"delivery"), X) for n in range(1, 9)]
     await store.apply(batch(change(*mixed)))
-    found = {each[0] for each in await store.entries(S, 0, 8, {A: 6})}
+    found = {entry[0] for entry in await store.entries(S, 0, 8, {A: 6})}
     assert {2, 4, 6, 7, 8} <= found
-    found = {each[0] for each in await store.entries(S, 1, 8, {A: 6, B: 3})}
+    found = {entry[0] for entry in await store.entries(S, 1, 8, {A: 6, B: 3})}
     assert {4, 6, 7, 8} <= found
 
 
@@ -151,13 +154,13 @@ async def test_of_a_long_frontier_at_least_nothing_else_is_passed_over(stores: S
     store = await stores.open()
     await store.apply(batch(change(*(entry(n) for n in range(1, 4)))))
     frontier = {Origin(f"{n}/0"): 9 for n in range(1_000)} | {A: 1}
-    assert [each[0] for each in await store.entries(S, 0, 9, frontier)][-2:] == [2, 3]
+    assert [entry[0] for entry in await store.entries(S, 0, 9, frontier)][-2:] == [2, 3]
 
 
 async def test_numbers_may_have_holes(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(2), entry(7), entry(9), first=2)))
-    assert [each[0] for each in await store.entries(S, 3, 1)] == [7]
+    assert [entry[0] for entry in await store.entries(S, 3, 1)] == [7]
     assert await store.outdated(S, [Window(X, 3, 8)], 10) == Swept([Outdated(7, X, A, 7)], 2)
 
 
@@ -272,4 +275,4 @@ async def test_single_entries_go_by_their_numbers(stores: Stores) -> None:
     at = SessionChange(saved=row(S, 1, 5), entries=[entry(4)], discarded=[2, 4, 9])
     await store.apply(batch(at, position=2))
     assert await numbers(store) == [1, 3]
-    assert [each[0] for each in await (await stores.open()).entries(S, 0, 100)] == [1, 3]
+    assert [entry[0] for entry in await (await stores.open()).entries(S, 0, 100)] == [1, 3]

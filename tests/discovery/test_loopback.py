@@ -14,7 +14,7 @@ def announcement(name: str, port: int, load: int = 0) -> Announcement:
 
 
 async def found() -> dict[str, Announcement]:
-    return {each.proxy: each for each in await browse(poll_s=10, idle_s=3)}
+    return {announcement.proxy: announcement for announcement in await browse(poll_s=10, idle_s=3)}
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:

@@ -82,7 +82,7 @@ def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
 
 def test_matching_record_is_forwarded_with_the_leaders_epoch_and_the_own_site_on_its_path() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5))
-    (sent,) = [each for each in link.send(link.open({}, at=1)) if isinstance(each, Forwarded)]
+    (sent,) = [record for record in link.send(link.open({}, at=1)) if isinstance(record, Forwarded)]
     assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
 
 
@@ -218,7 +218,7 @@ def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
 
 
 def test_the_filters_of_a_record_are_those_in_force_at_its_position_however_many() -> None:
-    many = {f"n == {each}": each for each in range(50)}
+    many = {f"n == {number}": number for number in range(50)}
     # Two texts of one expression, of which one goes.
     later = {"n == 5": 5, "n  ==  7": 60, "n == 60": 61}
     link = Link(FiltersRequested(B, 7, 1, many | {"n  ==  7": 60}), published(7), published(60), published(49))

@@ -55,16 +55,16 @@ def test_the_source_runs_on_no_longer_than_its_bound() -> None:
     assert machine.tick(TIMING.passing_ms) == FREEZING
 
 
-@pytest.mark.parametrize("given", [Deadline(), PeerGone(), ABORTED])
-def test_a_frozen_source_never_just_thaws_but_claims(given: SourceInput) -> None:
+@pytest.mark.parametrize("input", [Deadline(), PeerGone(), ABORTED])
+def test_a_frozen_source_never_just_thaws_but_claims(input: SourceInput) -> None:
     machine = source_in(SourceState.FROZEN)
-    assert machine.step(given, 0) == [CLAIM]
+    assert machine.step(input, 0) == [CLAIM]
     assert machine.step(OwnedByUs(), 1) == [Thaw(Epoch(8))]
     assert machine.over
 
 
 @pytest.mark.parametrize(
-    ("state", "given"),
+    ("state", "input"),
     [
         (SourceState.COPYING, Deadline()),
         (SourceState.COPYING, PeerGone()),
@@ -73,13 +73,13 @@ def test_a_frozen_source_never_just_thaws_but_claims(given: SourceInput) -> None
         (SourceState.WAITING, ABORTED),
     ],
 )
-def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, given: SourceInput) -> None:
+def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, input: SourceInput) -> None:
     machine = source_in(state)
-    assert machine.step(given, 0) == [Forget()]
+    assert machine.step(input, 0) == [Forget()]
     assert machine.over
 
 
-@pytest.mark.parametrize("state", [each for each in SourceState if each is not SourceState.ENDED])
+@pytest.mark.parametrize("state", [state for state in SourceState if state is not SourceState.ENDED])
 def test_source_releases_a_session_that_another_proxy_owns(state: SourceState) -> None:
     assert source_in(state).step(OwnedByOther(), 0) == [Release()]
 

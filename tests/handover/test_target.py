@@ -57,11 +57,11 @@ def test_until_it_has_staged_the_end_of_patience_is_told_to_the_source(state: Ta
     assert target_in(state).tick(TIMING.prepare_ms) == [SendAborted(), Discard()]
 
 
-@pytest.mark.parametrize("given", [REFUSED, PeerGone(), Deadline()])
+@pytest.mark.parametrize("input", [REFUSED, PeerGone(), Deadline()])
 @pytest.mark.parametrize("state", STAGED)
-def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, given: TargetInput) -> None:
+def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, input: TargetInput) -> None:
     machine = target_in(state)
-    assert machine.step(given, 0) == []
+    assert machine.step(input, 0) == []
     assert machine.state is state
 
 

@@ -104,25 +104,25 @@ def test_an_exclusive_or_needs_each_of_its_legs_to_come_out() -> None:
 
 def test_deep_nesting_of_exclusive_ors_takes_no_exponential_time() -> None:
     text = "a == 0"
-    for each in range(45):
-        text = f"(({text}) && b{each} > 1) ^^ c{each} == 1"
+    for number in range(45):
+        text = f"(({text}) && b{number} > 1) ^^ c{number} == 1"
     assert len(indexed(text)) == 1
 
 
 def test_of_two_equalities_the_rarer_finds_the_row() -> None:
-    index = indexed(*(f'kind == "flight" && number == {each}' for each in range(100)))
+    index = indexed(*(f'kind == "flight" && number == {number}' for number in range(100)))
     assert candidates(index, {"kind": "flight", "number": 1000}) <= 1
     assert candidates(index, {"kind": "flight", "number": 50}) <= 2
 
 
 def test_narrow_ranges_are_found_without_those_far_away() -> None:
-    index = indexed(*(f"a >= {each} && a < {each + 10}" for each in range(0, 100_000, 10)))
+    index = indexed(*(f"a >= {number} && a < {number + 10}" for number in range(0, 100_000, 10)))
     assert len(index.match({"a": 50_005})) == 1
     assert candidates(index, {"a": 50_005}) <= 8
 
 
 def test_bounds_are_cut_where_the_value_stands() -> None:
-    index = indexed(*(f"a > {each}" for each in range(100)), *(f"a < {-each}" for each in range(1, 100)))
+    index = indexed(*(f"a > {number}" for number in range(100)), *(f"a < {-number}" for number in range(1, 100)))
     assert candidates(index, {"a": 3}) == len(index.match({"a": 3})) == 3
     assert candidates(index, {"a": -3}) == len(index.match({"a": -3})) == 2
 

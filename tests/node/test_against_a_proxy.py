@@ -126,7 +126,7 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
     row = next(line.split() for line in listed.stdout.splitlines() if session in line)
     assert row == [session, "a", "1", "serving", "0", "1", "1"]
     assert shown["subscriptions"] == {"ones": {"expression": "a == 1", "owner": "main", "keys": 0, "insecure": True}}
-    assert {"v": 1} | next(each for each in told["sessions"] if each["session"] == session) == shown
+    assert {"v": 1} | next(row for row in told["sessions"] if row["session"] == session) == shown
     missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)
     assert missing.returncode == 5
     assert missing.stderr == "error: NOT_FOUND: session: there is no session tests/nosuch\n"

@@ -30,7 +30,7 @@ class Recorder:
         if self._failing:
             self._failing -= 1
             raise Unreachable("away")
-        self.lots.append([each.number for each in facts])
+        self.lots.append([fact.number for fact in facts])
 
 
 async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:

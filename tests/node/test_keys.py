@@ -81,7 +81,7 @@ async def test_public_key_alone_does_not_let_a_client_publish(cluster: Cluster) 
         await one.publish({"order": 2}, keys=Keys.producer(SECRET))
         assert (await anext(one))["order"] == 2
         with pytest.raises(Refused):
-            await one.publish({"order": 3}, keys=Keys.producer(*(b"%d" % each for each in range(100))))
+            await one.publish({"order": 3}, keys=Keys.producer(*(b"%d" % number for number in range(100))))
 
 
 def test_the_commands_take_keys_from_files(cluster: Cluster, root: Path) -> None:

@@ -39,11 +39,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_attestations_are_limited_by_notifications_and_not_by_frames() -> None:
     paces = RateLimits(1_000, 1, now_s=0.0)
-    each = Attestation(
+    attestation = Attestation(
         number=1, epoch=Epoch(1), proxy=ProxyId("p"), origin=Origin("A/0"), offsets=[*range(499)], digests=[0] * 499
     )
-    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 0
-    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 1
+    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 0
+    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 1
     # What says nothing for the journal is not counted, and what is published is not slower for it.
     assert paces.wait_s(Acknowledge(7), 0.0) is None
     assert paces.wait_s(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0

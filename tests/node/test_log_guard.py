@@ -53,7 +53,7 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
     for offset in range(read):
         state.fold(offset, published(offset))
     site_log = MemorySiteLog(MemoryLogStorage())
-    await site_log.append([published(each) for each in range(there)])
+    await site_log.append([published(number) for number in range(there)])
     await registry.claim_site_log(A, None, row)
     return LogGuard(state, site_log, registry, "federation", known, Nobody()), registry
 
@@ -133,7 +133,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(each) for each in range(10))
+    storage.records.extend(published(number) for number in range(10))
     ahead, behind = Proxy(storage, registry, row, 10), Proxy(storage, registry, row, 0)
     looking = [await ahead.check(), await behind.check()]
     del storage.records[6:]
@@ -153,7 +153,7 @@ async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, row, second)
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guard.begin()
     assert await proxy.log.append([published(99)]) == [4]
@@ -171,7 +171,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
     monkeypatch.setattr("node.log_guard.BEGIN_S", 0.2)
     storage = MemoryLogStorage()
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
     proxy.guard._has_begun = False
 
@@ -195,7 +195,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3, Nobody(8))
     looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
@@ -212,7 +212,7 @@ async def test_a_registry_that_has_lost_the_row_is_told_it_again(
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     empty = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     proxy = Proxy(storage, empty, row, 3)
     looking = await proxy.check()
@@ -228,7 +228,7 @@ async def test_a_registry_that_went_back_to_an_earlier_log_epoch_is_told_the_lat
     """Else the next loss of an end would begin the same log epoch a second time, over offsets that were read."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guard.watch(3, reports=True)
     assert row is not None and row.log_epoch == 1
@@ -246,7 +246,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     storage, changelog = MemoryLogStorage(), MemoryChangelog(MemoryChangelogStorage())
     federation, ended = federation_of(await registry.secret()), {origin_of(A): (2, 5)}
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=1))
-    storage.records.extend(published(each) for each in range(2))
+    storage.records.extend(published(number) for number in range(2))
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=2, ended=ended))
     state = SiteState(A)
     for offset, record in enumerate(storage.records):
@@ -289,7 +289,7 @@ async def test_a_later_log_epoch_that_the_registry_knows_of_is_entered_whoever_r
     """An answer of the registry may be lost: then the one who raised it does not know that it did."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3)
     await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
@@ -302,7 +302,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(each) for each in range(10))
+    storage.records.extend(published(number) for number in range(10))
     proxy = Proxy(storage, registry, row, 10)
     looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
@@ -341,7 +341,7 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
-    storage.records.extend(published(each) for each in range(5))
+    storage.records.extend(published(number) for number in range(5))
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )
@@ -355,7 +355,7 @@ async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_mean
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
     looking = asyncio.create_task(proxy.guard.check_remote_ends())

@@ -373,5 +373,5 @@ def test_every_metric_that_the_page_names_exists() -> None:
 def test_the_page_explains_every_cause_and_every_phase() -> None:
     causes = set(re.findall(r'Ending\("([a-z ]+)"', (ROOT / "proxy/core/transfer_record.py").read_text()))
     assert {"timeout", "refused", "lease lost"} <= causes
-    phases = {each.name.lower() for each in (*SourceState, *TargetState)} - {"ended"}
+    phases = {state.name.lower() for state in (*SourceState, *TargetState)} - {"ended"}
     assert [each for each in sorted(causes | phases) if f"`{each}`" not in PAGE.read_text()] == []

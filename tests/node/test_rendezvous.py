@@ -217,7 +217,7 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     told = [json.loads(line) for line in took.stdout.splitlines()]
     assert [each["id"] for each in told] == [each.stdout.strip() for each in asked]
     assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
-    assert [each.name for each in into.iterdir()] == ["1.bin"]
+    assert [path.name for path in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
     acquire_failed = run("take", str(into), "--as", "leo", "-W", "2", url=url)
     assert (acquire_failed.returncode, acquire_failed.stderr) == (

@@ -88,8 +88,8 @@ def test_no_two_challenges_are_the_same() -> None:
 def test_sealed_frames_open_to_the_same_bytes(frames: list[bytes]) -> None:
     sealer, opener = ends()
     sealed = [sealer.seal(frame) for frame in frames]
-    assert [len(each) - OVERHEAD_BYTES for each in sealed] == [len(frame) for frame in frames]
-    assert [opener.open(each) for each in sealed] == frames
+    assert [len(frame) - OVERHEAD_BYTES for frame in sealed] == [len(frame) for frame in frames]
+    assert [opener.open(frame) for frame in sealed] == frames
 
 
 @given(st.binary(max_size=60), st.data())

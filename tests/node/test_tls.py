@@ -99,7 +99,7 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     cluster: Cluster, papers: Papers
 ) -> None:
     name, nobody, eve = "tls/eves", papers.client(), papers.client("eve")
-    urls = [cluster.proxies[each].url for each in ("a1", "a2")]
+    urls = [cluster.proxies[proxy].url for proxy in ("a1", "a2")]
     async with waypost.attach(name, proxy=urls[0], tls=nobody) as owner:
         await owner.set_access(
             {"": waypost.grant("owner", password="secret"), "eve": waypost.grant("admin", by_token=True)}

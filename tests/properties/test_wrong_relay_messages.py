@@ -76,8 +76,8 @@ def known(harness: EngineHarness) -> Any:
 
 def sent(harness: EngineHarness) -> list[Any]:
     """Return what was said to other proxies since the last time."""
-    found = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
-    harness.pending = [each for each in harness.pending if each not in found]
+    found = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    harness.pending = [effect for effect in harness.pending if effect not in found]
     return [(send_peer.proxy, send_peer.message) for send_peer in found]
 
 

@@ -33,7 +33,7 @@ def harness() -> EngineHarness:
 def subscribed(harness: EngineHarness, name: str, expression: str, connection: int = 1) -> Any:
     harness.send(connection, Subscribe(subscription=name, expression=expression))
     harness.complete_writes()
-    return next(each for each in harness.received(connection) if isinstance(each, Subscribed | Problem))
+    return next(message for message in harness.received(connection) if isinstance(message, Subscribed | Problem))
 
 
 def refused(harness: EngineHarness, name: str, expression: str) -> str:

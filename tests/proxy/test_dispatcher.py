@@ -129,7 +129,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
     append.on_done(LogUnavailable("gone"))
     harness.run_effects()
-    problems = [each for each in harness.received() if isinstance(each, Problem)]
+    problems = [problem for problem in harness.received() if isinstance(problem, Problem)]
     assert [(problem.code, problem.about) for problem in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
 
@@ -305,7 +305,7 @@ def test_a_receiver_that_leaves_while_the_session_stands_still_is_to_say_so_agai
     harness.engine.context.sessions[SESSION].freeze({})
     harness.send(1, Detach())
     assert isinstance(harness.received(1)[-1], Wait)
-    assert not any(isinstance(each, Left) for each in harness.received(1))
+    assert not any(isinstance(message, Left) for message in harness.received(1))
 
 
 def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
@@ -317,7 +317,7 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     assert harness.engine.context.sessions[SESSION].entries.count == 1
     harness.send(2, Detach(forget=True))
     assert harness.engine.context.sessions[SESSION].entries.count == 0
-    assert not any(isinstance(each, Forgotten) for each in harness.received(2))
+    assert not any(isinstance(message, Forgotten) for message in harness.received(2))
     harness.complete_writes()
     assert harness.received(2)[-1] == Forgotten("other")
 
@@ -377,7 +377,7 @@ def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time
     harness.received()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert [each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)] == [
+    assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [
         Unsubscribed(SubscriptionId("y"))
     ]
 
@@ -410,13 +410,13 @@ def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it
     harness.send(1, Unsubscribe("y"))
     harness.received()
     harness.complete_writes()
-    assert not any(isinstance(each, Subscribed | Unsubscribed) for each in harness.received())
+    assert not any(isinstance(message, Subscribed | Unsubscribed) for message in harness.received())
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
     harness.run_effects()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert [each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)] == [
+    assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [
         Subscribed(SubscriptionId("y")),
         Unsubscribed(SubscriptionId("y")),
     ]

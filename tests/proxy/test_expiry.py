@@ -96,7 +96,7 @@ def test_receiver_passes_a_removed_notification_only_after_the_journal_has_the_r
     harness.attach(2)
     receiver = next(iter(harness.engine.context.sessions[SESSION].receivers.values()))
     assert (given(harness), receiver.acknowledged) == ([], 0)
-    while any(isinstance(each, effects.Attest) for each in harness.pending):
+    while any(isinstance(effect, effects.Attest) for effect in harness.pending):
         harness.complete(effects.Attest, None)
     assert (given(harness), receiver.acknowledged) == ([2], 0)
 
@@ -122,7 +122,7 @@ def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
     harness.serve(session_expiry_s=3)
     for _ in range(5):
         harness.pass_time(1_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     harness.engine.client_disconnected(1)
     for _ in range(4):
         harness.pass_time(1_000)
@@ -216,12 +216,12 @@ def test_expired_receiver_is_registered_anew_and_told_so() -> None:
     passes_s(harness, 4)
     harness.received(2)
     harness.attach(2, "other")
-    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
+    (attached,) = (message for message in harness.received(2) if isinstance(message, Attached))
     assert attached.joined
     (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
     assert (joined.receiver, joined.frontier) == ("other", {A: harness.engine.state.frontier[A]})
     harness.attach(3, "other")
-    (again,) = (each for each in harness.received(3) if isinstance(each, Attached))
+    (again,) = (message for message in harness.received(3) if isinstance(message, Attached))
     assert not again.joined
 
 
@@ -252,7 +252,7 @@ def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_th
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
 
 
 def test_receiver_after_the_last_one_unregistered_starts_at_the_frontier_of_the_session() -> None:
@@ -292,7 +292,7 @@ def test_new_registration_is_reported_also_when_the_first_attach_was_answered_wa
     harness.complete_writes()
     harness.received(2)
     harness.attach(2, "second")
-    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
+    (attached,) = (message for message in harness.received(2) if isinstance(message, Attached))
     assert attached.joined
 
 
@@ -300,7 +300,7 @@ def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> Non
     harness = away(receiver_expiry_s=2)
     harness.attach(2, "other")
     take(harness, 1)
-    given = [each for each in harness.received(2) if isinstance(each, DeliverEncoded)]
+    given = [message for message in harness.received(2) if isinstance(message, DeliverEncoded)]
     harness.send(2, Acknowledge(given[-1].through))
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
     harness.engine.client_disconnected(2)

@@ -141,7 +141,7 @@ def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
     harness.publish(b"k")
     harness.send(1, SetKeys(5, public(b"k")))
     harness.complete_writes()
-    assert [each for each in harness.received() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
+    assert [message for message in harness.received() if isinstance(message, KeysChanged)] == [KeysChanged(5)]
     met = harness.publish(b"k")
     harness.send(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
     harness.complete_writes()
@@ -239,7 +239,7 @@ def test_a_promise_is_made_anew_from_where_the_keys_changed() -> None:
     harness.publish(b"k")
     harness.received()
     harness.subscribe(b"l")
-    promised = [each for each in harness.received() if isinstance(each, BecameEffective)]
+    promised = [message for message in harness.received() if isinstance(message, BecameEffective)]
     assert promised and promised[-1] == BecameEffective(x_id(), {A: harness.engine.state.frontier[A]})
 
 
@@ -275,7 +275,7 @@ def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.Monk
         )
     harness.received()
     harness.send(1, SetKeys(8, public(b"one more")))
-    (refused,) = (each for each in harness.received() if isinstance(each, Problem))
+    (refused,) = (problem for problem in harness.received() if isinstance(problem, Problem))
     assert (refused.code, refused.about) == ("LIMIT_EXCEEDED", AboutKeys(8))
 
 
@@ -284,7 +284,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     harness = Keyed()
     written: list[Any] = []
     harness.send(1, SetKeys(1, Keys.consumer(secret).listed()))
-    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    written += [effect for effect in harness.pending if isinstance(effect, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
     harness.send(
         1,
@@ -292,12 +292,12 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
             subscription="x", expression="require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False
         ),
     )
-    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    written += [effect for effect in harness.pending if isinstance(effect, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
     harness.read_log()
     harness.send(PRODUCER, PublishWith(raw(b"?" + secret)))
     harness.publish(secret)
-    (record,) = (each for each in harness.log if isinstance(each, Published))
+    (record,) = (record for record in harness.log if isinstance(record, Published))
     session = harness.engine.context.sessions[SESSION]
     assert len(written) == 4 and len(record.protection.keys) == 2
     assert session.receivers[ReceiverId("r")].keys == tuple(Keys.consumer(public_key(secret)).listed())
@@ -348,4 +348,4 @@ def test_a_promise_that_is_being_written_while_keys_change_is_not_told_of_the_li
     (now,) = harness.engine.context.sessions[SESSION].active()
     promised = [fact.subscription_generation for fact in harness.facts if fact.kind == "effective"]
     assert now.generation != before.generation and set(promised) == {now.generation}
-    assert [type(each) for each in harness.received()].count(BecameEffective) == 1
+    assert [type(message) for message in harness.received()].count(BecameEffective) == 1

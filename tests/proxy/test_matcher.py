@@ -68,17 +68,19 @@ def test_removed_session_matches_no_notification() -> None:
 
 def test_with_many_expressions_sessions_come_in_the_order_in_which_their_expressions_did() -> None:
     matcher = Matcher()
-    for each in range(100):
-        matcher.put(session(f"s{each}", x=f"n > {100 - each}", y=f"n == {each}"))
-    assert matched(matcher, 98) == {"s98": ("x", "y"), "s99": ("x",)} | {f"s{each}": ("x",) for each in range(3, 98)}
+    for number in range(100):
+        matcher.put(session(f"s{number}", x=f"n > {100 - number}", y=f"n == {number}"))
+    assert matched(matcher, 98) == {"s98": ("x", "y"), "s99": ("x",)} | {
+        f"s{number}": ("x",) for number in range(3, 98)
+    }
     found = [held.id for held, _ in matcher.match(A, 1, Notification({"n": 98}))]
-    assert found == [f"s{each}" for each in range(3, 100)]
+    assert found == [f"s{number}" for number in range(3, 100)]
 
 
 def test_put_of_a_known_session_changes_only_what_differs() -> None:
     matcher = Matcher()
-    for each in range(20):
-        matcher.put(session(f"s{each}", x=f"n == {each}"))
+    for number in range(20):
+        matcher.put(session(f"s{number}", x=f"n == {number}"))
     matcher.put(session("s7", x="n == 7", y="n == 3"))
     assert matched(matcher, 3) == {"s3": ("x",), "s7": ("y",)}
     matcher.put(session("s7", y="n == 3"))

@@ -44,7 +44,7 @@ def test_persister_saves_once_at_a_time_and_the_next_save_has_all_changes_since(
     first = harness.next(effects.Save)
     publish(harness, 2, 3)
     harness.pass_time(1_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     first.on_done(None)
     harness.run_effects()
     harness.pass_time(1_000)
@@ -134,7 +134,7 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
 
 
 def snapshots(harness: EngineHarness) -> list[effects.PutSite]:
-    return [each for each in harness.pending if isinstance(each, effects.PutSite)]
+    return [effect for effect in harness.pending if isinstance(effect, effects.PutSite)]
 
 
 def test_the_sites_state_is_kept_once_a_minute_as_long_as_the_log_grows() -> None:
@@ -185,7 +185,7 @@ def test_selective_acknowledgement_alone_is_written_to_the_changelog() -> None:
         for _ in range(5):
             harness.pass_time(1_000)
             harness.complete_all(effects.Save, None)
-        return [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+        return [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
     checkpoints()
     harness.complete_writes()
@@ -199,7 +199,7 @@ def test_selective_acknowledgement_alone_is_written_to_the_changelog() -> None:
 def test_lost_changelog_gets_every_checkpoint_again_without_a_change() -> None:
     harness = serving()
     harness.pass_time(5_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     harness.engine.changelog_lost()
     harness.run_effects()
     harness.pass_time(5_000)
@@ -208,7 +208,7 @@ def test_lost_changelog_gets_every_checkpoint_again_without_a_change() -> None:
 
 
 def noted(harness: EngineHarness) -> list[effects.NoteCheckpoints]:
-    return [each for each in harness.pending if isinstance(each, effects.NoteCheckpoints)]
+    return [effect for effect in harness.pending if isinstance(effect, effects.NoteCheckpoints)]
 
 
 def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_nothing_before_they_are_durable() -> None:
@@ -279,13 +279,13 @@ def test_session_has_one_checkpoint_write_at_a_time_and_the_next_serves_all_requ
     harness = serving()
     for number in range(50):
         harness.send(1, Subscribe(subscription=f"s{number}", expression=f"n > {number}"))
-    writes = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    writes = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     assert len(writes) == 1
     harness.next(effects.PutCheckpoint).on_done(None)
     harness.run_effects()
     second = harness.next(effects.PutCheckpoint)
     assert len(second.checkpoint.descriptor.subscriptions) == 51
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     second.on_done(None)
     harness.complete_writes()
     harness.run_effects()
@@ -337,7 +337,7 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     written.on_done(None)
     harness.run_effects()
     assert told == ["first", "second"]
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:

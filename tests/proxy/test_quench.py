@@ -50,7 +50,7 @@ class Quenched(EngineHarness):
             self.engine.tick()
             self.run_effects()
             self.pending.clear()
-        said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
+        said = [message for message in self.received(PRODUCER) if isinstance(message, Interest)]
         for interest in said:
             assert not self.terms.intersection(interest.added) and self.terms.issuperset(interest.removed)
             self.terms = (self.terms - set(interest.removed)) | set(interest.added)
@@ -185,7 +185,7 @@ def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness = Quenched()
     many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
-    harness.register(*(f"a == {each}" for each in range(many)))
+    harness.register(*(f"a == {number}" for number in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.run_effects()

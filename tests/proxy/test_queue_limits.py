@@ -63,8 +63,8 @@ def test_queue_limits_discard_as_the_model_does(discard: Discard, most: int, ste
         expected = []
         while len(model) > most:
             order = {
-                "priority": min(model, key=lambda each: (each[1], each[0])),
-                "deadline": min(model, key=lambda each: (each[2], each[0])),
+                "priority": min(model, key=lambda entry: (entry[1], entry[0])),
+                "deadline": min(model, key=lambda entry: (entry[2], entry[0])),
                 "lifo": model[-1],
             }
             model.remove(gone := order.get(discard, model[0]))
@@ -250,7 +250,7 @@ def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change
     assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
     assert session.queue == Queue(2)
 
 
@@ -273,9 +273,9 @@ def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> Non
     harness.engine.client_disconnected(2)
     take(harness, 5)
     assert session.queue_limits is not None and not session.queue_limits.known
-    while any(isinstance(each, effects.LoadEntries) for each in harness.pending):
+    while any(isinstance(effect, effects.LoadEntries) for effect in harness.pending):
         load = harness.next(effects.LoadEntries)
-        load.on_done([each for each in in_store if each[0] > load.after])
+        load.on_done([entry for entry in in_store if entry[0] > load.after])
         harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits.known and session.queue_limits.count == 2
@@ -289,7 +289,7 @@ def test_receiver_passes_a_discarded_entry_only_after_its_own_journal_record() -
     harness.journal_waits = True
     take(harness, 2)
     take(harness, 3)
-    first, second = (each for each in harness.pending if isinstance(each, effects.Attest) and is_removal(each))
+    first, second = (effect for effect in harness.pending if isinstance(effect, effects.Attest) and is_removal(effect))
     harness.pending.remove(first)
     first.on_done(None)
     harness.run_effects()

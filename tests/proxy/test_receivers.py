@@ -39,7 +39,7 @@ def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registere
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
         ),
     )
-    said = [each for each in harness.received(1) if isinstance(each, Problem | Attached)]
+    said = [message for message in harness.received(1) if isinstance(message, Problem | Attached)]
     assert [problem.field if isinstance(problem, Problem) else "attached" for problem in said] == ["selective"] * 2 + [
         "attached"
     ]
@@ -52,7 +52,7 @@ def test_repeated_selective_acknowledgements_count_once() -> None:
     many = {A: [*range(2 * OVERTAKING)]}
     harness.send(1, Acknowledge(0, selective=many))
     harness.send(1, Detach(selective=many))
-    assert [each for each in harness.received(1) if isinstance(each, Problem)] == []
+    assert [problem for problem in harness.received(1) if isinstance(problem, Problem)] == []
     assert len(served(harness).selective) == 2 * OVERTAKING
 
 

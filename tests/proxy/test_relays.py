@@ -76,7 +76,7 @@ def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says()
     come_here(harness)
     harness.received()
     harness.attach(frontier={Origin("A/0"): 0})
-    assert Attached in [type(each) for each in harness.received()]
+    assert Attached in [type(message) for message in harness.received()]
 
 
 def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_relays() -> None:

@@ -70,8 +70,8 @@ def stored(harness: EngineHarness) -> list[int]:
     """Let time pass, and return the numbers of the entries that go to the store."""
     found: list[int] = []
     harness.pass_time(1_000)
-    while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in harness.pending):
-        saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+    while any(isinstance(effect, effects.Save | effects.PutCheckpoint) for effect in harness.pending):
+        saves = [effect for effect in harness.pending if isinstance(effect, effects.Save)]
         found += [number for save in saves for change in save.batch.changes for number, *_ in change.entries]
         harness.complete_writes()
     return found
@@ -111,7 +111,7 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
         ),
     )
     harness.complete_writes()
-    (heard,) = (each for each in harness.received(2) if isinstance(each, Attached | Problem))
+    (heard,) = (message for message in harness.received(2) if isinstance(message, Attached | Problem))
     receivers = harness.engine.context.sessions[SESSION].receivers
     if below < above:
         assert isinstance(heard, Problem)
@@ -330,7 +330,7 @@ def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
     assert delivered(later.received(11)) == []
     later.complete_all(effects.Attest, None)
     told = later.received(11)
-    assert [type(each) for each in told if isinstance(each, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
+    assert [type(message) for message in told if isinstance(message, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
     assert delivered(told) == [2]
 
 
@@ -348,11 +348,11 @@ def test_receiver_raised_to_persistent_events_attaches_only_after_its_backlog_is
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
     harness.send(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
-    assert not any(isinstance(each, Attached) for each in harness.received(12))
-    saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert not any(isinstance(message, Attached) for message in harness.received(12))
+    saves = [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     assert [number for save in saves for change in save.batch.changes for number, *_ in change.entries] == [1]
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(12))
+    assert any(isinstance(message, Attached) for message in harness.received(12))
 
 
 def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:

@@ -57,7 +57,7 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
             real.remove_acknowledged()
         assert real.entries.last_number == len(model) - 1
         assert real.entries.count == len(model) - 1 - receiver.acknowledged
-        assert [each[0] for each in real.unsaved(10)[0]] == model[max(saved, receiver.acknowledged) + 1 :]
+        assert [entry[0] for entry in real.unsaved(10)[0]] == model[max(saved, receiver.acknowledged) + 1 :]
     begin = max(after, receiver.acknowledged)
     found = real.entries.after(after, limit)
     if found is None:
@@ -162,9 +162,9 @@ def test_a_merge_takes_the_numbers_of_the_source() -> None:
     shadow.take_entries([(n, stored(n), (X,)) for n in (4, 5, 6)])
     shadow.arrive(stored(7), (X,))
     shadow.merge({A: 6}, {A: 7}, oldest=5, following=7)
-    assert [each[0] for each in shadow.unsaved(10)[0]] == [5, 6]
+    assert [entry[0] for entry in shadow.unsaved(10)[0]] == [5, 6]
     shadow.open_gate(A)
-    assert [(each[0], each[1].offset) for each in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
+    assert [(entry[0], entry[1].offset) for entry in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
 
 
 def test_a_subscription_is_an_interval_of_every_origin() -> None:

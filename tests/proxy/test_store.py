@@ -69,7 +69,7 @@ def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, 
 
 
 async def numbers(store: SqliteSessionStore, session: SessionId = S, after: int = 0) -> list[int]:
-    return [each[0] for each in await store.entries(session, after, 100)]
+    return [entry[0] for entry in await store.entries(session, after, 100)]
 
 
 def copies(path: Path) -> int:

@@ -64,7 +64,7 @@ def unsubscribe(harness: EngineHarness) -> None:
 
 def stored(harness: EngineHarness) -> list[tuple[Origin, int]]:
     entries = harness.engine.context.sessions[SESSION].entries.in_memory
-    return [(each.origin, each.offset) for _, each, _ in entries]
+    return [(notification.origin, notification.offset) for _, notification, _ in entries]
 
 
 def is_held(harness: EngineHarness) -> bool:
@@ -73,9 +73,9 @@ def is_held(harness: EngineHarness) -> bool:
 
 def asked(harness: EngineHarness) -> list[LogEndRequest]:
     """Return what site B was asked since the last time."""
-    sent = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
-    harness.pending = [each for each in harness.pending if each not in sent]
-    return [each.message for each in sent if isinstance(each.message, LogEndRequest)]
+    sent = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    harness.pending = [effect for effect in harness.pending if effect not in sent]
+    return [effect.message for effect in sent if isinstance(effect.message, LogEndRequest)]
 
 
 def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
@@ -101,7 +101,7 @@ def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness = subscribed()
     session = harness.engine.context.sessions[SESSION]
     harness.engine.client_message(1, Unsubscribe("x"))
-    (found,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.FindLogEnd)]
+    (found,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.FindLogEnd)]
     found.on_done(LogUnavailable("no answer"))
     harness.run_effects()
     harness.complete_writes()
@@ -168,7 +168,9 @@ def test_an_answer_to_what_was_asked_before_is_none() -> None:
     answer(harness, first, 4)
     (second,) = asked(harness)
     session = harness.engine.context.sessions[SESSION]
-    assert [(each.id, each.unknown_ends) for each in session.ended if each.has_unknown_end] == [("y", [B])]
+    assert [
+        (subscription.id, subscription.unknown_ends) for subscription in session.ended if subscription.has_unknown_end
+    ] == [("y", [B])]
     answer(harness, second, 4)
     assert not is_held(harness)
 
@@ -197,7 +199,7 @@ def test_a_proxy_that_is_asked_answers_when_it_has_read_all_that_the_log_had() -
     request = LogEndRequest(Incarnation("b1#1"), 3)
     harness.engine.peer_message(NEIGHBOUR, request)
     harness.run_effects()
-    assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     harness.read_log()
     sent = harness.next(effects.SendPeer)
     assert (sent.proxy, sent.message) == (NEIGHBOUR, LogEndResponse(request.incarnation, 3, {A: at}))
@@ -245,7 +247,7 @@ def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_i
     answer(harness, second, 4)
     harness.read_log()
     ended = harness.engine.context.sessions[SESSION].ended
-    assert not any("B/0" in each.unconfirmed_ends for each in ended if each.id == "y")
+    assert not any("B/0" in subscription.unconfirmed_ends for subscription in ended if subscription.id == "y")
     assert not is_held(harness)
 
 
@@ -262,5 +264,5 @@ def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any
     harness.changelog_waits = True
     harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
     written = harness.next(effects.PutCheckpoint).checkpoint.descriptor.subscriptions
-    (x,) = [each for each in written if each.id == "x"]
+    (x,) = [subscription for subscription in written if subscription.id == "x"]
     assert x.end is not None and x.end[A] < len(harness.log)

@@ -21,7 +21,7 @@ def test_takeover_delay_doubles_up_to_a_maximum_and_resets_after_a_quiet_period(
         assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
         pauses.append(takeover_backoff.try_takeover(SESSION, R, yours, now))
         now += pauses[-1]
-    assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**each for each in range(4)]
+    assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**number for number in range(4)]
     assert pauses[-1] == TAKEOVER_MAX_MS
     now += 2 * TAKEOVER_MAX_MS
     assert takeover_backoff.try_takeover(SESSION, R, "life 0", now) == 0
@@ -41,9 +41,9 @@ def test_displaced_receiver_that_reattaches_at_once_waits_and_the_attached_one_i
     harness = EngineHarness()
     harness.serve()
     harness.attach(2)
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
     harness.attach(3)
-    (wait,) = [each for each in harness.received(3) if isinstance(each, Wait)]
+    (wait,) = [message for message in harness.received(3) if isinstance(message, Wait)]
     assert wait.retry_after_ms == TAKEOVER_FIRST_MS
     assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
     harness.pass_time(TAKEOVER_FIRST_MS)

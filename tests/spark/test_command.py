@@ -38,7 +38,7 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
     assert told["v"] == 1
     assert told["verdict"] == "violated"
     assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "duplicated": 0}
-    assert [(each["code"], each["count"]) for each in told["classes"]] == [("L1", 1)]
+    assert [(row["code"], row["count"]) for row in told["classes"]] == [("L1", 1)]
     assert told["findings"][0]["sequence"] == "4"
     assert json.loads((tmp_path / "report" / "audit.json").read_text()) == told
     assert "violated" in (tmp_path / "report" / "audit.html").read_text()

@@ -136,7 +136,7 @@ def test_a_key_that_is_empty_or_too_long_is_refused(value: bytes) -> None:
 
 def test_too_many_keys_are_refused() -> None:
     with pytest.raises(Refused, match="the limit is 64"):
-        Keys.producer(*(b"%d" % each for each in range(MAX_KEYS + 1))).listed()
+        Keys.producer(*(b"%d" % number for number in range(MAX_KEYS + 1))).listed()
 
 
 def test_a_scheme_has_no_keys_of_a_side_that_it_does_not_name() -> None:

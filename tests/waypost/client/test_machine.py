@@ -111,7 +111,7 @@ def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
     taken = []
     while batch := machine.next_items():
-        taken += [(each.origin, each.offset) for each, *_ in batch]
+        taken += [(entry.origin, entry.offset) for entry, *_ in batch]
     return taken
 
 
@@ -351,7 +351,7 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
 def test_entries_not_taken_before_a_reattach_come_after_it_and_none_twice() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each.offset for each, *_ in machine.next_items(2)] == [1, 2]
+    assert [entry.offset for entry, *_ in machine.next_items(2)] == [1, 2]
     machine.flush_acks()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
@@ -378,7 +378,7 @@ def test_entries_of_a_nack_come_again() -> None:
     machine.nack()
     machine.flush_acks()
     assert machine.state.frontier == {A: 1}
-    assert [each.offset for each, *_ in machine.next_items()] == [2]
+    assert [entry.offset for entry, *_ in machine.next_items()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
@@ -534,7 +534,7 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
 def test_reconnect_neither_acknowledges_nor_repeats_entries_in_the_hands_of_the_application() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each[0].offset for each in machine.next_items(2)] == [1, 2]
+    assert [entry[0].offset for entry in machine.next_items(2)] == [1, 2]
     machine.disconnected()
     connect(machine, epoch=2, proxy="b")
     _, attach, *rest = machine.take_messages()
@@ -555,7 +555,7 @@ def test_manual_entries_kept_over_a_reconnect_can_still_be_returned_by_nack() ->
     machine = attached_machine()
     machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
     machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
-    taken = [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)]
+    taken = [entry[0].offset for _ in range(2) for entry in machine.next_items(manual_ack=True)]
     assert taken == [1, 2, 3, 4]
     machine.disconnected()
     connect(machine, epoch=2)
@@ -565,7 +565,7 @@ def test_manual_entries_kept_over_a_reconnect_can_still_be_returned_by_nack() ->
     machine.nack()
     machine.flush_acks()
     assert machine.take_messages() == [] and machine.state.frontier == {}
-    assert [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
+    assert [entry[0].offset for _ in range(2) for entry in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
     machine.acknowledge()
     assert machine.state.frontier == {A: 4}
     assert [acknowledge.through for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)] == [
