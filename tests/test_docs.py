@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS: list[str] = SETTINGS["tool"]["importlinter"]["root_packages"]
 SMALLER_ROOMS = [
-    str(path.parent.relative_to(ROOT)) for each in ("proxy", "node") for path in (ROOT / each).glob("*/README.md")
+    str(path.parent.relative_to(ROOT)) for room in ("proxy", "node") for path in (ROOT / room).glob("*/README.md")
 ]
 FOLDERS = [*ROOMS, "bench", "docs", "tests"]
 FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
@@ -52,7 +52,7 @@ def code_of(page: Path) -> Iterator[str]:
 def cited_rules(text: str) -> set[int]:
     found: set[int] = set()
     for first, last, more in CITED_RULE.findall(text):
-        found |= {*range(int(first), int(last or first) + 1), *(int(each) for each in re.findall(r"\d+", more))}
+        found |= {*range(int(first), int(last or first) + 1), *(int(number) for number in re.findall(r"\d+", more))}
     return found
 
 
@@ -91,7 +91,7 @@ def test_the_rules_are_numbered_without_a_hole_and_name_where_they_live() -> Non
 
 
 def test_every_rule_that_is_cited_is_written_down() -> None:
-    written = {int(each) for each in re.findall(r"^\*\*Rule (\d+)", RULES.read_text(), re.MULTILINE)}
+    written = {int(rule) for rule in re.findall(r"^\*\*Rule (\d+)", RULES.read_text(), re.MULTILINE)}
     cited = {name(path): cited_rules(path.read_text()) for path in SOURCES}
     assert len([path for path, rules in cited.items() if rules]) > 10
     assert {path: rules - written for path, rules in cited.items() if rules - written} == {}
@@ -109,12 +109,14 @@ def test_every_failure_has_a_row_that_names_a_file_or_says_that_it_is_not_shown(
     rows = rows_of_failures()
     assert list(rows) == list(range(1, len(rows) + 1))
     for number, shown in rows.items():
-        assert any(each in shown for each in ("`tests/", "`chaos/scenarios/")) or "not yet shown" in shown, f"F{number}"
+        assert any(prefix in shown for prefix in ("`tests/", "`chaos/scenarios/")) or "not yet shown" in shown, (
+            f"F{number}"
+        )
 
 
 def test_every_failure_that_is_cited_is_written_down() -> None:
     rows = rows_of_failures()
-    cited = {name(path): {int(each) for each in CITED_FAILURE.findall(path.read_text())} for path in SOURCES}
+    cited = {name(path): {int(failure) for failure in CITED_FAILURE.findall(path.read_text())} for path in SOURCES}
     assert len([path for path, found in cited.items() if found]) > 10
     assert {path: found - set(rows) for path, found in cited.items() if found - set(rows)} == {}
 
@@ -132,14 +134,14 @@ def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = [each for code in code_of(page) for each in code.split() if PATH.fullmatch(each) and "SITE" not in each]
-    missing = [each for each in named if not any((at / each).exists() for at in (page.parent, ROOT))]
+    missing = [path for path in named if not any((at / path).exists() for at in (page.parent, ROOT))]
     assert missing == []
 
 
 def test_every_page_that_a_source_names_exists() -> None:
     named = {each for path in SOURCES for each in re.findall(r"docs/[\w/.-]+\.md", path.read_text())}
     assert "docs/subscription-language.md" in named
-    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("room", [*ROOMS, *SMALLER_ROOMS])
@@ -193,7 +195,7 @@ def command_of(call: list[str]) -> tuple[str, ...]:
 
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {each for page in PAGES for code in code_of(page) for each in re.findall(r"\bmake ([a-z]+)", code)}
+    named = {target for page in PAGES for code in code_of(page) for target in re.findall(r"\bmake ([a-z]+)", code)}
     assert {"demo", "test"} <= named <= targets
 
 
@@ -217,7 +219,7 @@ def test_every_flag_of_waypost_that_a_page_names_exists() -> None:
 
 
 def test_every_module_that_a_page_runs_exists() -> None:
-    named = {each for page in PAGES for code in code_of(page) for each in re.findall(r"python -m ([\w.]+)", code)}
+    named = {module for page in PAGES for code in code_of(page) for module in re.findall(r"python -m ([\w.]+)", code)}
     assert "handover" in named
     for module in named:
         found = importlib.util.find_spec(module)

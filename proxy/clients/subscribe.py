@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from proxy.core import journal_facts
 from proxy.core.context import Context
 from proxy.core.events import SubscriptionEnded
@@ -16,7 +18,7 @@ from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded, Refused
 from waypost.identity import NOTHING, ReceiverId, SubscriptionId
 from waypost.keys import CONSUMER, Key, primed
-from waypost.limits import MAX_EXPRESSION_BYTES, MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import Subscribe
 from waypost.subscription import Expression
 
@@ -53,7 +55,7 @@ class Subscriptions:
         if known.expression != expression:
             raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
         if (known.keys, known.insecure) != (keys, message.insecure):
-            self._make_room(session, 1)
+            self._make_room(session, 1, _size(known) + _size_of_keys(keys))
             self._replace(session, known, keys, known.owner_keys, insecure=message.insecure)
         self.retain(session, identity, message.ttl_s, message.max_count)
 
@@ -84,8 +86,8 @@ class Subscriptions:
         keys: tuple[Key, ...],
         payer: str,
     ) -> None:
-        self._make_room(session, 1)
         start = self._context.reached(session)
+        self._make_room(session, 1, len(expression.text) + _size_of_keys(keys) + 2 * len(msgspec.json.encode(start)))
         receiver = session.receivers.get(ReceiverId(owner))
         made = Subscription(
             id=SubscriptionId(message.subscription),
@@ -121,17 +123,27 @@ class Subscriptions:
             for subscription in session.active()
             if subscription.owner == receiver.id and subscription.owner_keys != keys
         ]
-        self._make_room(session, len(rekeyed))
+        size = sum(map(_size, rekeyed)) + len(rekeyed) * _size_of_keys(keys)
+        self._make_room(session, len(rekeyed), size)
         receiver.keys = keys
         for subscription in rekeyed:
             self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
         return [subscription.id for subscription in rekeyed]
 
-    def _make_room(self, session: Session, more: int) -> None:
+    def _make_room(self, session: Session, more: int, size: int = 0) -> None:
+        """Forget what every receiver has of ended subscriptions, and check that there is room for others.
+
+        Args:
+            more: subscriptions that are about to be added, generations with other keys included.
+            size: bytes that they add to the session's descriptor, about.
+
+        Raises:
+            LimitExceeded: there is no room.
+        """
         if session.ended:
             session.forget_ended(session.had_by_all(self._context.state.frontier))
         if more:
-            session.check_room(max_bytes=more * MAX_EXPRESSION_BYTES)
+            session.check_room(size)
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
@@ -208,3 +220,12 @@ class Subscriptions:
         self._context.sessions.mark_changed(session.id)
         self._coverage.watch(session)
         self._expiry.watch(session)
+
+
+def _size(subscription: Subscription) -> int:
+    """Return the bytes that another generation of the subscription adds to the session's descriptor."""
+    return len(msgspec.json.encode(subscription.row()))
+
+
+def _size_of_keys(keys: tuple[Key, ...]) -> int:
+    return len(msgspec.json.encode(keys))

@@ -649,21 +649,19 @@ class Session:
 
     # ------------------------------------------------------------ what travels
 
-    def check_room(self, more: int = 0, *, max_bytes: int = 0) -> None:
+    def check_room(self, more: int) -> None:
         """Check that the descriptor still fits into a record of the changelog (MAX_DESCRIPTOR_BYTES).
 
         Far below the bound only one call in ROOM_CHECKS measures it: that costs as much as the session has receivers.
 
         Args:
             more: bytes that are about to be added to the descriptor.
-            max_bytes: upper bound of bytes that may be added, where the size is not known yet; it only makes the next
-                measurement come sooner.
 
         Raises:
             LimitExceeded: the descriptor, with `more`, would be too large.
         """
         self._room_checks += 1
-        self._room_taken += more + max_bytes
+        self._room_taken += more
         if self._room_taken <= MAX_DESCRIPTOR_BYTES // 2 and self._room_checks % ROOM_CHECKS:
             return
         self._room_taken = size = len(msgspec.json.encode(self.descriptor())) + more

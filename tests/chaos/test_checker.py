@@ -39,11 +39,11 @@ def test_a_repeat_is_named() -> None:
     assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, ONE, TWO, TWO)}).duplicated == [("r", TWO)]
 
 
-def test_what_nobody_asked_for_is_named() -> None:
+def test_notification_that_matches_no_subscription_is_reported_as_phantom() -> None:
     assert check(PUBLISHED, {"r": ["n == 1"]}, {"r": at(A, ONE, TWO)}).phantom == [("r", TWO)]
 
 
-def test_what_came_after_a_later_one_of_its_producer_is_named() -> None:
+def test_notification_after_a_later_one_of_its_producer_is_reported_as_reordered() -> None:
     tally = check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, TWO, ONE)})
     assert tally.reordered == [("r", ONE)]
     assert not tally.clean
@@ -104,7 +104,7 @@ def _planting(copies: int) -> tuple[BatchFilter, list[NotificationId]]:
     [(partial(_planting, 0), "lost"), (partial(_planting, 2), "duplicated"), (_swapping, "reordered")],
     ids=["swallows", "repeats", "swaps"],
 )
-async def test_what_a_client_swallows_repeats_or_swaps_is_found(
+async def test_checker_finds_a_notification_that_a_client_lost_repeated_or_reordered(
     planting: Callable[[], tuple[BatchFilter, list[NotificationId]]],
     called: str,
     tmp_path: Path,

@@ -56,7 +56,7 @@ async def test_a_late_write_of_an_old_owner_does_not_win(changelogs: Bench[Chang
         assert await reader.latest(SessionId("s")) == checkpoint("s", 2, 1)
 
 
-async def test_who_writes_what_does_not_count_is_told(changelogs: Bench[Changelog]) -> None:
+async def test_outdated_checkpoint_is_refused_with_the_epoch_in_force(changelogs: Bench[Changelog]) -> None:
     old, new = await changelogs.open(), await changelogs.open()
     await old.put(checkpoint("s", 1, 0))
     # As another proxy does that would create the session too.
@@ -98,7 +98,7 @@ async def test_the_highest_rank_wins_in_whatever_order_they_were_written(
     assert await (await changelogs.open()).latest(SessionId("s")) == checkpoint("s", 5, 5)
 
 
-async def test_what_was_acknowledged_survives_reopening(changelogs: Bench[Changelog]) -> None:
+async def test_acknowledged_checkpoints_survive_reopening(changelogs: Bench[Changelog]) -> None:
     changelog = await changelogs.open()
     await asyncio.gather(*(changelog.put(checkpoint(f"s{number}", 1, number)) for number in range(500)))
     await changelog.close()
@@ -174,13 +174,13 @@ async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_
 ) -> None:
     changelog = await changelogs.open()
     later = SiteSnapshot(3, b"later", log_epoch=2)
-    for each in (snapshot(20), later, snapshot(30)):
-        await changelog.put_site(each)
+    for state in (snapshot(20), later, snapshot(30)):
+        await changelog.put_site(state)
     assert await changelog.latest_site() == later
     assert await (await changelogs.open()).latest_site() == later
 
 
-async def test_what_was_deleted_is_removed_up_to_its_epoch(changelogs: Bench[Changelog]) -> None:
+async def test_checkpoints_of_a_deleted_session_are_removed_up_to_its_epoch(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
     for one in (("deleted", 1, 0), ("deleted", 1, 3), ("anew", 2, 1), ("deleted", 2, 1), ("stays", 1, 1)):
         await writer.put(checkpoint(*one))

@@ -61,13 +61,13 @@ async def test_a_journal_in_parts_begins_each_with_what_the_parts_before_it_had(
     for number in range(1, 7):
         await journal.attest([fact(number)])
     found = await journals.facts()
-    begins = [each for each in found if each.kind is FactKind.ROTATED]
-    assert [each for each in found if each.kind is not FactKind.ROTATED] == [fact(number) for number in range(1, 7)]
+    begins = [fact for fact in found if fact.kind is FactKind.ROTATED]
+    assert [fact for fact in found if fact.kind is not FactKind.ROTATED] == [fact(number) for number in range(1, 7)]
     # The first part, and each that the bound made, tell of all that was written before them, and of themselves.
-    assert [each.number for each in begins] == list(range(1, len(begins) + 1))
+    assert [fact.number for fact in begins] == list(range(1, len(begins) + 1))
     assert len(begins) >= 2 and found[0] == begins[0] and begins[0].frontier == {}
     for begin in begins[1:]:
-        before = [each.number for each in found[: found.index(begin)] if each.kind is not FactKind.ROTATED]
+        before = [fact.number for fact in found[: found.index(begin)] if fact.kind is not FactKind.ROTATED]
         assert begin.frontier == {"proxy/1": max(before), begin.writer: begin.number - 1}
 
 
@@ -78,7 +78,7 @@ async def test_a_part_that_is_old_enough_ends_when_something_is_written(journals
     await journal.attest([fact(2)])
     await asyncio.sleep(0.06)
     await journal.attest([fact(3)])
-    kinds = [each.kind for each in await journals.facts()]
+    kinds = [fact.kind for fact in await journals.facts()]
     assert kinds[0] is FactKind.ROTATED
     assert kinds[-2:] == [FactKind.ROTATED, FactKind.RECEIVED]
 
@@ -86,4 +86,4 @@ async def test_a_part_that_is_old_enough_ends_when_something_is_written(journals
 async def test_a_journal_without_rotation_is_in_one_part(journals: Journals) -> None:
     journal = await journals.open()
     await journal.attest([fact(number) for number in range(1, 2_000)])
-    assert not [each for each in await journals.facts() if each.kind is FactKind.ROTATED]
+    assert not [fact for fact in await journals.facts() if fact.kind is FactKind.ROTATED]

@@ -209,7 +209,7 @@ async def test_a_closed_handle_says_so(registries: Registries) -> None:
         await registry.owner(SESSION)
 
 
-async def test_what_is_forgotten_counts_as_deleted_and_epochs_go_on(registries: Registries) -> None:
+async def test_forgotten_session_counts_as_deleted_and_its_epochs_continue(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     first, never = owned("p1", 1), SessionId("never used")
     await one.create(SESSION, first)
@@ -374,7 +374,7 @@ async def test_of_two_live_copies_of_an_instance_the_second_does_not_get_the_nam
     assert await lease.renew()
 
 
-async def test_who_is_to_replace_the_holder_gets_the_name_at_once(registries: Registries) -> None:
+async def test_replacing_instance_gets_the_name_from_its_holder_at_once(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
     taken = await other.announce(instance(2, "b"), LONG_MS, earlier=(), replace=True)
@@ -545,7 +545,7 @@ async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> 
         ]
 
 
-async def test_where_a_sites_checkpoints_are_is_known_after_all_its_proxies_are_gone(registries: Registries) -> None:
+async def test_changelog_address_of_a_site_is_known_after_all_its_proxies_are_gone(registries: Registries) -> None:
     registry = await registries.open()
     lease = await registry.announce(row(), LONG_MS)
     await lease.revoke()
@@ -566,12 +566,12 @@ async def test_a_watch_skips_nothing_and_keeps_the_order_under_concurrent_change
                 assert (await registry.claim(session, owned("p", epoch), owned("p", epoch + 1))).won
 
         await asyncio.gather(*(take_turns(session, writers[n % 3]) for n, session in enumerate(sessions)))
-        for each in (observer, near):
-            await each.until(lambda each=each: each.owners == dict.fromkeys(sessions, owned("p", 30)))  # type: ignore[misc]
+        for watcher in (observer, near):
+            await watcher.until(lambda watcher=watcher: watcher.owners == dict.fromkeys(sessions, owned("p", 30)))  # type: ignore[misc]
             for session in sessions:
                 assert [
                     event.ownership.epoch
-                    for event in each.events
+                    for event in watcher.events
                     if isinstance(event, OwnerChanged) and event.session == session and event.ownership
                 ] == list(range(1, 31))
 

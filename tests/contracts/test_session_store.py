@@ -66,7 +66,7 @@ def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, 
 
 
 async def numbers(store: SessionStore, session: SessionId = S) -> list[int]:
-    return [each[0] for each in await store.entries(session, 0, 100)]
+    return [entry[0] for entry in await store.entries(session, 0, 100)]
 
 
 async def restored(stores: Stores) -> Restored:
@@ -83,14 +83,17 @@ async def test_an_empty_disk_has_nothing(stores: Stores) -> None:
     assert await store.outdated(S, [Window(X, 1, 9)], 10) == Swept([], None)
 
 
-async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
+async def test_applied_batch_is_restored_after_a_crash(stores: Stores) -> None:
     saved = row(first=1, following=3)
     await (await stores.open()).apply(batch(SessionChange(saved=saved, entries=[entry(1), entry(2, Y)]), position=7))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (7, b"acceptance", (7, b"acceptance", b"state"))
     assert found.sessions == [saved]
     entries = await (await stores.open()).entries(S, 0, 10)
-    assert [(number, each.origin, each.offset, each.delivery, matched) for number, each, matched in entries] == [
+    assert [
+        (number, notification.origin, notification.offset, notification.delivery, matched)
+        for number, notification, matched in entries
+    ] == [
         (1, A, 1, b"delivery 1", X),
         (2, A, 2, b"delivery 2", Y),
     ]
@@ -122,21 +125,21 @@ async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None
 async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(*(entry(n) for n in range(1, 13)))))
-    assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
-    assert [each[0] for each in await store.entries(S, 10, 30)] == [11, 12]
+    assert [entry[0] for entry in await store.entries(S, 2, 3)] == [3, 4, 5]
+    assert [entry[0] for entry in await store.entries(S, 10, 30)] == [11, 12]
 
 
-async def test_what_a_receiver_has_may_be_passed_over_and_does_not_count(stores: Stores) -> None:
+async def test_entries_that_a_receiver_has_may_be_skipped_and_do_not_count(stores: Stores) -> None:
     store = await stores.open()
     mixed = [(n, StoredNotification(A if n % 2 else B, n, b"delivery"), X) for n in range(1, 9)]
     await store.apply(batch(change(*mixed)))
-    found = {each[0] for each in await store.entries(S, 0, 8, {A: 6})}
+    found = {entry[0] for entry in await store.entries(S, 0, 8, {A: 6})}
     assert {2, 4, 6, 7, 8} <= found
-    found = {each[0] for each in await store.entries(S, 1, 8, {A: 6, B: 3})}
+    found = {entry[0] for entry in await store.entries(S, 1, 8, {A: 6, B: 3})}
     assert {4, 6, 7, 8} <= found
 
 
-async def test_whoever_reads_on_comes_to_all_that_is_not_passed_over_and_to_an_end(stores: Stores) -> None:
+async def test_repeated_reads_return_every_entry_that_is_not_skipped_and_end(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(*(entry(n) for n in range(1, 12_001)))))
     found, after = [], 0
@@ -151,17 +154,17 @@ async def test_of_a_long_frontier_at_least_nothing_else_is_passed_over(stores: S
     store = await stores.open()
     await store.apply(batch(change(*(entry(n) for n in range(1, 4)))))
     frontier = {Origin(f"{n}/0"): 9 for n in range(1_000)} | {A: 1}
-    assert [each[0] for each in await store.entries(S, 0, 9, frontier)][-2:] == [2, 3]
+    assert [entry[0] for entry in await store.entries(S, 0, 9, frontier)][-2:] == [2, 3]
 
 
 async def test_numbers_may_have_holes(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(2), entry(7), entry(9), first=2)))
-    assert [each[0] for each in await store.entries(S, 3, 1)] == [7]
+    assert [entry[0] for entry in await store.entries(S, 3, 1)] == [7]
     assert await store.outdated(S, [Window(X, 3, 8)], 10) == Swept([Outdated(7, X, A, 7)], 2)
 
 
-async def test_what_all_receivers_have_is_there_no_more(stores: Stores) -> None:
+async def test_store_no_longer_has_entries_that_all_receivers_have(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2), entry(3))))
     await store.apply(batch(change(entry(4), first=3)))
@@ -214,7 +217,7 @@ async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) ->
 # ------------------------------------------------------------ policies
 
 
-async def test_what_policy_removes_goes_from_the_middle(stores: Stores) -> None:
+async def test_store_removes_entries_of_a_window_from_the_middle(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2, Y), entry(3), entry(4))))
     await store.apply(batch(change(removed=(Window(X, 1, 4),))))
@@ -223,7 +226,7 @@ async def test_what_policy_removes_goes_from_the_middle(stores: Stores) -> None:
     assert await numbers(store) == []
 
 
-async def test_what_lies_in_a_window_is_not_there_afterwards_new_or_not(stores: Stores) -> None:
+async def test_removed_window_covers_stored_and_new_entries_of_the_same_batch(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2))))
     await store.apply(batch(change(entry(3), entry(4, Y), entry(5), removed=(Window(X, 2, 5),))))
@@ -237,7 +240,7 @@ async def test_a_window_is_of_what_matched_exactly_these(stores: Stores) -> None
     assert await numbers(store) == [2, 3]
 
 
-async def test_what_is_outdated_comes_in_order_in_pieces_and_with_what_stays(stores: Stores) -> None:
+async def test_outdated_entries_come_in_order_in_pieces_with_the_lowest_that_stays(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2, Y), entry(3), entry(4))))
     windows = [Window(X, 1, 4)]
@@ -260,7 +263,7 @@ async def test_ages_are_found_again_as_long_as_they_say_something(stores: Stores
     assert (list(policed.marks), list(policed.matched)) == ([Mark(4, 2_500)], [(3, X), (4, Y)])
 
 
-async def test_what_no_policy_speaks_of_has_no_ages(stores: Stores) -> None:
+async def test_session_without_policy_is_not_restored_with_ages(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(SessionChange(saved=row(T, following=2), entries=[entry(1)]), change(entry(1))))
     assert list((await restored(stores)).policed) == [S]
@@ -272,4 +275,4 @@ async def test_single_entries_go_by_their_numbers(stores: Stores) -> None:
     at = SessionChange(saved=row(S, 1, 5), entries=[entry(4)], discarded=[2, 4, 9])
     await store.apply(batch(at, position=2))
     assert await numbers(store) == [1, 3]
-    assert [each[0] for each in await (await stores.open()).entries(S, 0, 100)] == [1, 3]
+    assert [entry[0] for entry in await (await stores.open()).entries(S, 0, 100)] == [1, 3]

@@ -47,14 +47,14 @@ async def test_without_a_network_the_finder_says_so(monkeypatch: pytest.MonkeyPa
         await find()
 
 
-async def test_what_is_too_long_for_dns_is_refused_in_words() -> None:
+async def test_announcement_too_long_for_dns_is_refused_with_a_message() -> None:
     with pytest.raises(Unreachable, match="too long for DNS"):
         async with announced(Announcement("p", "A" * 256, "ws://127.0.0.1:1")):
             pass
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.1, 0.102, 0.11])
-async def test_whoever_stops_looking_is_let_go_at_once(after_s: float) -> None:
+async def test_cancelled_browse_ends_at_once(after_s: float) -> None:
     looking = asyncio.create_task(browse.browse(poll_s=0.1, idle_s=0))
     await asyncio.sleep(after_s)
     looking.cancel()

@@ -14,7 +14,7 @@ def announcement(name: str, port: int, load: int = 0) -> Announcement:
 
 
 async def found() -> dict[str, Announcement]:
-    return {each.proxy: each for each in await browse(poll_s=10, idle_s=3)}
+    return {announcement.proxy: announcement for announcement in await browse(poll_s=10, idle_s=3)}
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
@@ -49,7 +49,7 @@ async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
         assert (await found())[announcement.proxy].url == "wss://proxy.example:7301"
 
 
-async def test_what_says_no_address_of_a_proxy_is_not_taken_for_one() -> None:
+async def test_announcement_without_a_proxy_address_is_ignored() -> None:
     proxy, other = announcement("proxy", 7407), Announcement(f"other{new_incarnation()}", "A", "http://127.0.0.1:7408")
     async with announced(proxy), announced(other):
         seen = await found()

@@ -20,7 +20,7 @@ TIMEOUT_S = 60
 ORIGINS = ["A/0", "B/0"]
 
 
-async def test_everybody_gets_what_is_owed_whatever_they_all_want(
+async def test_concurrent_requests_for_moves_lose_no_notification(
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": f"wishes{SEED}"}

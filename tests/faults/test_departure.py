@@ -19,7 +19,7 @@ async def taken(receiver: waypost.Receiver, count: int) -> list[int]:
         return [int((await anext(receiver))["n"]) for _ in range(count)]
 
 
-async def test_what_a_receiver_had_when_it_left_is_not_given_again_where_the_lease_had_just_ended(
+async def test_receiver_that_leaves_after_its_proxy_lost_the_lease_gets_no_notification_again(
     tmp_path: Path,
 ) -> None:
     """Its proxy stands still for longer than its lease holds, and the receiver leaves when it goes on."""

@@ -177,14 +177,16 @@ async def close(proxies: list[ProxyProcess]) -> None:
 
 def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
     """What was lost was told, which is a gap; nothing else is wrong, also not with what no log knows any more."""
-    codes = {each["code"]: each["count"] for each in said["classes"]}
+    codes = {row["code"]: row["count"] for row in said["classes"]}
     assert said["verdict"] == "violated" and said["totals"]["lost"] == 0, codes
     assert codes.keys() >= {"G1", "G2"} and codes["G2"] == 1, codes
     assert codes.keys() <= {"G1", "G2", "A5", "L3", "D4"}, [
-        each for each in said["findings"] if each["code"] not in "G1 G2 A5 L3 D4"
+        finding for finding in said["findings"] if finding["code"] not in "G1 G2 A5 L3 D4"
     ]
     # What no log knows any more is what the log lost, and b1 had not read.
-    doubtful = {(each["origin"], each["offset"]) for each in said["findings"] if each["code"] in ("A5", "L3")}
+    doubtful = {
+        (finding["origin"], finding["offset"]) for finding in said["findings"] if finding["code"] in ("A5", "L3")
+    }
     assert doubtful <= set(lost), sorted(doubtful - set(lost))[:5]
 
 

@@ -30,7 +30,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": "behind"}
     async with Cluster([ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
         here, there = cluster.proxies["a1"], cluster.proxies["b1"]
-        guests = [Guest(name=f"behind{each}", subscriptions=(f"kind == {each % 5}",)) for each in range(SESSIONS)]
+        guests = [Guest(name=f"behind{number}", subscriptions=(f"kind == {number % 5}",)) for number in range(SESSIONS)]
         for guest in guests:
             await guest.appear(here.url, ())
             await guest.subscribe_all(["B/0"])

@@ -54,7 +54,7 @@ async def compact(etcd: EtcdServer) -> None:
         await client.kvstub.Compact(aetcd.rpc.CompactionRequest(revision=revision, physical=True))
 
 
-async def test_what_all_have_read_may_go_and_what_nobody_here_has_read_is_told(
+async def test_removal_of_read_records_is_harmless_and_removal_of_unread_records_is_reported(
     cluster: Cluster, kafka: KafkaServer
 ) -> None:
     a1, b1 = cluster.proxies["a1"], cluster.proxies["b1"]

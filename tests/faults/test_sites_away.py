@@ -23,7 +23,7 @@ DEBTS = LINK_WINDOW + 2_000
 """More than a link carries ahead of acknowledgements: the rest is owed."""
 
 
-async def test_what_a_site_owes_comes_once_it_is_back_and_request_withdrawn_for_it(
+async def test_backlog_of_an_absent_site_arrives_once_after_its_return_and_blocks_no_move(
     kafka: KafkaServer, etcd: EtcdServer, toxiproxy: ToxiproxyServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": f"away{SEED}"}

@@ -81,7 +81,7 @@ async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Pat
 
 
 @pytest.mark.parametrize("bit", [3, 27], ids=["a little further", "beyond the end"])
-async def test_what_claims_another_place_is_not_believed_and_nothing_is_passed_in_silence(
+async def test_batch_with_a_wrong_base_offset_is_not_accepted_and_no_offset_is_skipped(
     tmp_path: Path, bit: int
 ) -> None:
     """No checksum of Kafka's covers the offset at which a batch says that it stands."""

@@ -140,7 +140,7 @@ async def test_appends_are_seen_in_another_process_without_anybody_asking(tmp_pa
     await log.close()
 
 
-async def test_what_a_killed_process_was_told_is_safe_is_there(tmp_path: Path) -> None:
+async def test_acknowledged_records_of_a_killed_process_are_in_the_log(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     acknowledged: list[int] = []
     async with process(APPENDER, path, "a") as running:
@@ -208,7 +208,7 @@ async def test_registry_file_is_private_when_made_and_keeps_its_mode_later(tmp_p
 
 
 def modes(folder: Path) -> set[int]:
-    return {each.stat().st_mode & 0o777 for each in folder.glob("registry.db*")}
+    return {path.stat().st_mode & 0o777 for path in folder.glob("registry.db*")}
 
 
 async def test_closing_ends_the_tails_and_finishes_the_appends(tmp_path: Path) -> None:
@@ -392,9 +392,9 @@ async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_n
     assert [path.name for path in parts[:2]] == ["a%2Fw.000001.jsonl", "a%2Fw.000002.jsonl"]
     assert parts[-1].name == "a%2Fw.jsonl" and len(parts) > 3
     found = read_facts(tmp_path, "a/w")
-    assert [each.number for each in found if each.writer == "w"] == list(range(1, 12))
-    begins = [each for each in found if each.kind is FactKind.ROTATED]
-    assert [each.number for each in begins] == list(range(1, len(parts) + 1))
+    assert [fact.number for fact in found if fact.writer == "w"] == list(range(1, 12))
+    begins = [fact for fact in found if fact.kind is FactKind.ROTATED]
+    assert [fact.number for fact in begins] == list(range(1, len(parts) + 1))
     for path, begin in zip(parts, begins, strict=True):
         assert path.read_bytes().startswith(encode_fact(begin) + b"\n")
     # Another writer's parts are none of this one's.
@@ -414,9 +414,9 @@ async def test_a_part_that_could_not_be_begun_is_begun_by_the_next_fact(tmp_path
     await journal.attest([fact(5)])
     await journal.close()
     found = read_facts(tmp_path, "w")
-    assert [each.number for each in found if each.writer == "w"] == [1, 2, 3, 4, 5]
-    begins = [each for each in found if each.kind is FactKind.ROTATED]
-    assert [each.number for each in begins] == list(range(1, len(begins) + 1))
+    assert [fact.number for fact in found if fact.writer == "w"] == [1, 2, 3, 4, 5]
+    begins = [fact for fact in found if fact.kind is FactKind.ROTATED]
+    assert [fact.number for fact in begins] == list(range(1, len(begins) + 1))
     assert begins[-1].frontier["w"] >= 3
 
 

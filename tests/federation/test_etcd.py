@@ -199,7 +199,7 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
     await other.close()
 
 
-async def test_what_rows_were_before_does_not_stay_for_ever(etcd: EtcdServer, key_prefix: str) -> None:
+async def test_old_revisions_of_rows_are_compacted(etcd: EtcdServer, key_prefix: str) -> None:
     """Rows that change for ever would fill etcd, which keeps all that they were."""
     registries = [EtcdRegistry(etcd.endpoint, key_prefix, compact_s=0.5) for _ in range(2)]
     await registries[0].create(S, owned(1))

@@ -62,14 +62,14 @@ def offsets(answer: CaughtUp) -> list[int]:
     return [record.offset for record in answer.records]
 
 
-def test_it_has_what_matches_above_one_offset_and_up_to_another() -> None:
+def test_history_answer_has_the_matching_records_between_two_offsets() -> None:
     found = answer(log(1, 2, -3, 4, 5, 6), 0, 4)
     assert (offsets(found), found.through, found.first_kept) == ([1, 3, 4], 4, 0)
     first = found.records[0]
     assert (first.origin, first.path, first.sequence) == (OWN, (A,), 2)
 
 
-def test_what_is_no_notification_of_this_site_is_passed_over() -> None:
+def test_history_answer_skips_records_that_are_no_notifications_of_the_site() -> None:
     found = answer({**log(1, 2), 2: Progress(SiteId("B"), 1, Origin("B/0"), 7)}, -1, 2)
     assert (offsets(found), found.through) == ([0, 1], 2)
 
@@ -83,12 +83,12 @@ def test_an_answer_of_a_log_that_ends_before_speaks_up_to_there() -> None:
     assert answer(log(1, 2, 3), -1, 9).through == 2
 
 
-def test_where_a_log_has_a_hole_at_the_end_of_what_is_asked_it_speaks_up_to_there() -> None:
+def test_history_answer_covers_a_hole_at_the_end_of_its_range() -> None:
     found = answer({0: published(1), 5: published(5)}, -1, 3)
     assert (offsets(found), found.through) == ([0], 3)
 
 
-def test_what_the_log_has_forgotten_is_spoken_of() -> None:
+def test_history_answer_names_the_first_offset_that_the_log_has_kept() -> None:
     found = answer({4: published(4), 5: published(5)}, 0, 5)
     assert (offsets(found), found.through, found.first_kept) == ([4, 5], 5, 4)
     assert answer({4: published(4)}, 0, 2).through == 2
@@ -105,7 +105,7 @@ def test_a_log_that_is_another_one_than_was_read_answers_nothing() -> None:
             answer(there, 2, 4, state=state)
 
 
-def test_what_was_not_read_yet_is_not_answered() -> None:
+def test_history_answer_ends_at_the_position_that_the_site_state_has_read() -> None:
     """It may be of a log epoch that begins where the question does not reach."""
     there, begun = log(1, 2, 3), LogBegun(federation="f", identity="i", log_epoch=2, ended={OWN: (2, 2)})
     state = read_state(there)
@@ -116,7 +116,7 @@ def test_what_was_not_read_yet_is_not_answered() -> None:
     assert (offsets(found), found.through) == ([1, 2], 2)
 
 
-def test_where_all_that_was_read_is_removed_nothing_is_compared() -> None:
+def test_history_answer_is_empty_when_every_record_read_was_removed() -> None:
     state = read_state(log(1, 2, 3))
     found = answer({3: published(4)}, -1, 2, state=state)
     assert (offsets(found), found.through, found.first_kept) == ([], 2, 3)

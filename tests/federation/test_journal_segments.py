@@ -31,7 +31,7 @@ def test_a_rotation_is_a_size_an_age_or_off(text: str, rotation: Rotation) -> No
 
 
 @pytest.mark.parametrize("text", ["", "on", "0", "256", "256MB", "-1d", "1KiB", "59s", "1.5GiB", " 1d"])
-def test_what_is_no_rotation_is_refused(text: str) -> None:
+def test_text_that_is_no_rotation_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"neither off, nor a size|at least"):
         Rotation.parse(text)
 
@@ -43,7 +43,7 @@ def test_without_a_rotation_no_part_ever_begins() -> None:
         parts.wrote([fact("w", number)], 1 << 30)
 
 
-def test_one_fact_that_is_larger_than_a_part_is_a_part() -> None:
+def test_fact_larger_than_a_segment_is_a_segment_of_its_own() -> None:
     parts = JournalSegments("a", SMALL)
     for number in range(1, 4):
         begin = parts.beginning(1_000, 0, 0)
@@ -61,7 +61,7 @@ def test_a_part_says_of_each_writer_what_came_before_and_of_the_parts_themselves
     assert second is not None and second.frontier == {"w": 1, "r": 5, "journal/a": 1}
 
 
-def test_what_could_not_be_written_is_what_begins_the_part_the_next_time() -> None:
+def test_failed_segment_start_is_repeated_with_the_next_write() -> None:
     parts = JournalSegments("a", SMALL)
     first = parts.beginning(60, 0, 0)
     parts.failed(first)

@@ -159,7 +159,7 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
         await log.close()
 
 
-async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
+async def test_append_that_waits_for_a_check_of_the_log_fails_when_the_handle_is_closed(
     faulty_kafka: FaultyPath, topic_prefix: str
 ) -> None:
     log, other = (KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site") for _ in range(2))
@@ -249,7 +249,7 @@ async def test_an_append_past_its_deadline_says_that_it_is_not_known_and_the_nex
     await asyncio.to_thread(faulty_kafka.proxy.enable)
     async with looked_after(log):
         await append_again(log, record(4))
-    found = [each.sequence for _, each in await log.read(0, 100) if isinstance(each, Published)]
+    found = [record.sequence for _, record in await log.read(0, 100) if isinstance(record, Published)]
     # What is not known may be there or not, but nothing has overtaken anything.
     assert {0, 4} <= set(found) <= {0, 1, 2, 3, 4}
     assert found == sorted(found)

@@ -80,13 +80,13 @@ def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
     return [(kind, str(origin), number) for kind, origin, number in out]
 
 
-def test_what_matches_goes_over_under_the_far_leaders_epoch_with_our_site_on_its_path() -> None:
+def test_matching_record_is_forwarded_with_the_leaders_epoch_and_the_own_site_on_its_path() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5))
-    (sent,) = [each for each in link.send(link.open({}, at=1)) if isinstance(each, Forwarded)]
+    (sent,) = [record for record in link.send(link.open({}, at=1)) if isinstance(record, Forwarded)]
     assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
 
 
-def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
+def test_records_that_do_not_match_are_covered_by_progress_in_a_pause() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
     sender = link.open({}, at=1)
     assert brief(link.send(sender)) == [("forwarded", "A/0", 1)]
@@ -117,7 +117,7 @@ def test_a_link_resumes_from_the_far_frontier() -> None:
     assert sender.pause() == []
 
 
-def test_what_was_removed_from_the_log_is_announced_as_not_covered_and_then_passed_over_in_silence() -> None:
+def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skipped() -> None:
     link = Link(
         FiltersRequested(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5)
     )
@@ -147,14 +147,14 @@ def test_nothing_goes_back_where_it_came_from() -> None:
     assert link.send(sender) == sender.pause() == []
 
 
-def test_what_was_at_the_far_site_already_is_only_spoken_of() -> None:
+def test_record_that_passed_the_far_site_is_only_covered_by_progress() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
     sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]
 
 
-def test_what_has_no_hops_left_is_only_spoken_of() -> None:
+def test_record_without_hops_left_is_only_covered_by_progress() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
     sender = link.open({}, at=1)
     assert link.send(sender) == []
@@ -191,7 +191,7 @@ def test_announcements_in_force_are_said_again_on_every_opening() -> None:
     assert (hello.link_epoch, hello.installation, hello.origin, hello.above) == (7, 3, OWN, 0)
 
 
-def test_what_was_asked_for_after_the_opening_and_before_the_first_record_is_announced_too() -> None:
+def test_filters_requested_between_the_opening_and_the_first_record_are_announced() -> None:
     link = Link(published(1), FiltersRequested(B, 7, 1, {}), FiltersRequested(B, 7, 2, {X: 3}))
     assert [
         effective.installation for effective in link.open({OWN: 0}).hello() if isinstance(effective, Effective)
@@ -218,7 +218,7 @@ def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
 
 
 def test_the_filters_of_a_record_are_those_in_force_at_its_position_however_many() -> None:
-    many = {f"n == {each}": each for each in range(50)}
+    many = {f"n == {number}": number for number in range(50)}
     # Two texts of one expression, of which one goes.
     later = {"n == 5": 5, "n  ==  7": 60, "n == 60": 61}
     link = Link(FiltersRequested(B, 7, 1, many | {"n  ==  7": 60}), published(7), published(60), published(49))

@@ -88,7 +88,7 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
     assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
 
 
-def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_one() -> None:
+def test_filters_of_an_older_leader_are_not_logged_and_it_is_told_of_the_later_epoch() -> None:
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
     (told,) = serving.receive(LinkWants(B, 2, 9, {}))
     assert isinstance(told, SendPeer)
@@ -106,7 +106,7 @@ def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_it
     assert isinstance(told, SendPeer)
 
 
-def test_whose_later_leader_has_spoken_in_the_log_is_served_no_more() -> None:
+def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(3, 5)))
     first.on_done(0, 0)
@@ -160,7 +160,7 @@ def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
     assert only(FindFirst, serving.receive(opening(1, 1)))
 
 
-def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None:
+def test_filters_of_a_neighbour_are_logged_once_and_one_append_at_a_time() -> None:
     serving = Serving()
     (first,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     assert first.records == [FiltersRequested(B, 1, 1, {X: 1})]
@@ -176,7 +176,7 @@ def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None
     assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
 
 
-def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
+def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> None:
     serving = Serving()
     (append,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     append.on_done(LogUnavailable("no answer"), 0)
@@ -184,7 +184,7 @@ def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
     assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
-def test_where_the_log_has_forgotten_the_beginning_the_next_opening_begins_at_what_is_left() -> None:
+def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:
     serving = Serving(*(published(number) for number in range(6)))
     resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
     (read,) = only(ReadLog, serving.receive(resumed))
@@ -368,7 +368,7 @@ def promised(log: list[Record], above: int, upto: int) -> list[int]:
     ]
 
 
-def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_before_it_is_written_again() -> None:
+def test_link_sends_no_records_before_forgotten_filters_of_the_neighbour_are_logged_again() -> None:
     serving = Serving()
     effects = serving.receive(opening(1, 1, {X: 3}))
     (find,) = only(FindFirst, effects)
@@ -380,7 +380,7 @@ def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_befo
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_and_progress_is_true(seed: int) -> None:
+def test_far_log_has_the_promised_records_once_in_order_over_faulty_wires(seed: int) -> None:
     wires = Wires(seed)
     random_schedule(wires)
     far, near = wires.proxies[B1], wires.logs[A]

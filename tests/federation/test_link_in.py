@@ -117,7 +117,7 @@ class Pulling:
         self.link.receive(peer, link_records, self.now)
 
 
-def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
+def test_link_requests_election_when_a_lease_begins_and_again_while_another_proxy_leads() -> None:
     pulling = Pulling()
     pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
@@ -130,7 +130,7 @@ def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> 
     pulling.wants(Elect)
 
 
-def test_it_asks_again_when_the_registry_does_not_answer() -> None:
+def test_link_requests_election_again_when_the_registry_does_not_answer() -> None:
     pulling = Pulling()
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(RegistryUnavailable("no answer"), pulling.now)
@@ -138,7 +138,7 @@ def test_it_asks_again_when_the_registry_does_not_answer() -> None:
     pulling.wants(Elect)
 
 
-def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
+def test_link_opens_with_the_frontier_of_the_whole_log() -> None:
     pulling = Pulling()
     pulling.fold(progress(3))
     pulling.link.lease_granted(pulling.now)
@@ -164,7 +164,7 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
     assert other.lead(epoch=4)[1].epoch == 107
 
 
-def test_it_names_its_epoch_in_the_log_before_it_says_anything() -> None:
+def test_link_leader_logs_its_epoch_before_it_sends() -> None:
     pulling = Pulling()
     naming = pulling.names()
     naming.on_done([0], pulling.now)
@@ -202,7 +202,7 @@ def test_a_leader_that_pulls_and_reads_anothers_claim_of_its_epoch_is_elected_an
     assert pulling.opened()[1].epoch == 6
 
 
-def test_whose_claim_cannot_be_read_is_elected_anew() -> None:
+def test_link_leader_with_an_unreadable_claim_requests_another_election() -> None:
     pulling = Pulling()
     naming = pulling.names()
     pulling.fold(Damaged("a bit was turned over"))
@@ -230,7 +230,7 @@ def test_whom_the_neighbour_tells_of_a_later_word_of_its_own_epoch_is_not_the_on
     assert pulling.opened()[1].epoch == 6
 
 
-def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_above_nobody() -> None:
+def test_link_leader_with_an_outdated_epoch_is_elected_again_above_the_later_one() -> None:
     pulling = Pulling()
     pulling.rows = []
     pulling.link.lease_granted(pulling.now)
@@ -267,7 +267,7 @@ def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
     assert pulling.link.phase is Phase.WAITING and not pulling.link.epoch
 
 
-def test_it_waits_for_somebody_to_open_at() -> None:
+def test_link_waits_for_a_proxy_of_the_neighbour() -> None:
     pulling = Pulling()
     pulling.rows = []
     pulling.link.lease_granted(pulling.now)
@@ -278,7 +278,7 @@ def test_it_waits_for_somebody_to_open_at() -> None:
     assert pulling.opened()[0] == A2
 
 
-def test_what_comes_is_appended_in_order_and_acknowledged_once_it_is_in_the_log() -> None:
+def test_received_records_are_appended_in_order_and_acknowledged_after_the_append() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1), progress(2))
@@ -289,7 +289,7 @@ def test_what_comes_is_appended_in_order_and_acknowledged_once_it_is_in_the_log(
     assert pulling.sent(LinkAppended) == (A1, LinkAppended(B, 5, opening.serial, 2))
 
 
-def test_what_comes_during_an_append_goes_with_the_next_one() -> None:
+def test_records_received_during_an_append_go_with_the_next_append() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     for number in (1, 2, 3):
@@ -301,7 +301,7 @@ def test_what_comes_during_an_append_goes_with_the_next_one() -> None:
     assert pulling.wants(Append).records == [progress(2), progress(3)]
 
 
-def test_what_speaks_for_another_link_is_not_appended_but_takes_no_room_either() -> None:
+def test_records_of_another_link_are_not_appended_and_do_not_occupy_the_window() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1, link=C), progress(2))
@@ -321,7 +321,7 @@ def test_a_message_that_comes_twice_counts_once() -> None:
     assert not pulling.effects
 
 
-def test_what_belongs_to_another_opening_epoch_or_peer_is_passed_over() -> None:
+def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.link.receive(
@@ -350,7 +350,7 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     assert again.serial > opening.serial
 
 
-def test_what_was_altered_on_its_way_is_not_appended_and_asked_for_again() -> None:
+def test_altered_records_are_not_appended_and_the_link_opens_again() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     whole = Forwarded(
@@ -402,7 +402,7 @@ def test_a_slow_append_is_no_silence() -> None:
     assert pulling.link.phase is Phase.PULLING
 
 
-def test_one_who_does_not_heed_the_window_is_left() -> None:
+def test_link_leaves_a_peer_that_exceeds_the_window() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
@@ -431,7 +431,7 @@ def test_when_the_log_fails_it_is_elected_anew() -> None:
     pulling.wants(Elect)
 
 
-def test_what_it_wants_is_said_when_it_changes() -> None:
+def test_link_sends_its_filters_when_they_change() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     assert opening.installations == {}
@@ -443,7 +443,7 @@ def test_what_it_wants_is_said_when_it_changes() -> None:
     assert not pulling.effects
 
 
-def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is_none() -> None:
+def test_filters_are_sent_again_until_the_same_neighbour_has_answered() -> None:
     pulling = Pulling()
     pulling.lead()
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
@@ -456,7 +456,7 @@ def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is
     assert not pulling.effects
 
 
-def test_what_is_not_in_force_there_is_said_again() -> None:
+def test_filters_are_sent_again_until_their_serial_is_applied() -> None:
     """Also where nothing has an answer to come, as when nothing is wanted any more."""
     pulling = Pulling()
     pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))

@@ -113,7 +113,7 @@ def test_the_first_message_says_again_what_is_in_force_and_comes_also_when_nothi
     assert [message.records for message in bare.messages()] == [[]]
 
 
-def test_what_is_folded_goes_over_at_once_in_numbered_messages_without_a_look_into_the_log() -> None:
+def test_folded_records_are_sent_at_once_in_numbered_messages_without_reading_the_log() -> None:
     sending = Sending()
     sending.began()
     sending.fold(published(1), published(2), published(3))
@@ -122,7 +122,7 @@ def test_what_is_folded_goes_over_at_once_in_numbered_messages_without_a_look_in
     assert [numbers(message.records) for message in messages] == [[1, 2], [3]]
 
 
-def test_where_it_is_behind_it_reads_the_log_and_then_goes_on_with_what_was_folded_meanwhile() -> None:
+def test_link_that_is_behind_reads_the_log_and_continues_with_records_folded_meanwhile() -> None:
     sending = Sending(published(1), published(2))
     sending.begin()
     (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
@@ -145,7 +145,7 @@ def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:
     assert any(isinstance(effect, ReadLog) for effect in sending.effects)
 
 
-def test_it_waits_where_the_window_is_full_until_the_far_log_has_more() -> None:
+def test_link_with_a_full_window_waits_for_an_append_of_the_far_log() -> None:
     sending = Sending()
     sending.began()
     sending.link.appended(1, sending.now)
@@ -155,7 +155,7 @@ def test_it_waits_where_the_window_is_full_until_the_far_log_has_more() -> None:
     assert numbers(sending.sent()) == [5, 6]
 
 
-def test_it_waits_where_the_window_is_full_of_bytes() -> None:
+def test_link_waits_when_the_window_is_full_of_bytes() -> None:
     sending = Sending(bounds=Bounds(batch_bytes=4_000, window_bytes=10_000))
     sending.began()
     sending.fold(*(published(number, fill=3_900) for number in range(1, 7)))
@@ -173,7 +173,7 @@ def test_a_shut_window_is_silent_so_that_the_far_side_opens_again() -> None:
     assert not sending.messages()
 
 
-def test_what_it_keeps_while_it_waits_is_bounded_and_the_rest_is_read_from_the_log() -> None:
+def test_records_kept_while_a_link_waits_are_bounded_and_the_rest_is_read_from_the_log() -> None:
     sending = Sending()
     sending.began()
     sending.link.appended(1, sending.now)
@@ -226,7 +226,7 @@ def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_th
     assert 50 * (QUIET_MS // 2) // BUSY_MS - 1 <= len(said) <= 50 * (QUIET_MS // 2) // BUSY_MS + 1
 
 
-def test_it_says_that_it_lives_also_while_its_log_is_busy_with_what_the_far_side_sent() -> None:
+def test_link_sends_heartbeats_while_its_log_is_busy_with_records_of_the_far_side() -> None:
     sending = Sending()
     sending.began()
     silent_ms = 0
@@ -259,7 +259,7 @@ def test_a_far_leader_that_acknowledges_nothing_is_given_up() -> None:
     assert not idle.ends
 
 
-def test_one_that_was_replaced_says_nothing_more() -> None:
+def test_closed_link_sends_no_message() -> None:
     sending = Sending(published(1))
     sending.begin()
     read = sending.effects.pop()

@@ -28,7 +28,7 @@ def test_folders_that_are_missing_are_made_private_and_others_stay(tmp_path: Pat
     shared.mkdir(0o755)
     make_folder(shared / "one" / "two")
     make_folder(shared / "one" / "two")
-    assert [mode(each) for each in (shared, shared / "one", shared / "one" / "two")] == [0o755, 0o700, 0o700]
+    assert [mode(folder) for folder in (shared, shared / "one", shared / "one" / "two")] == [0o755, 0o700, 0o700]
 
 
 def test_file_is_made_private_and_one_that_is_there_is_left_alone(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Log:
         return events
 
 
-def test_what_is_published_here_moves_the_own_frontier_to_its_offset() -> None:
+def test_published_notification_moves_the_own_frontier_to_its_offset() -> None:
     log = Log()
     (arrived,) = log.take(Closed("w", 0, {}), published())
     assert isinstance(arrived, NotificationArrived) and (arrived.origin, arrived.offset) == (OWN, 1)
@@ -135,7 +135,7 @@ def test_a_first_need_turns_an_ask_on_and_the_last_one_off() -> None:
     assert log.state.wants == {B: {}}
 
 
-def test_what_a_proxy_needs_no_more_is_named() -> None:
+def test_withdrawn_expressions_of_a_proxy_are_named_in_an_event() -> None:
     log = Log()
     log.take(registered(X, Y))
     assert log.take(registered(Y))[0] == InterestWithdrawn(ProxyId("a1"), SessionId("s"), frozenset([X]))
@@ -181,7 +181,7 @@ def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> Non
     ]
 
 
-def test_what_is_told_again_does_not_move_the_coverage() -> None:
+def test_repeated_effective_record_does_not_move_the_coverage() -> None:
     log = Log()
     log.take(
         registered(X),
@@ -207,7 +207,7 @@ def test_all_expressions_must_be_covered() -> None:
     assert log.state.covered_above(OWN, [X, Y]) == NOTHING
 
 
-def test_what_a_neighbour_asks_for_starts_here_and_now() -> None:
+def test_filter_of_a_neighbour_is_announced_from_the_current_frontier_on() -> None:
     log = Log()
     log.take(published())
     announced, interest = log.take(FiltersRequested(B, 1, 1, {X: 8}))
@@ -222,14 +222,14 @@ def test_an_older_ask_of_a_neighbour_changes_nothing() -> None:
     assert set(log.state.neighbour_filters[B].filters) == {X}
 
 
-def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -> None:
+def test_filter_of_a_neighbour_is_requested_of_the_other_neighbours_only() -> None:
     log = Log(B, C)
     events = log.take(FiltersRequested(C, 1, 1, {X: 8}))
     assert WantsChanged(B) in events and WantsChanged(C) not in events
     assert (set(log.state.wants[B]), set(log.state.wants[C])) == ({X}, set())
 
 
-def test_what_is_passed_on_starts_no_earlier_than_the_own_coverage() -> None:
+def test_announced_coverage_starts_no_earlier_than_the_own() -> None:
     """Rule 11, at once: we have it from B already when C asks."""
     log = Log(B, C)
     log.take(
@@ -242,7 +242,7 @@ def test_what_is_passed_on_starts_no_earlier_than_the_own_coverage() -> None:
     ) in log.take(FiltersRequested(C, 1, 1, {X: 8}))
 
 
-def test_what_is_learnt_later_is_passed_on_from_where_the_neighbours_filter_stood() -> None:
+def test_coverage_learnt_later_is_announced_from_the_frontier_of_the_neighbours_filter_on() -> None:
     """Rule 11, later: C asked first, B answers afterwards."""
     log = Log(B, C)
     log.take(Progress(B, 1, FROM_B, 6), FiltersRequested(C, 1, 1, {X: 8}))
@@ -262,7 +262,7 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
     assert origins == [OWN]
 
 
-def test_what_stands_is_said_again_for_what_the_neighbour_asked_for_last() -> None:
+def test_standing_announcements_name_the_last_installation_of_the_neighbour() -> None:
     log = Log()
     log.take(FiltersRequested(B, 1, 1, {X: 8, Y: 9}), FiltersRequested(B, 1, 2, {X: 8, Y: 10}))
     assert [(effective.expression, effective.installation) for effective in log.state.standing(B)] == [(X, 8), (Y, 10)]
@@ -341,7 +341,7 @@ def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_be
     assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=9)) == []
 
 
-def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> None:
+def test_site_state_from_a_snapshot_and_later_records_equals_the_complete_one() -> None:
     for seed in range(40):
         records = some_records(random.Random(seed))
         through, beginner = SiteState(A, (B, C)), SiteState(A, (B, C))
@@ -355,7 +355,7 @@ def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> 
         assert beginner.interest_counts == through.interest_counts
 
 
-def test_who_begins_at_a_log_of_which_less_is_left_than_it_knows_begins_there() -> None:
+def test_site_state_begins_at_the_first_kept_offset_of_a_truncated_log() -> None:
     log = Log(B, C)
     log.take(registered(X), published())
     beginner, stranger = SiteState(A, (B, C)), SiteState(A, (B, C))

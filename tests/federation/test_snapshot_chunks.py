@@ -26,7 +26,7 @@ def read(records: list[tuple[bytes, bytes]]) -> SiteSnapshot | None:
 
 
 @pytest.mark.parametrize("size", [0, 1, SIZE, SIZE + 1, 95])
-def test_what_was_cut_comes_back_whole(size: int) -> None:
+def test_snapshot_in_chunks_is_read_back_whole(size: int) -> None:
     records = SnapshotChunks(SIZE).cut(snapshot(3, size))
     assert len(records) == max(1, -(-size // SIZE))
     assert read(records) == snapshot(3, size)
@@ -51,7 +51,7 @@ def fed(records: list[tuple[bytes, bytes]]) -> SnapshotChunks:
     return writer
 
 
-def test_whoever_dies_half_way_whenever_the_last_whole_snapshot_is_there() -> None:
+def test_crash_between_chunks_leaves_the_last_whole_snapshot() -> None:
     log = fed([]).cut(snapshot(1))
     for position in (2, 3, 4):
         # Each another process, which has read what there is, and dies after its first part.
@@ -63,7 +63,7 @@ def test_whoever_dies_half_way_whenever_the_last_whole_snapshot_is_there() -> No
     assert read(log) == snapshot(5)
 
 
-def test_who_is_behind_what_is_there_writes_nothing() -> None:
+def test_writer_behind_the_stored_snapshot_writes_no_chunks() -> None:
     log = fed([]).cut(snapshot(1000))
     assert fed(log).cut(snapshot(500)) == fed(log).cut(snapshot(1000)) == []
 
@@ -83,7 +83,7 @@ def test_an_older_snapshot_that_comes_later_does_not_count() -> None:
     assert reader.latest == snapshot(10)
 
 
-def test_what_is_no_part_is_refused_and_what_is_deleted_is_passed_over() -> None:
+def test_malformed_chunk_is_refused_and_deleted_chunk_is_skipped() -> None:
     reader = SnapshotChunks(SIZE)
     reader.add(b"0/0", None)
     for key, value in ((b"0/0", b"?"), (b"0/first", SnapshotChunks(SIZE).cut(snapshot(1))[0][1]), (b"", b"")):

@@ -61,17 +61,21 @@ def look_at(data: bytes) -> None:
     harness.send(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
     harness.read_log()
     harness.complete_writes()
-    assert any(isinstance(each, Acknowledged) for each in harness.received(OTHER)), "the other one was not answered"
+    assert any(isinstance(message, Acknowledged) for message in harness.received(OTHER)), (
+        "the other one was not answered"
+    )
     assert all(waiting <= most for _, waiting, most in of_engine(harness.engine)), "something grows"
 
 
 def seeds() -> Iterator[bytes]:
     """Yield inputs to begin with: every message of a client, behind a greeting, alone and all together."""
     hello = msgspec.msgpack.encode(Hello(VERSION, "stranger"))
-    whole = [msgspec.msgpack.encode(each) for each in FROM_CLIENT]
+    whole = [msgspec.msgpack.encode(message) for message in FROM_CLIENT]
     for frame in whole:
         yield input_of(hello, frame)
-    attach = next(frame for frame, each in zip(whole, FROM_CLIENT, strict=True) if type(each).__name__ == "Attach")
+    attach = next(
+        frame for frame, message in zip(whole, FROM_CLIENT, strict=True) if type(message).__name__ == "Attach"
+    )
     yield input_of(hello, attach, *whole)
 
 

@@ -98,6 +98,6 @@ class Side:
 
 
 SIDES = (
-    Side("source", SourceState, source.TABLE, source_in, {type(each): each for each in (*TO_SOURCE, *ALIKE)}),
-    Side("target", TargetState, target.TABLE, target_in, {type(each): each for each in (*TO_TARGET, *ALIKE)}),
+    Side("source", SourceState, source.TABLE, source_in, {type(kind): kind for kind in (*TO_SOURCE, *ALIKE)}),
+    Side("target", TargetState, target.TABLE, target_in, {type(kind): kind for kind in (*TO_TARGET, *ALIKE)}),
 )

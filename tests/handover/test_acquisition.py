@@ -101,7 +101,7 @@ def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() ->
     assert machine.over
 
 
-def test_what_an_owner_has_lost_is_told_as_lost() -> None:
+def test_acquisition_gives_up_with_session_lost_when_the_owner_has_lost_the_session() -> None:
     (effect,) = steps(acquiring(AcquisitionState.FETCHING), q.NotHandedOver(yours(3), "its changelog is gone"))
     assert isinstance(effect, q.GiveUp)
     assert isinstance(effect.reason, SessionLost)

@@ -51,9 +51,9 @@ class Pair:
                 self.slow_ms = 5
             while self.queue and self.queue[0][0] <= self.now:
                 heapq.heappop(self.queue)[2]()
-            for each in (self.source, self.target):
-                if each is not None:
-                    self._to_do(each, each.tick(self.now))
+            for side in (self.source, self.target):
+                if side is not None:
+                    self._to_do(side, side.tick(self.now))
             self.now += 5
 
     def send(self, message: object) -> None:
@@ -145,11 +145,11 @@ MESSAGES: dict[type, object] = {
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))
-def test_whatever_is_lost_doubled_or_late_there_is_one_owner_in_the_end(first: int) -> None:
+def test_handover_over_a_faulty_wire_ends_with_one_owner(first: int) -> None:
     for seed in range(first, first + 50):
         pair = Pair(seed)
         pair.run()
-        owners = [each for each in (pair.serving, pair.adopted) if each is not None]
+        owners = [owner for owner in (pair.serving, pair.adopted) if owner is not None]
         assert owners == [pair.row], f"seed {seed}: served at {owners}, the registry names {pair.row}"
         assert pair.target.over and (pair.source is None or pair.source.over), f"seed {seed} has not ended"
 

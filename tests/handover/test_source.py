@@ -55,16 +55,16 @@ def test_the_source_runs_on_no_longer_than_its_bound() -> None:
     assert machine.tick(TIMING.passing_ms) == FREEZING
 
 
-@pytest.mark.parametrize("given", [Deadline(), PeerGone(), ABORTED])
-def test_a_frozen_source_never_just_thaws_but_claims(given: SourceInput) -> None:
+@pytest.mark.parametrize("input", [Deadline(), PeerGone(), ABORTED])
+def test_a_frozen_source_never_just_thaws_but_claims(input: SourceInput) -> None:
     machine = source_in(SourceState.FROZEN)
-    assert machine.step(given, 0) == [CLAIM]
+    assert machine.step(input, 0) == [CLAIM]
     assert machine.step(OwnedByUs(), 1) == [Thaw(Epoch(8))]
     assert machine.over
 
 
 @pytest.mark.parametrize(
-    ("state", "given"),
+    ("state", "input"),
     [
         (SourceState.COPYING, Deadline()),
         (SourceState.COPYING, PeerGone()),
@@ -73,14 +73,14 @@ def test_a_frozen_source_never_just_thaws_but_claims(given: SourceInput) -> None
         (SourceState.WAITING, ABORTED),
     ],
 )
-def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, given: SourceInput) -> None:
+def test_before_the_freeze_a_transfer_that_fails_changes_nothing(state: SourceState, input: SourceInput) -> None:
     machine = source_in(state)
-    assert machine.step(given, 0) == [Forget()]
+    assert machine.step(input, 0) == [Forget()]
     assert machine.over
 
 
-@pytest.mark.parametrize("state", [each for each in SourceState if each is not SourceState.ENDED])
-def test_whoever_owns_it_now_the_source_lets_go(state: SourceState) -> None:
+@pytest.mark.parametrize("state", [state for state in SourceState if state is not SourceState.ENDED])
+def test_source_releases_a_session_that_another_proxy_owns(state: SourceState) -> None:
     assert source_in(state).step(OwnedByOther(), 0) == [Release()]
 
 
@@ -90,7 +90,7 @@ def test_a_lost_answer_of_the_registry_is_settled_by_reading() -> None:
     assert machine.step(OwnerUnchanged(), 0) == [CLAIM]
 
 
-def test_what_was_sent_is_sent_again_until_it_is_answered() -> None:
+def test_source_repeats_its_message_until_the_answer() -> None:
     assert source_in().tick(TIMING.retry_ms) == [SendChunks(again=True)]
     assert source_in(SourceState.FROZEN).tick(TIMING.retry_ms) == [SendFrozen()]
     assert source_in(SourceState.RECLAIMING).tick(TIMING.retry_ms) == [CLAIM]
@@ -109,7 +109,7 @@ def test_a_machine_that_is_over_has_no_deadline() -> None:
     assert machine.tick(1_000_000) == []
 
 
-def test_what_a_row_of_the_registry_means() -> None:
+def test_registry_row_becomes_the_input_of_a_source() -> None:
     wanted = Ownership(T, Epoch(8))
     assert owner_input(wanted, OWNED, wanted) == OwnedByUs()
     assert owner_input(OWNED, OWNED, wanted) == OwnerUnchanged()

@@ -57,15 +57,15 @@ def test_until_it_has_staged_the_end_of_patience_is_told_to_the_source(state: Ta
     assert target_in(state).tick(TIMING.prepare_ms) == [SendAborted(), Discard()]
 
 
-@pytest.mark.parametrize("given", [REFUSED, PeerGone(), Deadline()])
+@pytest.mark.parametrize("input", [REFUSED, PeerGone(), Deadline()])
 @pytest.mark.parametrize("state", STAGED)
-def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, given: TargetInput) -> None:
+def test_a_staged_copy_waits_for_the_registry_and_never_for_a_message(state: TargetState, input: TargetInput) -> None:
     machine = target_in(state)
-    assert machine.step(given, 0) == []
+    assert machine.step(input, 0) == []
     assert machine.state is state
 
 
-def test_what_cannot_be_stored_is_not_committed() -> None:
+def test_target_aborts_when_the_store_fails() -> None:
     machine = target_in(TargetState.STAGING)
     assert machine.step(StoreFailed(), 0) == [SendAborted(), Discard()]
     assert machine.over
@@ -78,7 +78,7 @@ def test_a_lost_answer_of_the_registry_is_settled_by_reading() -> None:
     assert machine.step(OwnedByOther(), 0) == [Discard()]
 
 
-def test_what_was_sent_is_sent_again_until_it_is_answered() -> None:
+def test_target_repeats_its_message_until_the_answer() -> None:
     assert target_in().tick(TIMING.retry_ms) == [SendPrepare()]
     assert target_in(TargetState.SHADOWING).tick(TIMING.retry_ms) == [AcknowledgeChunks()]
     assert target_in(TargetState.READY).tick(TIMING.retry_ms) == [SendReady()]

@@ -99,7 +99,7 @@ class EngineHarness:
             if isinstance(effect, kind):
                 self.pending.remove(effect)
                 return effect
-        raise AssertionError(f"no {kind.__name__} among {[type(each).__name__ for each in self.pending]}")
+        raise AssertionError(f"no {kind.__name__} among {[type(effect).__name__ for effect in self.pending]}")
 
     def complete(self, kind: type[Any], answer: object) -> None:
         """Answer the first effect of this kind that waits."""
@@ -107,7 +107,7 @@ class EngineHarness:
         self.run_effects()
 
     def complete_all(self, kind: type[Any], answer: object) -> None:
-        for effect in [each for each in self.pending if isinstance(each, kind)]:
+        for effect in [effect for effect in self.pending if isinstance(effect, kind)]:
             self.pending.remove(effect)
             effect.on_done(answer)
         self.run_effects()
@@ -134,8 +134,8 @@ class EngineHarness:
 
     def received(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""
-        mine = [message for each, message in self.sent if each == connection]
-        self.sent = [each for each in self.sent if each[0] != connection]
+        mine = [message for recipient, message in self.sent if recipient == connection]
+        self.sent = [sending for sending in self.sent if sending[0] != connection]
         return mine
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
@@ -158,6 +158,6 @@ class EngineHarness:
 
     def complete_writes(self) -> None:
         """The store and the changelog take what they were given."""
-        while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in self.pending):
+        while any(isinstance(effect, effects.Save | effects.PutCheckpoint) for effect in self.pending):
             self.complete_all(effects.Save, None)
             self.complete_all(effects.PutCheckpoint, None)

@@ -75,7 +75,7 @@ def test_keys_that_say_only_a_part_leave_the_rest_to_be_tested() -> None:
     assert lone.match({"d": "a long beginning, or less"}) == []
 
 
-def test_each_alternative_is_a_row_of_its_own() -> None:
+def test_alternative_of_an_expression_is_a_row_of_its_own() -> None:
     assert keys('a == 1 || !(b != 2 && c != "x")') == [
         [(Within("a", 1.0, 1.0),)],
         [(Within("b", 2.0, 2.0),)],
@@ -89,7 +89,7 @@ def test_an_alternative_beside_another_test_is_found_by_any_of_its_keys() -> Non
     assert candidates(index, {"a": "z", "b": "z", "c": 4}) == 0
 
 
-def test_what_never_is_true_stands_nowhere() -> None:
+def test_expression_that_is_never_true_has_no_keys_in_the_index() -> None:
     index = indexed("a > 5 && a < 3", "!require(a)", "a == 1 && a == 2")
     assert candidates(index, {"a": 4}) == 0
     assert index.match({"a": 4}) == [] and len(index) == 3
@@ -104,25 +104,25 @@ def test_an_exclusive_or_needs_each_of_its_legs_to_come_out() -> None:
 
 def test_deep_nesting_of_exclusive_ors_takes_no_exponential_time() -> None:
     text = "a == 0"
-    for each in range(45):
-        text = f"(({text}) && b{each} > 1) ^^ c{each} == 1"
+    for number in range(45):
+        text = f"(({text}) && b{number} > 1) ^^ c{number} == 1"
     assert len(indexed(text)) == 1
 
 
 def test_of_two_equalities_the_rarer_finds_the_row() -> None:
-    index = indexed(*(f'kind == "flight" && number == {each}' for each in range(100)))
+    index = indexed(*(f'kind == "flight" && number == {number}' for number in range(100)))
     assert candidates(index, {"kind": "flight", "number": 1000}) <= 1
     assert candidates(index, {"kind": "flight", "number": 50}) <= 2
 
 
 def test_narrow_ranges_are_found_without_those_far_away() -> None:
-    index = indexed(*(f"a >= {each} && a < {each + 10}" for each in range(0, 100_000, 10)))
+    index = indexed(*(f"a >= {number} && a < {number + 10}" for number in range(0, 100_000, 10)))
     assert len(index.match({"a": 50_005})) == 1
     assert candidates(index, {"a": 50_005}) <= 8
 
 
 def test_bounds_are_cut_where_the_value_stands() -> None:
-    index = indexed(*(f"a > {each}" for each in range(100)), *(f"a < {-each}" for each in range(1, 100)))
+    index = indexed(*(f"a > {number}" for number in range(100)), *(f"a < {-number}" for number in range(1, 100)))
     assert candidates(index, {"a": 3}) == len(index.match({"a": 3})) == 3
     assert candidates(index, {"a": -3}) == len(index.match({"a": -3})) == 2
 
@@ -160,7 +160,7 @@ def test_a_bound_belongs_to_what_it_bounds() -> None:
     assert len(indexed("a >= 5", "a <= 5", "!(a > 5)", "a > 5", "a < 5").match({"a": 5})) == 3
 
 
-def test_what_has_no_attribute_of_its_own_is_asked_every_time() -> None:
+def test_expression_without_an_indexable_attribute_is_evaluated_every_time() -> None:
     index = indexed("a == 1 || 1 / 0 == 1")
     assert index.unindexed == 1
     assert index.match({"a": 1}) == ["a == 1 || 1 / 0 == 1"]

@@ -93,7 +93,7 @@ async def test_rights_are_refused_by_name_and_the_session_goes_on(proxy: ProxyPr
             assert (await anext(session))["number"] == 1
 
 
-async def test_who_loses_its_right_is_told_at_once(proxy: ProxyProcess, name: str) -> None:
+async def test_receiver_that_loses_its_right_gets_forbidden_at_once(proxy: ProxyProcess, name: str) -> None:
     await _lock(name, proxy.url)
     async with (
         waypost.attach(name, proxy=proxy.url, password=SECRET) as owner,
@@ -167,7 +167,7 @@ async def test_a_change_that_locks_its_owner_out_is_refused(proxy: ProxyProcess,
         waypost.grant("reader")
 
 
-async def test_what_the_disk_has_of_a_password_is_a_salted_hash(cluster: Cluster, name: str) -> None:
+async def test_password_is_on_disk_as_a_salted_hash_only(cluster: Cluster, name: str) -> None:
     home = cluster.proxies["a1"]
     await _lock(name, home.url)
     written = b"".join(path.read_bytes() for path in cluster.root.rglob("*") if path.is_file())

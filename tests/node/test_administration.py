@@ -188,7 +188,7 @@ async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluste
         ({"queue": {"deadlines": "yes"}}, "queue.deadlines"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
+async def test_invalid_session_policy_is_refused_without_any_change(
     cluster: Cluster, wish: dict[str, Any], field: str
 ) -> None:
     here = cluster.proxies["a1"].url
@@ -238,7 +238,7 @@ async def test_attached_receivers_and_registered_ones_are_counted_apart(cluster:
     await until_seen(lambda: counts() == (0, 2), "nobody is attached")
 
 
-async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) -> None:
+async def test_request_body_with_a_repeated_field_or_too_many_bytes_is_refused(cluster: Cluster) -> None:
     address = f"http://127.0.0.1:{cluster.proxies['a1'].port}/v1/sessions/delete"
     for body in (b'{"session": "one", "session": "another"}', b" " * (MAX_BODY_BYTES + 1), b"[" * 100_000):
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
@@ -248,7 +248,7 @@ async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) ->
             assert refused_.code == 400
 
 
-async def test_what_names_hold_for_a_terminal_does_not_reach_it(cluster: Cluster) -> None:
+async def test_control_characters_in_session_names_do_not_reach_the_terminal(cluster: Cluster) -> None:
     here, name = cluster.proxies["a1"].url, "admin/\x1b[31m\n[red]row"
     async with waypost.attach(name, proxy=here) as session:
         await session.wait_attached()
@@ -270,6 +270,8 @@ async def test_what_names_hold_for_a_terminal_does_not_reach_it(cluster: Cluster
         (["alice=owner", "--passwords-file", "/nosuch"], "passwords-file"),
     ],
 )
-async def test_who_may_do_what_is_said_whole_or_refused(cluster: Cluster, words: list[str], field: str) -> None:
+async def test_incomplete_or_contradictory_access_grants_are_refused_by_field(
+    cluster: Cluster, words: list[str], field: str
+) -> None:
     error = await refused(cluster.proxies["a1"].url, "access", "admin/wrong", *words)
     assert error["field"] == field

@@ -78,7 +78,7 @@ def produce(proxy: ProxyProcess, notification: Mapping[str, Value]) -> None:
         producer.publish(notification)
 
 
-def test_what_was_published_arrives_with_its_types(proxy: ProxyProcess, session: str) -> None:
+def test_published_attributes_arrive_with_their_types(proxy: ProxyProcess, session: str) -> None:
     sub = Sub(proxy, "require(n)", "--session", session, "--json", "--count", "2")
     first = publish(proxy, "n=1", "r=2.5", "s=JFK", "long:int64=3", "data:opaque=ff00", "t:string=7")
     last = publish(proxy, "-", "--json", stdin='{"n": {"real64": "nan"}}')
@@ -126,7 +126,7 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
     row = next(line.split() for line in listed.stdout.splitlines() if session in line)
     assert row == [session, "a", "1", "serving", "0", "1", "1"]
     assert shown["subscriptions"] == {"ones": {"expression": "a == 1", "owner": "main", "keys": 0, "insecure": True}}
-    assert {"v": 1} | next(each for each in told["sessions"] if each["session"] == session) == shown
+    assert {"v": 1} | next(row for row in told["sessions"] if row["session"] == session) == shown
     missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)
     assert missing.returncode == 5
     assert missing.stderr == "error: NOT_FOUND: session: there is no session tests/nosuch\n"
@@ -239,7 +239,7 @@ def test_the_facade_receives_what_it_publishes_and_goes_on_where_it_stopped(prox
         assert (third["n"], third.coordinate) == (3, coordinates[2])
 
 
-def test_what_has_lived_its_time_is_not_given_any_more(proxy: ProxyProcess, session: str) -> None:
+def test_notification_past_its_time_to_live_is_not_delivered(proxy: ProxyProcess, session: str) -> None:
     with waypost.blocking.attach(session, proxy=proxy.url) as alice:
         alice.subscribe("n > 0", id="short", ttl_s=1)
         alice.subscribe("n > 1", id="newest", max_count=1)
@@ -287,7 +287,7 @@ def test_an_operator_deletes_a_session(proxy: ProxyProcess, session: str) -> Non
     assert (again.returncode, again.stderr) == (5, f"error: NOT_FOUND: session: there is no session {session}\n")
 
 
-def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, tmp_path: Path) -> None:
+def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion(session: str, tmp_path: Path) -> None:
     places = [ProxySpec(name, "A", {"no-discovery": ""}) for name in ("a", "b")]
     with Cluster(places, [], tmp_path) as cluster:
         dead, alive = cluster.proxies["a"], cluster.proxies["b"]

@@ -70,13 +70,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_takes_no_time_is_one_append() -> None:
+async def test_publish_without_cost_is_one_append() -> None:
     log = Log()
     assert await log.publish(1, *published(*[0] * 1_000)) == list(range(1_000))
     assert log.appends == [1_000]
 
 
-async def test_what_takes_long_is_appended_as_far_as_there_is_room_and_then_as_it_is_read() -> None:
+async def test_costly_publish_is_appended_in_parts_as_the_log_is_read() -> None:
     log = Log()
     task = log.publish(1, *published(*[10] * 100))
     await turns()
@@ -91,7 +91,7 @@ async def test_what_takes_long_is_appended_as_far_as_there_is_room_and_then_as_i
     assert log.is_empty()
 
 
-async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
+async def test_notification_that_exceeds_the_whole_budget_is_appended_alone() -> None:
     log = Log()
     task = log.publish(1, *published(5_000, 5_000))
     await turns()
@@ -100,7 +100,7 @@ async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
     assert await task == [0, 1]
 
 
-async def test_who_publishes_little_goes_before_most_of_those_who_publish_much() -> None:
+async def test_cheap_publish_is_admitted_before_most_costly_ones() -> None:
     log = Log()
     hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
     await turns()
@@ -119,7 +119,7 @@ async def test_who_publishes_little_goes_before_most_of_those_who_publish_much()
     assert log.is_empty()
 
 
-async def test_who_has_cost_much_is_not_held_up_for_ever_by_those_who_come_after_it(
+async def test_costly_publish_is_not_starved_by_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, now_s = Log(), 0.0
@@ -140,7 +140,7 @@ async def test_who_has_cost_much_is_not_held_up_for_ever_by_those_who_come_after
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def test_what_it_may_take_is_looked_at_again_for_each_part() -> None:
+async def test_cost_of_a_publish_is_estimated_again_for_each_part() -> None:
     log = Log()
     task = log.publish(1, *published(*[1] * 500))
     await turns()
@@ -151,7 +151,7 @@ async def test_what_it_may_take_is_looked_at_again_for_each_part() -> None:
     task.cancel()
 
 
-async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
+async def test_records_of_the_proxy_itself_are_appended_without_waiting() -> None:
     log = Log()
     task = log.publish(1, *published(*[1_000] * 10))
     await turns()
@@ -183,7 +183,7 @@ async def test_a_part_that_fails_ends_the_frame_and_gives_its_room_to_who_waits(
     assert log.is_empty()
 
 
-async def test_what_its_producer_waits_for_no_more_is_not_appended() -> None:
+async def test_publish_of_a_disconnected_producer_is_not_appended() -> None:
     log = Log()
     task = log.publish(1, *published(*[10] * 100))
     await turns()
@@ -223,7 +223,7 @@ def test_connection_of_which_much_waits_may_not_publish_more_and_holds_up_nobody
     assert not admission.has_room(2)
 
 
-async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
+async def test_cancelled_publish_returns_its_budget_at_any_time() -> None:
     log, rng = Log(), random.Random(7)
     tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
     await turns()
@@ -239,7 +239,7 @@ async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
     assert log.is_empty()
 
 
-def test_nobody_is_done_later_than_with_equal_shares() -> None:
+def test_fair_order_completes_no_job_later_than_equal_shares_would() -> None:
     """Whenever they come: in a model that serves all at once, in small steps."""
     rng = random.Random(3)
     for _ in range(100):
@@ -279,7 +279,7 @@ def in_shares(jobs: list[tuple[float, float]]) -> list[float]:
     return done
 
 
-def test_who_publishes_little_is_done_at_once_however_many_publish_much() -> None:
+def test_cheap_job_is_first_in_the_fair_order_among_many_costly_ones() -> None:
     order = FairOrder()
     much = [order.charge(connection, 19_000.0) for connection in range(1, 61)]
     for _ in range(1_000):
@@ -296,7 +296,7 @@ def test_a_frame_that_turns_out_to_be_costly_waits_as_such_and_what_was_not_appe
     assert order.charge(1, 10.0) == 10.0
 
 
-def test_what_was_given_while_nobody_waited_is_not_held_against_anybody() -> None:
+def test_cost_spent_without_competition_does_not_count_in_the_fair_order() -> None:
     order = FairOrder()
     for _ in range(1_000):
         order.charge(1, 100.0)
@@ -304,7 +304,7 @@ def test_what_was_given_while_nobody_waited_is_not_held_against_anybody() -> Non
     assert order.charge(1, 1.0) < order.charge(2, 2.0)
 
 
-def test_who_waits_is_overtaken_less_and_less_by_those_who_come() -> None:
+def test_waiting_job_is_overtaken_by_a_bounded_number_of_later_ones() -> None:
     order, overtaken = FairOrder(), 0
     mine = order.charge(1, 1_000.0)
     for connection in range(2, 100_000):

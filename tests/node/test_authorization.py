@@ -62,7 +62,7 @@ async def test_only_who_is_named_may_publish_wherever_his_session_is(cluster: Cl
         await desk.delete()
 
 
-async def test_what_is_no_token_is_refused_at_the_first_word(cluster: Cluster) -> None:
+async def test_made_up_token_is_refused_at_the_hello(cluster: Cluster) -> None:
     with pytest.raises(Forbidden, match="no token of this federation"):
         async with waypost.produce("other", proxy=cluster.proxies["a1"].url, token="made up"):
             pass

@@ -100,7 +100,7 @@ async def test_a_certificate_that_ends_soon_is_told_and_a_new_one_is_read_as_the
 
 
 @pytest.mark.parametrize("left_ms", [1_000, CERTIFIED_MS - 1, CERTIFIED_MS + 1])
-def test_what_a_clients_certificate_proves_ends_with_it(left_ms: int) -> None:
+def test_principal_proven_by_a_certificate_expires_with_the_certificate(left_ms: int) -> None:
     now_ms = 1_800_000_000_000
     by = Certified("eve", now_ms + left_ms)
     attach = Attach(session="s", receiver="r", incarnation=Incarnation("i"), frontier={}, credential=Credential("eve"))

@@ -72,7 +72,7 @@ async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_sam
     assert slow.closed == 1
 
 
-async def test_one_that_did_not_open_is_opened_anew_by_who_asks_next() -> None:
+async def test_changelog_that_failed_to_open_is_opened_again_at_the_next_request() -> None:
     broken, sound = Slow(fails=True), Slow()
     changelogs = RemoteChangelogs(Made(broken, sound))
     broken.go.set()
@@ -85,7 +85,7 @@ async def test_one_that_did_not_open_is_opened_anew_by_who_asks_next() -> None:
     assert (broken.closed, sound.closed) == (0, 1)
 
 
-async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() -> None:
+async def test_search_finds_checkpoints_in_readable_changelogs_and_names_the_unreadable_ones() -> None:
     sound, broken = Slow(), Slow(fails=True)
     changelogs = RemoteChangelogs(Made(sound, broken))
     sound.go.set()
@@ -95,7 +95,7 @@ async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() 
     await changelogs.close()
 
 
-async def test_who_asks_and_goes_away_does_not_take_it_from_the_others() -> None:
+async def test_cancelled_request_does_not_cancel_the_opening_for_others() -> None:
     slow = Slow()
     changelogs = RemoteChangelogs(Made(slow))
     leaves, stays = (asyncio.create_task(changelogs.at("B")) for _ in range(2))
@@ -108,7 +108,7 @@ async def test_who_asks_and_goes_away_does_not_take_it_from_the_others() -> None
     assert slow.closed == 1
 
 
-async def test_one_that_is_being_opened_at_the_end_is_not_waited_for() -> None:
+async def test_changelog_that_is_still_opening_is_not_awaited_at_close() -> None:
     slow = Slow()
     changelogs = RemoteChangelogs(Made(slow))
     asking = asyncio.create_task(changelogs.at("B"))

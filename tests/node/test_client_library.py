@@ -51,14 +51,14 @@ async def _rest(name: str, url: str, number: int, state: waypost.ReceiverState |
         return await _take(session, number)
 
 
-async def test_what_was_not_asked_for_comes_to_the_next_attach(proxy: ProxyProcess) -> None:
+async def test_notifications_that_were_not_taken_come_at_the_next_attach(proxy: ProxyProcess) -> None:
     await _prepare("team/stops", proxy.url)
     async with waypost.attach("team/stops", proxy=proxy.url) as session:
         taken = await _take(session, 10)
     assert taken + await _rest("team/stops", proxy.url, 90) == NUMBERS
 
 
-async def test_what_was_in_hand_when_the_application_failed_comes_again(proxy: ProxyProcess) -> None:
+async def test_notification_in_hand_when_the_application_failed_comes_again(proxy: ProxyProcess) -> None:
     await _prepare("team/fails", proxy.url)
     with pytest.raises(ZeroDivisionError):
         async with waypost.attach("team/fails", proxy=proxy.url) as session:
@@ -67,7 +67,7 @@ async def test_what_was_in_hand_when_the_application_failed_comes_again(proxy: P
     assert await _rest("team/fails", proxy.url, 91) == NUMBERS[9:]
 
 
-async def test_what_was_acknowledged_does_not_come_again_though_the_application_failed(proxy: ProxyProcess) -> None:
+async def test_acknowledged_notification_does_not_come_again_after_the_application_failed(proxy: ProxyProcess) -> None:
     await _prepare("team/says", proxy.url)
     with pytest.raises(ZeroDivisionError):
         async with waypost.attach("team/says", proxy=proxy.url) as session:
@@ -77,7 +77,7 @@ async def test_what_was_acknowledged_does_not_come_again_though_the_application_
     assert await _rest("team/says", proxy.url, 90) == NUMBERS[10:]
 
 
-async def test_what_was_acknowledged_in_the_middle_of_a_delivery_is_safe_whatever_becomes_of_the_process(
+async def test_acknowledgement_in_the_middle_of_a_delivery_survives_the_end_of_the_process(
     proxy: ProxyProcess,
 ) -> None:
     name = "team/dies"
@@ -147,7 +147,7 @@ async def test_of_two_that_attach_under_one_name_the_later_one_stays(proxy: Prox
             assert second.attached is not None and (await second.wait_attached()) is second.attached
 
 
-async def test_who_leaves_while_nobody_hears_it_is_told_and_only_then(
+async def test_receiver_that_detaches_without_a_proxy_logs_a_warning_and_only_then(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
@@ -179,21 +179,21 @@ async def test_the_state_of_another_receiver_is_refused(proxy: ProxyProcess) -> 
 
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1:7401", "http://h:1", "ws://", "", [], [7401], 7401, b"ws://h:1"])
-async def test_what_is_no_address_of_a_proxy_is_refused_at_once(proxy: Any) -> None:
+async def test_malformed_proxy_address_is_refused_at_once(proxy: Any) -> None:
     with pytest.raises(Refused, match="ws://host:7301"):
         waypost.produce("p", proxy=proxy)
     with pytest.raises(Refused, match="ws://host:7301"):
         waypost.attach("s", proxy=proxy)
 
 
-async def test_nobody_moves_to_what_is_no_address(proxy: ProxyProcess) -> None:
+async def test_move_to_a_malformed_address_is_refused(proxy: ProxyProcess) -> None:
     async with waypost.attach("team/stays", proxy=proxy.url) as session:
         with pytest.raises(Refused, match="ws://host:7301"):
             await session.move("nonsense")
         assert (await session.wait_attached()).proxy == "a1"
 
 
-async def test_what_was_not_entered_says_so_at_once(proxy: ProxyProcess) -> None:
+async def test_call_on_a_client_that_was_not_entered_is_refused_at_once(proxy: ProxyProcess) -> None:
     receiver, producer = waypost.attach("team/outside", proxy=proxy.url), waypost.produce("p", proxy=proxy.url)
     asked: list[Callable[[], Awaitable[object]]] = [
         lambda: producer.publish({"n": 1}),
@@ -208,7 +208,7 @@ async def test_what_was_not_entered_says_so_at_once(proxy: ProxyProcess) -> None
             await asyncio.wait_for(ask(), 1)
 
 
-def test_what_was_not_entered_says_so_at_once_without_an_event_loop_too(proxy: ProxyProcess) -> None:
+def test_call_on_a_blocking_client_that_was_not_entered_is_refused_at_once(proxy: ProxyProcess) -> None:
     producer = waypost.blocking.produce("p", proxy=proxy.url)
     try:
         with pytest.raises(Refused, match="it was not entered"):

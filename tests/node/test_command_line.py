@@ -124,7 +124,7 @@ def test_an_address_in_the_environment_is_looked_at_too(monkeypatch: pytest.Monk
         (["a:int8=1"], "a: 'int8' is none of int32, int64, real64, string, opaque"),
     ],
 )
-def test_what_does_not_fit_the_type_that_was_named_is_refused_by_its_name(attributes: list[str], refusal: str) -> None:
+def test_attribute_that_does_not_fit_its_named_type_is_refused_by_name(attributes: list[str], refusal: str) -> None:
     done = run("pub", *attributes, "--proxy", "ws://127.0.0.1:1")
     assert (done.returncode, done.stderr) == (2, f"error: BAD_NOTIFICATION: {refusal}\n")
 
@@ -252,7 +252,7 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
         (("sim", "--seeds", "7..8", "--scenario", "x"), "", "BAD_MESSAGE: seeds: a scenario is no seed"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line_before_anybody_is_asked(
+def test_invalid_arguments_are_refused_in_one_line_without_a_connection(
     arguments: tuple[str, ...], stdin: str, said: str
 ) -> None:
     done = run(*arguments, stdin=stdin)

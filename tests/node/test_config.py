@@ -49,7 +49,7 @@ def test_a_list_in_a_file_is_looked_at_as_text_is(tmp_path: Path) -> None:
         ({"kafka": "h:1:2", "etcd": "h:1"}, {}, "is not host:port"),
     ],
 )
-def test_what_no_proxy_can_mean_is_refused(
+def test_invalid_setting_is_refused(
     flags: dict[str, object], variables: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -69,9 +69,7 @@ def test_what_no_proxy_can_mean_is_refused(
         "SITE_A_SERVICE_PORT",
     ],
 )
-def test_what_kubernetes_says_of_services_of_such_names_is_no_setting(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_variables_of_kubernetes_are_no_settings(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"WAYPOST_{variable}", "tcp://10.0.0.1:1")
     load_serving({}, None)
 

@@ -73,7 +73,7 @@ def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(
     assert list(troubles.now) == ["log"]
 
 
-async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: DependencyHealth) -> None:
+async def test_absent_dependency_is_retried_until_it_opens(troubles: DependencyHealth) -> None:
     tries: list[int] = []
 
     async def opened() -> str:
@@ -87,7 +87,7 @@ async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: Depend
     assert (len(tries), troubles.now, troubles.outages) == (3, {}, {"etcd": 1})
 
 
-async def test_what_is_configured_wrong_is_not_tried_again(troubles: DependencyHealth) -> None:
+async def test_bad_configuration_of_a_dependency_is_not_retried(troubles: DependencyHealth) -> None:
     async def opened() -> None:
         raise BadConfiguration("no such topic", field="kafka")
 
@@ -116,7 +116,7 @@ def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: D
     assert (lines, troubles.now, troubles.outages) == ([], {}, {})
 
 
-def test_what_to_do_about_a_part_stands_in_its_line(troubles: DependencyHealth) -> None:
+def test_log_line_of_a_dependency_has_its_hint(troubles: DependencyHealth) -> None:
     with capture_logs() as lines:
         troubles.unavailable("log", Unreachable("it is damaged", hint="bring back a copy of it"))
         troubles.unavailable("registry", TimeoutError())

@@ -84,13 +84,15 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
         }
         assert await _owners(urls["b1"]) == {"a2": SESSIONS}
         shown = (await _command("handovers", "--proxy", urls["a2"]))["handovers"]
-        assert {(each["role"], each["peer"], each["phase"]) for each in shown} == {("target", "a1", "ended")}
+        assert {(transfer["role"], transfer["peer"], transfer["phase"]) for transfer in shown} == {
+            ("target", "a1", "ended")
+        }
         assert not cluster.proxies["a1"].ready()
         assert all(cluster.proxies["a1"].process.has_logged(line) for line in ("drain begun", "drain finished"))
         for asked in ("a1", "a2", "b1"):
             shown = await _command("sessions", "show", "team/3", "--proxy", urls[asked])
             assert (shown["owner"], shown["url"], shown["state"]) == ("a2", urls["a2"], "serving")
-            assert [each["expression"] for each in shown["subscriptions"].values()] == ["number >= 0"]
+            assert [subscription["expression"] for subscription in shown["subscriptions"].values()] == ["number >= 0"]
         assert await _command("drain", "a1", "--pause", "--proxy", urls["b1"]) == {
             "v": 1,
             "proxy": "a1",

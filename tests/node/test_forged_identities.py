@@ -47,7 +47,7 @@ async def test_a_reader_cannot_take_the_place_of_what_a_producer_publishes_next(
         for number in range(1, FORGED + 1):
             await victim.publish({"n": number})
         given = [await asyncio.wait_for(anext(session), 10) for _ in range(2 * FORGED)]
-        assert [each["n"] for each in given if each["n"] != -1] == list(range(1, FORGED + 1))
+        assert [notification["n"] for notification in given if notification["n"] != -1] == list(range(1, FORGED + 1))
         assert {received.id.incarnation for received in given if received["n"] != -1} == {known.incarnation}
         assert known.incarnation not in {received.id.incarnation for received in given if received["n"] == -1}
         await session.delete()

@@ -162,7 +162,11 @@ def _until_it_reads(pid: int) -> None:
 
 def _until_it_connects(pid: int) -> None:
     def sockets() -> bool:
-        return any("socket:" in os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
+        return any(
+            "socket:" in os.readlink(descriptor)
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir()
+            if descriptor.is_symlink()
+        )
 
     _until(sockets)
 

@@ -32,7 +32,7 @@ class Recorder:
         if self._failing:
             self._failing -= 1
             raise Unreachable("away")
-        self.lots.append([each.number for each in facts])
+        self.lots.append([fact.number for fact in facts])
 
 
 async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:
@@ -56,14 +56,14 @@ async def test_facts_that_nobody_waits_for_go_together() -> None:
     assert journal.lots == [[1, 2, 3]]
 
 
-async def test_one_that_somebody_waits_for_goes_at_once_with_all_before_it() -> None:
+async def test_awaited_fact_is_written_at_once_with_all_facts_before_it() -> None:
     journal, answers = Recorder(), list[WaypostError | None]()
     effects = [Attest([fact(1)], ignore_result), Attest([fact(2)], answers.append), Attest([fact(3)], ignore_result)]
     await written(journal, effects, 2)
     assert (journal.lots, answers) == ([[1, 2], [3]], [None])
 
 
-async def test_what_the_journal_did_not_take_is_given_to_it_again_in_order() -> None:
+async def test_facts_that_the_journal_refused_are_written_again_in_order() -> None:
     journal = Recorder(failing=1)
     await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2)], 1)
     assert journal.lots == [[1, 2]]

@@ -72,7 +72,7 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         assert (await anext(desk))["report"] == 8
 
 
-async def test_who_knows_the_public_key_alone_may_not_publish_with_it(cluster: Cluster) -> None:
+async def test_public_key_alone_does_not_let_a_client_publish(cluster: Cluster) -> None:
     proxy = cluster.proxies["a1"].url
     async with asyncio.timeout(30), waypost.attach("keys/one", proxy=proxy) as one:
         wanted = await one.subscribe("require(order)", keys=Keys.producer(public_key(SECRET)), insecure=False)
@@ -81,7 +81,7 @@ async def test_who_knows_the_public_key_alone_may_not_publish_with_it(cluster: C
         await one.publish({"order": 2}, keys=Keys.producer(SECRET))
         assert (await anext(one))["order"] == 2
         with pytest.raises(Refused):
-            await one.publish({"order": 3}, keys=Keys.producer(*(b"%d" % each for each in range(100))))
+            await one.publish({"order": 3}, keys=Keys.producer(*(b"%d" % number for number in range(100))))
 
 
 def test_the_commands_take_keys_from_files(cluster: Cluster, root: Path) -> None:

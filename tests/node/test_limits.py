@@ -37,19 +37,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_what_a_receiver_attests_counts_by_notifications_and_not_by_frames() -> None:
+def test_attestations_are_limited_by_notifications_and_not_by_frames() -> None:
     paces = RateLimits(1_000, 1, now_s=0.0)
-    each = Attestation(
+    attestation = Attestation(
         number=1, epoch=Epoch(1), proxy=ProxyId("p"), origin=Origin("A/0"), offsets=[*range(499)], digests=[0] * 499
     )
-    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 0
-    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 1
+    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 0
+    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 1
     # What says nothing for the journal is not counted, and what is published is not slower for it.
     assert paces.wait_s(Acknowledge(7), 0.0) is None
     assert paces.wait_s(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0
 
 
-def test_who_connects_again_goes_on_with_what_its_address_has_left() -> None:
+def test_reconnected_client_continues_with_the_remaining_rate_of_its_address() -> None:
     rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
     burst = 10 * int(ADDRESS_BURST_S)
     assert [rates.wait_s("here", wanted, 0.0) for _ in range(burst)] == [0.0] * burst
@@ -81,7 +81,7 @@ def attached(cluster: Cluster, session: str, receiver: str) -> bool:
     return row is not None and row["registrations"][receiver]["attached"]
 
 
-async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:
+async def test_client_of_a_full_proxy_is_refused_and_accepted_after_another_leaves(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     inside = [waypost.produce(f"p{number}", proxy=url) for number in range(4)]
     for client in inside:
@@ -108,7 +108,7 @@ async def test_no_more_sessions_are_made_than_the_proxy_may_have_and_the_others_
         await two.delete()
 
 
-async def test_who_publishes_too_fast_waits_and_nobody_else_does(cluster: Cluster) -> None:
+async def test_producer_above_the_rate_waits_and_others_do_not(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     async with waypost.produce("fast", proxy=url) as fast, waypost.produce("other", proxy=url) as other:
         began = time.monotonic()
@@ -122,7 +122,7 @@ async def test_who_publishes_too_fast_waits_and_nobody_else_does(cluster: Cluste
         assert time.monotonic() - began > 0.5
 
 
-async def test_who_publishes_too_fast_stays_connected_and_is_delivered_what_he_wants(cluster: Cluster) -> None:
+async def test_producer_above_the_rate_stays_connected_and_gets_its_deliveries(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     again: list[object] = []
 
@@ -161,7 +161,7 @@ async def test_from_one_address_come_no_more_than_so_many_and_another_one_is_let
     await inside.pop().close()
 
 
-async def test_who_changes_too_much_waits_and_nobody_else_does(cluster: Cluster) -> None:
+async def test_client_with_too_many_changes_waits_and_others_do_not(cluster: Cluster) -> None:
     url = cluster.proxies["b1"].url
     async with waypost.attach("limits/hasty", proxy=url) as hasty, waypost.produce("other", proxy=url) as other:
         began = time.monotonic()
@@ -173,7 +173,7 @@ async def test_who_changes_too_much_waits_and_nobody_else_does(cluster: Cluster)
         await hasty.delete()
 
 
-async def test_who_leaves_while_he_has_to_wait_is_gone_at_once(cluster: Cluster) -> None:
+async def test_client_that_disconnects_during_its_rate_limit_is_detached_at_once(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     async with websockets.connect(f"{url}/v1/client") as socket_:
         await socket_.send(encode_message(Hello(VERSION, "hasty")))

@@ -53,7 +53,7 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
     for offset in range(read):
         state.fold(offset, published(offset))
     site_log = MemorySiteLog(MemoryLogStorage())
-    await site_log.append([published(each) for each in range(there)])
+    await site_log.append([published(number) for number in range(there)])
     await registry.claim_site_log(A, None, row)
     return LogGuard(state, site_log, registry, "federation", known, Nobody()), registry
 
@@ -73,7 +73,7 @@ async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> 
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
 
-async def test_who_knows_of_an_earlier_end_than_was_said_says_so() -> None:
+async def test_log_guard_lowers_the_recorded_end_of_a_log_to_an_earlier_one() -> None:
     site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
     mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
     notice(mine, end=6)
@@ -126,14 +126,14 @@ async def registry() -> MemoryRegistry:
     return registry
 
 
-async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_what_they_read(
+async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_its_end(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged at offsets that they take for repeats."""
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(each) for each in range(10))
+    storage.records.extend(published(number) for number in range(10))
     ahead, behind = Proxy(storage, registry, row, 10), Proxy(storage, registry, row, 0)
     looking = [await ahead.check(), await behind.check()]
     del storage.records[6:]
@@ -146,14 +146,14 @@ async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_
     append.cancel()
 
 
-async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_as_seen_in_it(
+async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that_epoch(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, row, second)
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guard.begin()
     assert await proxy.log.append([published(99)]) == [4]
@@ -171,7 +171,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
     monkeypatch.setattr("node.log_guard.BEGIN_S", 0.2)
     storage = MemoryLogStorage()
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
     proxy.guard._has_begun = False
 
@@ -189,13 +189,13 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
 
 
-async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
+async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3, Nobody(8))
     looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
@@ -212,7 +212,7 @@ async def test_a_registry_that_has_lost_the_row_is_told_it_again(
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     empty = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     proxy = Proxy(storage, empty, row, 3)
     looking = await proxy.check()
@@ -228,7 +228,7 @@ async def test_a_registry_that_went_back_to_an_earlier_log_epoch_is_told_the_lat
     """Else the next loss of an end would begin the same log epoch a second time, over offsets that were read."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guard.watch(3, reports=True)
     assert row is not None and row.log_epoch == 1
@@ -246,7 +246,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     storage, changelog = MemoryLogStorage(), MemoryChangelog(MemoryChangelogStorage())
     federation, ended = federation_of(await registry.secret()), {origin_of(A): (2, 5)}
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=1))
-    storage.records.extend(published(each) for each in range(2))
+    storage.records.extend(published(number) for number in range(2))
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=2, ended=ended))
     state = SiteState(A)
     for offset, record in enumerate(storage.records):
@@ -289,7 +289,7 @@ async def test_a_later_log_epoch_that_the_registry_knows_of_is_entered_whoever_r
     """An answer of the registry may be lost: then the one who raised it does not know that it did."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3)
     await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
@@ -302,7 +302,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(each) for each in range(10))
+    storage.records.extend(published(number) for number in range(10))
     proxy = Proxy(storage, registry, row, 10)
     looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
@@ -326,7 +326,7 @@ async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, m
     looking.cancel()
 
 
-async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_the_log(
+async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
     registry: MemoryRegistry,
 ) -> None:
     """They say what they have seen as soon as the log is out of reach; it may have been asked just before."""
@@ -341,7 +341,7 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
-    storage.records.extend(published(each) for each in range(5))
+    storage.records.extend(published(number) for number in range(5))
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )
@@ -349,13 +349,13 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})
 
 
-async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change_the_row_meanwhile(
+async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_meanwhile(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(each) for each in range(3))
+    storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
     looking = asyncio.create_task(proxy.guard.check_remote_ends())
@@ -367,7 +367,7 @@ async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 30)})
 
 
-async def test_what_a_neighbour_has_seen_of_an_ended_origin_is_kept_until_the_registry_has_it() -> None:
+async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_registry_has_it() -> None:
     registry, storage = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), MemoryLogStorage()
     row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
     await registry.claim_site_log(A, None, row)

@@ -135,7 +135,7 @@ async def test_proxy_with_an_empty_log_of_its_own_is_refused_though_the_site_has
         await asyncio.wait_for(second, 5)
 
 
-async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_path: Path) -> None:
+async def test_unreadable_site_checkpoint_is_logged_and_ignored(tmp_path: Path) -> None:
     async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
         changelog = tmp_path / "sites/A/changelog.db"

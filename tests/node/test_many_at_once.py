@@ -45,7 +45,7 @@ async def test_clients_that_attach_at_once_do_not_wait_for_each_others_time(prox
     assert time.monotonic() - began < WITHIN_S / 4
 
 
-async def test_who_reads_nothing_is_cut_off_and_its_place_is_free(proxy: ProxyProcess) -> None:
+async def test_client_that_reads_no_replies_is_disconnected_and_its_slot_is_free(proxy: ProxyProcess) -> None:
     def clients() -> float:
         with urllib.request.urlopen(proxy.url.replace("ws://", "http://") + "/metrics", timeout=10) as answer:
             found = re.search(r"^waypost_clients (\S+)$", answer.read().decode(), re.MULTILINE)

@@ -41,7 +41,7 @@ asyncio.run(main())
 
 @pytest.mark.skipif(not resident_bytes() or sys.platform != "linux", reason="the C library keeps what is free")
 @pytest.mark.parametrize("begins_with_much", [False, True])
-def test_what_becomes_free_goes_back_whatever_there_was_before(begins_with_much: bool) -> None:
+def test_freed_memory_returns_to_the_system_whatever_the_heap_held_before(begins_with_much: bool) -> None:
     script = f"BEGINS_WITH_MUCH = {begins_with_much}\n{SCRIPT}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     in_use, left = map(int, run.stdout.split())

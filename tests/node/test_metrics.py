@@ -115,7 +115,7 @@ def test_a_handover_is_counted_on_both_sides_with_the_time_of_every_phase(cluste
     assert 0 <= source["waypost_handover_pause_seconds_sum", (("outcome", "committed"),)] < 60
 
 
-def test_what_was_copied_ahead_of_the_freeze_is_counted_on_both_sides(cluster: Cluster) -> None:
+def test_entries_copied_before_the_freeze_are_counted_at_source_and_target(cluster: Cluster) -> None:
     part = (("part", "ahead"), ("role", "source"))
     source = scraped(cluster, "a1")
     assert source["waypost_handover_copied_notifications_total", part] >= STORED
@@ -124,7 +124,7 @@ def test_what_was_copied_ahead_of_the_freeze_is_counted_on_both_sides(cluster: C
     assert target["waypost_handover_copied_notifications_total", (("part", "ahead"), ("role", "target"))] == STORED
 
 
-def test_what_is_published_is_counted_where_it_came_in_and_what_is_delivered_where_it_went_out(
+def test_published_and_delivered_notifications_are_counted_at_their_own_proxies(
     cluster: Cluster,
 ) -> None:
     published, delivered = scraped(cluster, "b1"), scraped(cluster, "a2")
@@ -145,7 +145,7 @@ def test_a_session_is_counted_where_it_is_and_nowhere_else(cluster: Cluster) -> 
     assert here["waypost_starts_total", (("how", "handover"),)] == 1
 
 
-def test_one_proxy_of_a_site_leads_the_link_and_its_other_end_says_how_far_behind_it_is(cluster: Cluster) -> None:
+def test_link_has_one_leader_in_a_site_and_a_lag_at_its_other_end(cluster: Cluster) -> None:
     leading = [scraped(cluster, proxy)["waypost_link_leading", (("neighbour", "B"),)] for proxy in ("a1", "a2")]
     assert sorted(leading) == [0, 1]
     sending = scraped(cluster, "b1")
@@ -184,7 +184,7 @@ def test_no_label_names_a_session_a_receiver_a_client_or_a_transfer(cluster: Clu
         assert values & private == set()
 
 
-async def test_what_clients_say_wrong_is_counted_by_the_name_of_what_is_wrong_with_it(cluster: Cluster) -> None:
+async def test_refused_client_messages_are_counted_by_refusal(cluster: Cluster) -> None:
     made_up = b"\xc1 made up 0815"
     async with connect(f"{cluster.proxies['b1'].url}/v1/client") as socket:
         for frame in (made_up, made_up, "a text"):
@@ -310,7 +310,7 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
         ("something new", "other"),
     ],
 )
-def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> None:
+def test_unavailable_dependency_is_counted_under_a_fixed_label(trouble: str, part: str) -> None:
     node = unstarted()
     node.troubles.unavailable(trouble, Unreachable("away"))
     missing = {dict(labels)["part"] for (name, labels), value in looked(node).items() if name == MISSING and value}
@@ -373,5 +373,5 @@ def test_every_metric_that_the_page_names_exists() -> None:
 def test_the_page_explains_every_cause_and_every_phase() -> None:
     causes = set(re.findall(r'Ending\("([a-z ]+)"', (ROOT / "proxy/core/transfer_record.py").read_text()))
     assert {"timeout", "refused", "lease lost"} <= causes
-    phases = {each.name.lower() for each in (*SourceState, *TargetState)} - {"ended"}
+    phases = {state.name.lower() for state in (*SourceState, *TargetState)} - {"ended"}
     assert [each for each in sorted(causes | phases) if f"`{each}`" not in PAGE.read_text()] == []

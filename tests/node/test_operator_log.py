@@ -136,7 +136,7 @@ def test_of_many_failovers_some_are_told_and_the_others_are_counted() -> None:
     assert harness.check() == ["failover taken"]
 
 
-def test_what_is_counted_and_not_told_yet_is_told_at_the_end() -> None:
+def test_counted_lines_are_logged_at_close() -> None:
     harness = OperatorLogHarness()
     for number in range(LOG_LINES_ALIKE + 2):
         harness.take_over(f"s{number}")
@@ -152,7 +152,7 @@ def test_a_session_that_is_made_here_is_not_told() -> None:
     assert harness.check() == []
 
 
-def test_what_is_told_without_a_warning_is_what_the_page_for_operators_says_to_do_nothing_about() -> None:
+def test_codes_logged_without_a_warning_are_those_that_need_no_action_on_the_operators_page() -> None:
     rows = re.findall(r"^\| `([a-z ]+)` \| .* \| Nothing[.;,].* \|$", PAGE.read_text(), re.MULTILINE)
     assert set(rows) == NOBODYS_FAULT
 

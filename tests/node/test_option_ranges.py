@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from node.cli.app import app
 from node.config import NodeConfig
 
-NUMBERS = [each for each in fields(NodeConfig) if "ge" in each.metadata["bounds"] and not each.metadata["check"]]
-TOO_LOW = [(each.name, each.metadata["bounds"]["ge"] - 1) for each in NUMBERS]
-TOO_HIGH = [(each.name, each.metadata["bounds"]["le"] + 1) for each in NUMBERS if "le" in each.metadata["bounds"]]
+NUMBERS = [field for field in fields(NodeConfig) if "ge" in field.metadata["bounds"] and not field.metadata["check"]]
+TOO_LOW = [(field.name, field.metadata["bounds"]["ge"] - 1) for field in NUMBERS]
+TOO_HIGH = [(field.name, field.metadata["bounds"]["le"] + 1) for field in NUMBERS if "le" in field.metadata["bounds"]]
 OTHERS = [
     ["sub", "n > 0", "--ttl", "-1"],
     ["sub", "n > 0", "--ttl", "0"],
@@ -70,9 +70,9 @@ def test_option_out_of_its_range_is_refused(words: list[str]) -> None:
 
 def test_every_bound_of_a_setting_is_one_that_the_command_line_checks() -> None:
     """Those of text are checked when it is read."""
-    for each in fields(NodeConfig):
-        numbers = {"ge", "le"} & each.metadata["bounds"].keys()
-        assert not numbers or each in NUMBERS or each.metadata["check"]
+    for field in fields(NodeConfig):
+        numbers = {"ge", "le"} & field.metadata["bounds"].keys()
+        assert not numbers or field in NUMBERS or field.metadata["check"]
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ async def store(cluster: Cluster, session: str, *attributes: dict[str, int]) -> 
         await receiver.subscribe("n > 0", id="x")
         await receiver.wait_effective("x", ["A/0"])
     async with waypost.produce("p", proxy=here) as producer:
-        for number, each in enumerate(attributes, 1):
-            await producer.publish({"n": number, **each})
+        for number, fields in enumerate(attributes, 1):
+            await producer.publish({"n": number, **fields})
 
     stored = cluster.proxies["a1"].stored
     await until_seen(lambda: stored(session) == len(attributes), f"{len(attributes)} wait for {session}")
@@ -44,7 +44,7 @@ async def store(cluster: Cluster, session: str, *attributes: dict[str, int]) -> 
 
 async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_crash(cluster: Cluster) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
-    await store(cluster, "order/s", *({"Priority": each} for each in (1, 5, 3, 5, 2, 4, 9, 1)))
+    await store(cluster, "order/s", *({"Priority": priority} for priority in (1, 5, 3, 5, 2, 4, 9, 1)))
     async with waypost.attach("order/s", proxy=here, order="priority") as first:
         assert await next_ones(first, 3) == [7, 2, 4]
         first.acknowledge()
@@ -66,8 +66,8 @@ async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_
         await third.delete()
 
 
-async def test_what_a_receiver_has_out_of_order_comes_no_more_after_a_failover_either(cluster: Cluster) -> None:
-    await store(cluster, "order/f", *({"Priority": each} for each in (0, 9, 9, 9)))
+async def test_selectively_acknowledged_notifications_do_not_come_again_after_a_failover(cluster: Cluster) -> None:
+    await store(cluster, "order/f", *({"Priority": priority} for priority in (0, 9, 9, 9)))
     here, there = cluster.proxies["a1"], cluster.proxies["a2"]
     async with waypost.attach("order/f", proxy=here.url, order="priority") as first:
         assert await next_ones(first, 3) == [2, 3, 4]

@@ -43,20 +43,20 @@ async def lost(peers: Peers, count: int) -> dict[str, int]:
 OFFER = HandoverOffer(SessionId("s"), Epoch(1), "drain")
 
 
-async def test_what_was_for_a_proxy_that_is_not_there_is_counted_as_that() -> None:
+async def test_message_to_an_absent_proxy_is_counted_as_not_there() -> None:
     peers = peers_with(None)
     for _ in range(3):
         peers.send(OTHER, OFFER)
     assert await lost(peers, 3) == {"not there": 3}
 
 
-async def test_what_cannot_go_out_because_nobody_answers_is_counted_as_that() -> None:
+async def test_message_to_an_unreachable_proxy_is_counted_as_connection() -> None:
     peers = peers_with(row_at("ws://127.0.0.1:1"))
     peers.send(OTHER, OFFER)
     assert await lost(peers, 1) == {"connection": 1}
 
 
-async def test_what_finds_the_queue_full_is_counted_as_that() -> None:
+async def test_message_at_a_full_queue_is_counted_as_queue_full() -> None:
     peers = peers_with(None)
     for _ in range(PEER_QUEUE + 2):
         peers.send(OTHER, OFFER)

@@ -146,7 +146,7 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
         assert owner(a1) == before == ("a1", 1, "serving")
 
 
-async def test_whoever_says_nothing_is_hung_up_on(cluster: Cluster, a1: ProxyProcess) -> None:
+async def test_silent_stranger_is_disconnected(cluster: Cluster, a1: ProxyProcess) -> None:
     rows, _ = await rows_and_secret(cluster)
     async with calling(a1, rows[A2].incarnation) as stranger:
         assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: no hello in time")

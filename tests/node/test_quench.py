@@ -29,7 +29,9 @@ async def wait_announced(producer: waypost.Producer, *terms: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_is_wanted_anywhere_is_told_and_what_is_not_need_not_be_sent(cluster: Cluster) -> None:
+async def test_producer_learns_of_interest_at_any_site_and_may_suppress_unwanted_notifications(
+    cluster: Cluster,
+) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["c1"].url
     async with (
         waypost.produce("sensor", proxy=here) as sensor,
@@ -51,7 +53,7 @@ async def test_what_is_wanted_anywhere_is_told_and_what_is_not_need_not_be_sent(
         await far.delete()
 
 
-async def test_what_only_keys_let_in_is_told_to_who_has_them(cluster: Cluster) -> None:
+async def test_interest_with_keys_is_reported_only_to_a_producer_with_the_keys(cluster: Cluster) -> None:
     async with (
         waypost.produce("honest", proxy=cluster.proxies["a1"].url) as honest,
         waypost.produce("other", proxy=cluster.proxies["a1"].url) as other,

@@ -57,7 +57,7 @@ async def deleted(joined: Joined) -> None:
         await joined[session].delete()
 
 
-async def test_what_both_sessions_want_comes_once_tagged_with_both(cluster: Cluster) -> None:
+async def test_notification_for_two_joined_sessions_comes_once_tagged_with_both(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     async with waypost.produce("p", proxy=url) as producer, waypost.join([RED, BLUE], proxy=url) as joined:
         await subscribed(joined)
@@ -75,7 +75,7 @@ async def test_what_both_sessions_want_comes_once_tagged_with_both(cluster: Clus
         await deleted(joined)
 
 
-async def test_one_copy_stays_one_when_the_sessions_move_and_a_proxy_dies(cluster: Cluster) -> None:
+async def test_joined_sessions_yield_one_copy_across_moves_and_a_crash(cluster: Cluster) -> None:
     urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
     async with (
         waypost.produce("p", proxy=[urls["a2"]]) as producer,
@@ -99,7 +99,7 @@ async def test_one_copy_stays_one_when_the_sessions_move_and_a_proxy_dies(cluste
         await deleted(joined)
 
 
-async def test_what_was_not_taken_comes_again_and_what_was_does_not(cluster: Cluster) -> None:
+async def test_joined_sessions_redeliver_only_notifications_that_were_not_acknowledged(cluster: Cluster) -> None:
     url = cluster.proxies["a2"].url
     state = JoinedState()
     async with waypost.produce("p", proxy=url) as producer:

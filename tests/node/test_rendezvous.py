@@ -74,9 +74,7 @@ async def resource_of(meeting: RendezvousConsumer, identity: str) -> Resource:
     raise AssertionError("nothing came")
 
 
-async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_him(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requester_that_left_does_not_delay_the_others(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "WANTED_S", TIMEOUT_S)
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("hilda", b1)
@@ -147,7 +145,7 @@ async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cl
         await asyncio.to_thread(cluster.proxies[name].ready)
 
 
-async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(cluster: Cluster) -> None:
+async def test_requester_that_leaves_in_the_middle_of_a_resource_gets_all_of_it_again(cluster: Cluster) -> None:
     a2, b2 = urls(cluster, "a2", "b2")
     await once_offered("grace", b2)
     async with waypost.connect_rendezvous("heidi", proxy=a2) as meeting:
@@ -165,7 +163,7 @@ async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(c
         assert (await resource_of(meeting, identity)).data == DATA
 
 
-async def test_nobody_else_reads_what_keys_protect(cluster: Cluster) -> None:
+async def test_eavesdropper_gets_no_rendezvous_message_that_keys_protect(cluster: Cluster) -> None:
     a2, b2 = urls(cluster, "a2", "b2")
     async with (
         waypost.attach("eavesdropper", proxy=a2) as eavesdropper,
@@ -219,7 +217,7 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     told = [json.loads(line) for line in took.stdout.splitlines()]
     assert [each["id"] for each in told] == [each.stdout.strip() for each in asked]
     assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
-    assert [each.name for each in into.iterdir()] == ["1.bin"]
+    assert [path.name for path in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
     acquire_failed = run("take", str(into), "--as", "leo", "-W", "2", url=url)
     assert (acquire_failed.returncode, acquire_failed.stderr) == (
@@ -243,7 +241,7 @@ async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:
         serving.cancel()
 
 
-async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
+async def test_requester_can_send_a_request_while_its_session_is_in_use(cluster: Cluster) -> None:
     (url,) = urls(cluster, "a2")
     await once_offered("nina", url)
     first, _ = await rendezvous.ask("omar", "nina", "there", proxy=url)

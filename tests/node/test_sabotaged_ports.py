@@ -108,9 +108,9 @@ class Sabotaged:
         return await method(*arguments, **named)
 
     async def _stream(self, method: Any, *arguments: Any) -> AsyncIterator[Any]:
-        async for each in method(*arguments):
+        async for item in method(*arguments):
             await self._sabotage.strike()
-            yield each
+            yield item
 
 
 @dataclass

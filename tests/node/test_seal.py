@@ -72,7 +72,7 @@ def test_a_proof_that_is_sent_back_proves_nothing() -> None:
     assert len(made) == 6
 
 
-def test_what_moves_from_one_name_into_the_next_is_another_introduction() -> None:
+def test_introduction_with_a_shifted_name_boundary_has_another_proof() -> None:
     moved = replace(INTRODUCTION, caller=ProxyId("a1l"), incarnation=Incarnation("ife"))
     assert moved.callers_proof(SECRET) != INTRODUCTION.callers_proof(SECRET)
 
@@ -85,11 +85,11 @@ def test_no_two_challenges_are_the_same() -> None:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
-def test_what_is_sealed_comes_out_as_it_was(frames: list[bytes]) -> None:
+def test_sealed_frames_open_to_the_same_bytes(frames: list[bytes]) -> None:
     sealer, opener = ends()
     sealed = [sealer.seal(frame) for frame in frames]
-    assert [len(each) - OVERHEAD_BYTES for each in sealed] == [len(frame) for frame in frames]
-    assert [opener.open(each) for each in sealed] == frames
+    assert [len(frame) - OVERHEAD_BYTES for frame in sealed] == [len(frame) for frame in frames]
+    assert [opener.open(frame) for frame in sealed] == frames
 
 
 @given(st.binary(max_size=60), st.data())

@@ -79,9 +79,7 @@ async def test_a_node_that_cannot_be_announced_serves_all_the_same(
     assert (await serve(configuration(tmp_path, discovery=True), stop)).startswith("ws://127.0.0.1:")
 
 
-async def test_what_is_announced_is_the_address_that_others_are_to_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_announcement_has_the_advertised_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = asyncio.Event()
     said: list[Any] = []
 
@@ -96,7 +94,7 @@ async def test_what_is_announced_is_the_address_that_others_are_to_use(
 
 
 @pytest.mark.parametrize("json", [True, False])
-def test_what_a_library_says_comes_with_its_time(json: bool) -> None:
+def test_log_line_of_a_library_has_a_timestamp(json: bool) -> None:
     script = f"""
 import logging
 from node.service import set_up_logging

@@ -67,7 +67,7 @@ def test_the_command_line_speaks_tls_as_the_environment_says(
     assert done.returncode == 2 and done.stderr.startswith("error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: ")
 
 
-async def test_who_does_not_believe_the_authority_or_speaks_no_tls_says_nothing_to_a_proxy(cluster: Cluster) -> None:
+async def test_client_without_the_authority_or_tls_does_not_attach(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     for address in (url, url.replace("wss:", "ws:")):
         with pytest.raises(NoProxy):
@@ -75,7 +75,7 @@ async def test_who_does_not_believe_the_authority_or_speaks_no_tls_says_nothing_
                 pass
 
 
-async def test_who_has_no_certificate_is_not_heard_as_a_proxy(cluster: Cluster, papers: Papers) -> None:
+async def test_peer_without_a_certificate_is_refused(cluster: Cluster, papers: Papers) -> None:
     proxy = cluster.proxies["a1"]
     async with connect(f"{proxy.url}/v1/peer", ssl=papers.client()) as stranger:
         with pytest.raises(websockets.ConnectionClosed) as closed:
@@ -99,7 +99,7 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     cluster: Cluster, papers: Papers
 ) -> None:
     name, nobody, eve = "tls/eves", papers.client(), papers.client("eve")
-    urls = [cluster.proxies[each].url for each in ("a1", "a2")]
+    urls = [cluster.proxies[proxy].url for proxy in ("a1", "a2")]
     async with waypost.attach(name, proxy=urls[0], tls=nobody) as owner:
         await owner.set_access(
             {"": waypost.grant("owner", password="secret"), "eve": waypost.grant("admin", by_token=True)}
@@ -128,7 +128,7 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     ],
     ids=["no key", "no authority", "no authority named", "no key in it", "no authority in it", "plain address"],
 )
-def test_what_is_no_good_is_named_before_anybody_is_served(
+def test_invalid_tls_setting_is_named_before_the_start(
     change: dict[str, str], said: str, papers: Papers, tmp_path: Path
 ) -> None:
     flags = papers.flags | {key: papers.flags.get(value, value) for key, value in change.items()}

@@ -81,7 +81,7 @@ async def test_a_token_is_believed_wherever_the_session_goes(cluster: Cluster, r
             pass
 
 
-async def test_whose_token_ends_is_asked_for_another_and_goes_on(cluster: Cluster, root: Path) -> None:
+async def test_receiver_whose_token_expires_continues_with_another_token(cluster: Cluster, root: Path) -> None:
     name, url = "tokens/ending", cluster.proxies["a1"].url
     await lets_in_by_token(url, name)
     made: list[str] = [await short_token(root)]
@@ -103,7 +103,7 @@ async def test_whose_token_ends_is_asked_for_another_and_goes_on(cluster: Cluste
     assert any(isinstance(retry, Retry) and "token has ended" in retry.reason for retry in events)
 
 
-async def test_who_has_no_other_token_is_told_that_it_has_ended(cluster: Cluster, root: Path) -> None:
+async def test_receiver_without_another_token_is_told_of_the_expiry(cluster: Cluster, root: Path) -> None:
     name, url = "tokens/ended", cluster.proxies["a1"].url
     await lets_in_by_token(url, name)
     eves = await short_token(root)

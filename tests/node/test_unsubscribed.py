@@ -23,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("at", ["a1", "b1", "c1"])
-async def test_what_was_acknowledged_before_is_delivered(cluster: Cluster, at: str) -> None:
+async def test_notification_acknowledged_before_the_unsubscribe_is_delivered(cluster: Cluster, at: str) -> None:
     """At the session's own site, at the next one, and behind that."""
     producer = waypost.produce(f"producer at {at}", proxy=cluster.proxies[at].url)
     receiver = waypost.attach(f"unsubscribed/{at}", proxy=cluster.proxies["a1"].url)

@@ -44,7 +44,7 @@ def test_a_link_that_stands_still_costs_no_readiness() -> None:
     assert watchdog.why_not_ready == ""
 
 
-def test_what_is_not_seen_any_more_is_forgotten() -> None:
+def test_watchdog_forgets_an_absent_link() -> None:
     watchdog = Watchdog()
     watchdog.check([link(1)], 0)
     assert watchdog.check([], 2_000) == []

@@ -173,9 +173,7 @@ def test_post_whose_body_is_not_said_to_be_json_is_refused(proxy: ProxyProcess, 
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/nosuch", 404), ("POST", "/readyz", 405)])
-def test_what_no_route_has_is_refused_in_the_form_of_every_refusal(
-    proxy: ProxyProcess, method: str, path: str, status: int
-) -> None:
+def test_unknown_route_is_refused_in_the_common_form(proxy: ProxyProcess, method: str, path: str, status: int) -> None:
     found, body, headers = ask(proxy, method, path, b"{}" if method == "POST" else b"", Content_Type="application/json")
     assert (found, body["error"]["code"], body["error"]["field"]) == (status, "NOT_FOUND", "path")
     assert path in body["error"]["message"] and "openapi" in body["error"]["message"]
@@ -288,7 +286,7 @@ async def test_deep_nesting_in_a_frame_is_refused_by_name_and_the_connection_goe
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
 
 
-async def test_who_has_not_said_hello_may_send_64_kib(proxy: ProxyProcess) -> None:
+async def test_client_before_its_hello_may_send_64_kib(proxy: ProxyProcess) -> None:
     for sizes in [(UNPROVEN_BYTES + 1,), (10_000,) * 8]:
         async with asyncio.timeout(TIMEOUT_S), websockets.connect(f"{proxy.url}/v1/client") as line:
             with pytest.raises(websockets.ConnectionClosed) as closed:

@@ -75,7 +75,7 @@ def test_the_index_finds_what_asking_everyone_finds(
 
 @large
 @given(sets, events, st.data(), st.sampled_from([0, 1000]))
-def test_it_does_so_however_expressions_come_and_go(
+def test_index_matches_like_the_evaluator_after_any_additions_and_removals(
     expressions: list[Expression], events: list[dict[str, Value]], data: st.DataObject, many: int
 ) -> None:
     index: Index[str] = Index(few=2, many=many)

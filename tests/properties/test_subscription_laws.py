@@ -221,7 +221,7 @@ def test_folding_changes_no_answer(tree: Node, attributes: dict[str, Value]) -> 
 
 
 @given(tests)
-def test_what_is_folded_has_nothing_left_to_fold(tree: Node) -> None:
+def test_folding_a_folded_expression_changes_nothing(tree: Node) -> None:
     folded = fold(tree)
     assume(not isinstance(folded, bool))
     assert not isinstance(folded, bool)

@@ -249,7 +249,7 @@ def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
         ),
     ]
     if phase == "nothing":
-        wrong.append(st.sampled_from([each for each in messages_of(place) if not isinstance(each, Prepare)]))
+        wrong.append(st.sampled_from([message for message in messages_of(place) if not isinstance(message, Prepare)]))
         others = wrong_epochs.filter(lambda epoch: epoch != place.epoch)
         wrong.append(others.map(lambda epoch: MoveRequest(SESSION, Epoch(epoch), YOU)))
     if phase in SOURCE:
@@ -283,11 +283,11 @@ def picture(value: Any, above: tuple[int, ...] = ()) -> Any:
         case Expression():
             return value.text
         case dict():
-            return {str(picture(key)): picture(each, below) for key, each in value.items()}
+            return {str(picture(key)): picture(element, below) for key, element in value.items()}
         case set() | frozenset():
             return sorted(map(repr, value))
         case list() | tuple() | deque():
-            return [picture(each, below) for each in value]
+            return [picture(element, below) for element in value]
         case msgspec.Struct():
             return msgspec.to_builtins(value)
         case msgspec.Raw():
@@ -406,7 +406,9 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "phase", "sender", "message"), NAMES)
-def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]) -> None:
+def test_wrong_handover_message_is_refused_by_name(
+    name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]
+) -> None:
     place = PHASES[phase]()
     refused(place, sender, message(place))
     assert place.harness.engine.context.refused.counts == {name: 1}

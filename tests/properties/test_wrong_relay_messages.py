@@ -76,8 +76,8 @@ def known(harness: EngineHarness) -> Any:
 
 def sent(harness: EngineHarness) -> list[Any]:
     """Return what was said to other proxies since the last time."""
-    found = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
-    harness.pending = [each for each in harness.pending if each not in found]
+    found = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    harness.pending = [effect for effect in harness.pending if effect not in found]
     return [(send_peer.proxy, send_peer.message) for send_peer in found]
 
 
@@ -150,7 +150,7 @@ NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
 
 
 @pytest.mark.parametrize(("name", "end", "sender", "message"), NAMES)
-def test_what_is_wrong_has_a_name(name: str, end: str, sender: ProxyId, message: RelayMessage) -> None:
+def test_wrong_relay_message_is_refused_by_name(name: str, end: str, sender: ProxyId, message: RelayMessage) -> None:
     harness = ENDS[end]()
     tell(harness, sender, message)
     refused = harness.engine.context.refused
@@ -182,7 +182,7 @@ def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
 # ---------------------------------------------------------------- late, and not wrong
 
 
-def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None:
+def test_relay_message_in_flight_when_the_client_left_is_not_refused() -> None:
     harness = near()
     harness.engine.client_disconnected(1)
     harness.run_effects()
@@ -198,7 +198,7 @@ def test_both_ends_may_end_a_relay_at_once() -> None:
     assert harness.engine.context.refused.counts == {}
 
 
-def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what_the_next_one_says() -> None:
+def test_message_of_an_earlier_relay_is_not_taken_for_one_of_the_next_relay() -> None:
     harness = near()
     harness.attach()
     asked = harness.next(effects.SendPeer)

@@ -55,7 +55,7 @@ def kinds(messages: list[Any]) -> list[type]:
 
 def access_seen(harness: EngineHarness) -> None:
     """Look at all passwords, and hash those that are new: a hash is its password here."""
-    for effect in [each for each in harness.pending if isinstance(each, effects.Verify | effects.Hash)]:
+    for effect in [effect for effect in harness.pending if isinstance(effect, effects.Verify | effects.Hash)]:
         harness.pending.remove(effect)
         if isinstance(effect, effects.Verify):
             effect.on_done(effect.password == effect.hash)
@@ -101,7 +101,7 @@ def attach(
     )
     access_seen(harness)
     harness.complete_writes()
-    return [each for each in harness.received(connection) if type(each).__name__ != "Welcome"]
+    return [message for message in harness.received(connection) if type(message).__name__ != "Welcome"]
 
 
 def refusals(messages: list[Any]) -> list[tuple[str, object]]:
@@ -111,7 +111,7 @@ def refusals(messages: list[Any]) -> list[tuple[str, object]]:
 FORBIDDEN = [("FORBIDDEN", AboutSession(SESSION))]
 
 
-def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
+def test_only_clients_with_the_password_attach() -> None:
     harness = guarded()
     assert kinds(attach(harness, 2, "secret")) == [Attached]
     assert refusals(attach(harness, 3, "another")) == FORBIDDEN
@@ -132,7 +132,7 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
     harness.complete_writes()
     assert harness.engine.context.sessions[SESSION].access == {}
     heard = harness.received()
-    assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(9)]
+    assert [message for message in heard if isinstance(message, AccessChanged)] == [AccessChanged(9)]
     assert refusals(heard) == [("REFUSED", AboutAccess(8))]
 
 
@@ -144,11 +144,11 @@ def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
     access_seen(harness)
     harness.complete_writes()
     heard = harness.received()
-    assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(8)]
+    assert [message for message in heard if isinstance(message, AccessChanged)] == [AccessChanged(8)]
     assert refusals(heard) == [("REFUSED", AboutAccess(9))]
 
 
-def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
+def test_refused_attach_leaves_no_receiver_behind() -> None:
     harness = guarded()
     attach(harness, 2, "another")
     assert ReceiverId("x2") not in harness.engine.context.sessions[SESSION].receivers
@@ -196,7 +196,7 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
         harness.complete_writes()
         refused = refusals(harness.received(2))
         assert refused == ([] if type(message) in may else [("FORBIDDEN", about)])
-        deleting = any(isinstance(each, effects.ClaimRow) for each in harness.pending)
+        deleting = any(isinstance(effect, effects.ClaimRow) for effect in harness.pending)
         assert deleting is (isinstance(message, Delete) and Delete in may)
     assert harness.engine.context.counters.forbidden[MISSING] == (0 if Delete in may else 1)
 
@@ -216,7 +216,7 @@ def test_an_open_session_lets_everybody_do_everything_whatever_they_say_they_are
     harness.send(2, Subscribe(subscription="y", expression="n > 1"))
     harness.complete_writes()
     assert kinds(harness.received(2)) == [Subscribed]
-    assert not any(isinstance(each, effects.Verify) for each in harness.pending)
+    assert not any(isinstance(effect, effects.Verify) for effect in harness.pending)
 
 
 def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
@@ -230,7 +230,7 @@ def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
     assert kinds(harness.received()) == [AccessChanged]
 
 
-def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> None:
+def test_receiver_that_loses_the_right_to_read_is_refused_and_gets_no_more_messages() -> None:
     harness = guarded()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
@@ -247,7 +247,7 @@ def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> 
     assert [code for code, _ in refusals(harness.received(2))] == ["NOT_SERVED"]
 
 
-def test_who_has_another_password_now_has_to_say_it_and_who_set_it_does_not() -> None:
+def test_password_change_disconnects_clients_with_the_old_password_except_the_one_that_set_it() -> None:
     harness = guarded()
     attach(harness, 2, "secret")
     change(harness, {"": Granted(ALL, "newer")})
@@ -337,7 +337,7 @@ def test_passwords_of_one_principal_that_are_looked_at_in_one_moment_are_few() -
                 credential=Credential("", "wrong"),
             ),
         )
-    assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_OF_ONE
+    assert sum(isinstance(effect, effects.Verify) for effect in harness.pending) == PASSWORDS_OF_ONE
     assert kinds(harness.received(connection))[1:] == [Wait]
 
 
@@ -349,7 +349,7 @@ def test_passwords_that_one_proxy_looks_at_in_one_moment_are_bounded() -> None:
             connection,
             Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
         )
-    assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
+    assert sum(isinstance(effect, effects.Verify) for effect in harness.pending) == PASSWORDS_AT_ONCE
     assert kinds(harness.received(connection))[1:] == [Wait]
     access_seen(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
@@ -364,12 +364,12 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
     credential = Credential(principal, "wrong")
     for _ in range(FREE_TRIES):
         harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=credential))
-        assert sum(isinstance(each, effects.Verify) for each in harness.pending) == 1
+        assert sum(isinstance(effect, effects.Verify) for effect in harness.pending) == 1
         access_seen(harness)
         assert refusals(harness.received(2)) == FORBIDDEN
     harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=credential))
-    assert not any(isinstance(each, effects.Verify) for each in harness.pending)
-    (wait,) = [each for each in harness.received(2) if isinstance(each, Wait)]
+    assert not any(isinstance(effect, effects.Verify) for effect in harness.pending)
+    (wait,) = [message for message in harness.received(2) if isinstance(message, Wait)]
     assert wait.retry_after_ms == 1_000
     assert harness.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
 
@@ -380,7 +380,7 @@ def test_attach_without_a_password_is_refused_without_a_hash(principal: str) -> 
     harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential(principal, ""))
     )
-    assert not any(isinstance(each, effects.Verify) for each in harness.pending)
+    assert not any(isinstance(effect, effects.Verify) for effect in harness.pending)
     assert refusals(harness.received(2)) == FORBIDDEN
 
 
@@ -392,7 +392,7 @@ def test_passwords_of_unknown_principals_share_the_bound_of_the_proxy() -> None:
             connection,
             Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
         )
-    assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
+    assert sum(isinstance(effect, effects.Verify) for effect in harness.pending) == PASSWORDS_AT_ONCE
     assert kinds(harness.received(connection))[1:] == [Wait]
     access_seen(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
@@ -460,7 +460,7 @@ def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_
     harness.serve()
     harness.send(1, SetAccess(7, {"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
     harness.complete(effects.Hash, ["#1"])
-    written = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint | effects.Save)]
+    written = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint | effects.Save)]
     checkpoints = [
         put_checkpoint.checkpoint for put_checkpoint in written if isinstance(put_checkpoint, effects.PutCheckpoint)
     ]

@@ -33,7 +33,7 @@ def harness() -> EngineHarness:
 def subscribed(harness: EngineHarness, name: str, expression: str, connection: int = 1) -> Any:
     harness.send(connection, Subscribe(subscription=name, expression=expression))
     harness.complete_writes()
-    return next(each for each in harness.received(connection) if isinstance(each, Subscribed | Problem))
+    return next(message for message in harness.received(connection) if isinstance(message, Subscribed | Problem))
 
 
 def refused(harness: EngineHarness, name: str, expression: str) -> str:
@@ -122,7 +122,7 @@ def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harn
     assert isinstance(subscribed(harness, "s3", "n > 1"), Subscribed)
 
 
-def test_who_pays_goes_with_the_session(harness: EngineHarness) -> None:
+def test_payer_of_a_subscription_is_part_of_its_row(harness: EngineHarness) -> None:
     subscribed(harness, "s", searching(0, 20))
     (made,) = harness.engine.context.sessions[SESSION].active()
     assert Subscription.of(made.row()).payer == "address 10.0.0.1"

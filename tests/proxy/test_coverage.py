@@ -24,7 +24,7 @@ def promising() -> EngineHarness:
 
 
 def announced(harness: EngineHarness) -> list[BecameEffective]:
-    return [each for each in harness.received() if isinstance(each, BecameEffective)]
+    return [message for message in harness.received() if isinstance(message, BecameEffective)]
 
 
 def test_a_promise_is_told_once_it_is_written() -> None:

@@ -27,7 +27,7 @@ def test_no_more_bytes_are_under_way_than_a_connection_takes() -> None:
     found = delivered(came)
     while came:
         harness.send(1, Acknowledge(came[-1].through))
-        came = [each for each in harness.received(1) if isinstance(each, DeliverEncoded)]
+        came = [message for message in harness.received(1) if isinstance(message, DeliverEncoded)]
         assert sent(came) <= RECEIVER_WINDOW_BYTES
         found += delivered(came)
     assert found == list(range(1, many + 1))

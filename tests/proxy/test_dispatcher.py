@@ -129,7 +129,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
     append.on_done(LogUnavailable("gone"))
     harness.run_effects()
-    problems = [each for each in harness.received() if isinstance(each, Problem)]
+    problems = [problem for problem in harness.received() if isinstance(problem, Problem)]
     assert [(problem.code, problem.about) for problem in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
 
@@ -148,7 +148,7 @@ def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> N
     assert said == [("other", 6), ("p", 5), ("p", 6)]
 
 
-def test_what_was_altered_on_its_way_to_the_door_is_refused_with_all_behind_it_until_it_comes_again() -> None:
+def test_altered_publish_and_all_later_ones_are_refused_until_it_is_sent_again() -> None:
     harness = serving()
     first, second = body(1), body(2)
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[b"\x80"], checks=[checksum(first)]))
@@ -234,7 +234,7 @@ def test_a_thousand_times_on_and_off_is_not_too_many_subscriptions() -> None:
     assert heard == [Subscribed, Unsubscribed] * (MAX_SUBSCRIPTIONS_PER_SESSION + 1)
 
 
-def test_one_subscription_past_the_limit_is_refused() -> None:
+def test_subscription_past_the_limit_of_a_session_is_refused() -> None:
     harness = serving()
     for number in range(MAX_SUBSCRIPTIONS_PER_SESSION + 1):
         harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
@@ -255,7 +255,7 @@ def test_the_other_receivers_are_told_of_a_change() -> None:
     assert harness.received(2) == [SubscriptionChanged("x", SubscriptionSettings(expression="n > 0", owner="r"))]  # type: ignore[arg-type]
 
 
-def test_what_is_published_is_delivered_to_every_receiver_until_acknowledged() -> None:
+def test_notification_is_delivered_to_every_receiver_until_acknowledged() -> None:
     harness = serving("n > 0")
     harness.attach(2, "other")
     harness.received(2)
@@ -305,7 +305,7 @@ def test_a_receiver_that_leaves_while_the_session_stands_still_is_to_say_so_agai
     harness.engine.context.sessions[SESSION].freeze({})
     harness.send(1, Detach())
     assert isinstance(harness.received(1)[-1], Wait)
-    assert not any(isinstance(each, Left) for each in harness.received(1))
+    assert not any(isinstance(message, Left) for message in harness.received(1))
 
 
 def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
@@ -317,7 +317,7 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     assert harness.engine.context.sessions[SESSION].entries.count == 1
     harness.send(2, Detach(forget=True))
     assert harness.engine.context.sessions[SESSION].entries.count == 0
-    assert not any(isinstance(each, Forgotten) for each in harness.received(2))
+    assert not any(isinstance(message, Forgotten) for message in harness.received(2))
     harness.complete_writes()
     assert harness.received(2)[-1] == Forgotten("other")
 
@@ -348,7 +348,7 @@ def test_a_receiver_that_was_forgotten_at_an_epoch_that_is_over_is_told_to_come_
     assert kinds(harness.received(2)) == [Wait]
 
 
-def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() -> None:
+def test_receiver_of_a_deleted_session_is_not_registered_in_the_next_session_of_its_name() -> None:
     """The attach may be late, of a receiver that has left that one for good."""
     harness = serving("n > 0")
     session = harness.engine.context.sessions[SESSION]
@@ -377,7 +377,7 @@ def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time
     harness.received()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert [each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)] == [
+    assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [
         Unsubscribed(SubscriptionId("y"))
     ]
 
@@ -391,7 +391,7 @@ def test_a_change_is_answered_where_the_session_is_served_on_under_another_epoch
     assert Subscribed(SubscriptionId("y")) in harness.received()
 
 
-def test_whose_session_is_not_served_any_more_is_told_so() -> None:
+def test_request_is_answered_not_served_when_the_session_becomes_dormant_meanwhile() -> None:
     harness = serving("n > 0")
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.engine.context.sessions[SESSION].become(Role.DORMANT)
@@ -410,13 +410,13 @@ def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it
     harness.send(1, Unsubscribe("y"))
     harness.received()
     harness.complete_writes()
-    assert not any(isinstance(each, Subscribed | Unsubscribed) for each in harness.received())
+    assert not any(isinstance(message, Subscribed | Unsubscribed) for message in harness.received())
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
     harness.run_effects()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert [each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)] == [
+    assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [
         Subscribed(SubscriptionId("y")),
         Unsubscribed(SubscriptionId("y")),
     ]

@@ -41,7 +41,7 @@ def given(harness: EngineHarness) -> list[object]:
     return delivered(harness.received(2))
 
 
-def test_what_has_lived_its_time_is_passed_over_at_delivery() -> None:
+def test_delivery_skips_notifications_past_their_time_to_live() -> None:
     harness = policed(ttl_s=2)
     take(harness, 1)
     harness.pass_time(1_100)
@@ -61,7 +61,7 @@ def test_of_too_many_the_newest_are_kept() -> None:
     assert given(harness) == [2, 3]
 
 
-def test_who_is_attached_is_given_all_of_a_burst() -> None:
+def test_attached_receiver_gets_a_burst_beyond_the_maximum_count() -> None:
     harness = policed(max_count=1)
     harness.attach(2)
     take(harness, 1, 2, 3)
@@ -89,19 +89,19 @@ def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
     assert change.saved.first_number == 2
 
 
-def test_nobody_gets_past_what_policy_removed_before_the_journal_says_so() -> None:
+def test_receiver_passes_a_removed_notification_only_after_the_journal_has_the_removal() -> None:
     harness = policed(max_count=1)
     take(harness, 1, 2)
     harness.journal_waits = True
     harness.attach(2)
     receiver = next(iter(harness.engine.context.sessions[SESSION].receivers.values()))
     assert (given(harness), receiver.acknowledged) == ([], 0)
-    while any(isinstance(each, effects.Attest) for each in harness.pending):
+    while any(isinstance(effect, effects.Attest) for effect in harness.pending):
         harness.complete(effects.Attest, None)
     assert (given(harness), receiver.acknowledged) == ([2], 0)
 
 
-def test_what_is_removed_is_put_on_record_once_while_somebody_waits_for_it() -> None:
+def test_removal_is_journalled_once_while_a_receiver_waits_for_the_journal() -> None:
     harness = policed(max_count=1)
     take(harness, 1, 2)
     harness.journal_waits = True
@@ -122,7 +122,7 @@ def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
     harness.serve(session_expiry_s=3)
     for _ in range(5):
         harness.pass_time(1_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     harness.engine.client_disconnected(1)
     for _ in range(4):
         harness.pass_time(1_000)
@@ -152,7 +152,7 @@ def test_a_session_of_the_same_name_takes_the_epoch_after_the_deletion() -> None
     assert (claim.expected, claim.new) == (owner(NO_PROXY, 7), owner(ME, 8))
 
 
-def test_who_does_not_want_to_create_a_session_is_told_that_it_was_deleted() -> None:
+def test_attach_without_create_is_answered_not_found_for_a_deleted_session() -> None:
     harness = EngineHarness()
     harness.send(1, Attach(session="s", receiver="r", incarnation="life", frontier={}, create=False))
     harness.complete(effects.ReadRow, owner(NO_PROXY, 7))
@@ -194,13 +194,13 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
     assert (said.cause, said.reason) == (Departure.EXPIRED, "not attached for 5 s")
 
 
-def test_one_that_never_said_so_keeps_its_place_for_ever() -> None:
+def test_receiver_without_expiry_stays_registered_for_ever() -> None:
     harness = away(receiver_expiry_s=None)
     passes_s(harness, 60)
     assert registrations(harness) == {"r", "other"}
 
 
-def test_who_comes_back_in_time_begins_to_count_anew() -> None:
+def test_receiver_expiry_starts_again_after_a_reattach() -> None:
     harness = away(receiver_expiry_s=5)
     passes_s(harness, 4)
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
@@ -209,19 +209,19 @@ def test_who_comes_back_in_time_begins_to_count_anew() -> None:
     assert registrations(harness) == {"r", "other"}
 
 
-def test_who_has_lost_its_place_is_told_so_and_owed_nothing_of_what_went_with_it() -> None:
+def test_expired_receiver_is_registered_anew_and_told_so() -> None:
     harness = away(receiver_expiry_s=2)
     take(harness, 1)
     harness.send(1, Acknowledge(1))
     passes_s(harness, 4)
     harness.received(2)
     harness.attach(2, "other")
-    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
+    (attached,) = (message for message in harness.received(2) if isinstance(message, Attached))
     assert attached.joined
     (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
     assert (joined.receiver, joined.frontier) == ("other", {A: harness.engine.state.frontier[A]})
     harness.attach(3, "other")
-    (again,) = (each for each in harness.received(3) if isinstance(each, Attached))
+    (again,) = (message for message in harness.received(3) if isinstance(message, Attached))
     assert not again.joined
 
 
@@ -252,10 +252,10 @@ def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_th
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
 
 
-def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stands() -> None:
+def test_receiver_after_the_last_one_unregistered_starts_at_the_frontier_of_the_session() -> None:
     harness = policed()
     take(harness, 1, 2)
     harness.attach(2, "r")
@@ -272,7 +272,7 @@ def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stan
     assert delivered(harness.received(3)) == [3]
 
 
-def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
+def test_newly_registered_receiver_does_not_lower_the_acknowledged_frontier() -> None:
     harness = away(receiver_expiry_s=None)
     take(harness, 1)
     harness.send(1, Acknowledge(1))
@@ -283,7 +283,7 @@ def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
     assert session.acknowledged_frontier(harness.engine.state.frontier) == before
 
 
-def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait() -> None:
+def test_new_registration_is_reported_also_when_the_first_attach_was_answered_wait() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.send(2, Attach(session=SESSION, receiver="second", incarnation="i2", frontier={}))
@@ -292,15 +292,15 @@ def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait
     harness.complete_writes()
     harness.received(2)
     harness.attach(2, "second")
-    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
+    (attached,) = (message for message in harness.received(2) if isinstance(message, Attached))
     assert attached.joined
 
 
-def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
+def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> None:
     harness = away(receiver_expiry_s=2)
     harness.attach(2, "other")
     take(harness, 1)
-    given = [each for each in harness.received(2) if isinstance(each, DeliverEncoded)]
+    given = [message for message in harness.received(2) if isinstance(message, DeliverEncoded)]
     harness.send(2, Acknowledge(given[-1].through))
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
     harness.engine.client_disconnected(2)
@@ -316,7 +316,7 @@ def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
     assert not harness.engine.context.sessions[SESSION].unregistered
 
 
-def test_what_the_departed_had_is_forgotten_of_the_oldest_first() -> None:
+def test_oldest_tombstone_is_forgotten_first() -> None:
     session = Session(SESSION, Epoch(1), Role.SERVING)
     session.join(ReceiverId("stays"))
     for number in range(UNREGISTERED_REMEMBERED + 1):

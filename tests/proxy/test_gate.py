@@ -11,7 +11,7 @@ def opened(gate: Gate[str]) -> list[tuple[int, str]]:
     return taken
 
 
-def test_what_waits_above_what_was_seen_follows_in_order() -> None:
+def test_gate_yields_kept_messages_above_its_frontier_in_order() -> None:
     gate: Gate[str] = Gate(5, from_above=3)
     for offset in (4, 5, 6, 7):
         gate.keep(offset, f"n{offset}")
@@ -26,7 +26,7 @@ def test_coverage_begins_where_the_installation_does_or_where_the_gate_began_to_
     assert gate.covered_from(12) == 12
 
 
-def test_what_lies_between_seen_and_covered_is_missing() -> None:
+def test_gate_is_missing_the_range_between_seen_and_covered() -> None:
     gate: Gate[str] = Gate(5, from_above=0)
     assert gate.missing(9) == (5, 9)
     assert gate.missing(5) is None
@@ -34,7 +34,7 @@ def test_what_lies_between_seen_and_covered_is_missing() -> None:
     assert Gate[str](None, 0).missing(9) is None
 
 
-def test_it_opens_only_when_level() -> None:
+def test_gate_opens_only_when_caught_up() -> None:
     gate: Gate[str] = Gate(5, from_above=0)
     assert not gate.may_open(9)
     gate.fetched(9)
@@ -43,7 +43,7 @@ def test_it_opens_only_when_level() -> None:
     assert not Gate[str](None, 0).may_open(0)
 
 
-def test_what_was_fetched_never_moves_back() -> None:
+def test_fetched_never_moves_a_gate_back() -> None:
     gate: Gate[str] = Gate(5, from_above=0)
     gate.fetched(3)
     assert gate.seen == 5

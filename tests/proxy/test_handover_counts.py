@@ -277,7 +277,7 @@ def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None
     assert {fact.transfer for fact in announced(place)} == {"t", "u"}
 
 
-def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
+def test_free_text_reason_of_a_peer_is_counted_under_a_fixed_label() -> None:
     place = PHASES["nothing"]()
     right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, reason="because of 4711"))
     right(place, Aborted(SESSION, "t", place.epoch, "and of 4712"))
@@ -305,7 +305,7 @@ def test_a_handover_that_never_froze_has_no_pause() -> None:
     assert given_up().harness.engine.context.counters.pauses == {}
 
 
-def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
+def test_entries_copied_before_and_after_the_freeze_are_counted_apart() -> None:
     place = frozen()
     counters = place.harness.engine.context.counters
     assert counters.copied["source", "ahead"] == 5
@@ -324,7 +324,7 @@ def test_the_target_counts_what_came() -> None:
     assert counters.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
 
 
-def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
+def test_entries_copied_after_the_target_was_ready_count_as_the_rest() -> None:
     place = ready()
     entries = [StoredEntry(number=2, matched=(), origin=ORIGIN, offset=1, delivery=b"\x90")]
     right(

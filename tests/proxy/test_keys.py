@@ -101,7 +101,7 @@ def test_only_what_meets_the_keys_comes_and_is_called_secure() -> None:
     assert harness.given_secure() == [(met, True)]
 
 
-def test_who_takes_the_rest_as_well_is_told_which_is_which() -> None:
+def test_insecure_subscription_is_told_which_notifications_met_its_keys() -> None:
     harness = Keyed()
     harness.subscribe(b"k", insecure=True)
     other, met = harness.publish(b"l", insecure=True), harness.publish(b"k", insecure=True)
@@ -121,7 +121,7 @@ def test_keys_change_exactly_between_two_notifications() -> None:
     assert ended.frontier == second.frontier
 
 
-def test_what_came_by_the_keys_before_is_owed_to_who_was_away() -> None:
+def test_change_of_keys_keeps_backlog_of_the_old_keys_for_a_detached_receiver() -> None:
     harness = Keyed()
     harness.attach(2, "other")
     harness.received(2)
@@ -141,7 +141,7 @@ def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
     harness.publish(b"k")
     harness.send(1, SetKeys(5, public(b"k")))
     harness.complete_writes()
-    assert [each for each in harness.received() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
+    assert [message for message in harness.received() if isinstance(message, KeysChanged)] == [KeysChanged(5)]
     met = harness.publish(b"k")
     harness.send(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
     harness.complete_writes()
@@ -215,7 +215,7 @@ def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
     assert harness.given() == [last]
 
 
-def test_one_that_is_made_anew_leaves_what_is_owed_of_the_one_before() -> None:
+def test_recreated_subscription_keeps_the_backlog_of_the_previous_one() -> None:
     harness = Keyed()
     harness.subscribe(b"k", max_count=1)
     harness.engine.client_disconnected(1)
@@ -239,7 +239,7 @@ def test_a_promise_is_made_anew_from_where_the_keys_changed() -> None:
     harness.publish(b"k")
     harness.received()
     harness.subscribe(b"l")
-    promised = [each for each in harness.received() if isinstance(each, BecameEffective)]
+    promised = [message for message in harness.received() if isinstance(message, BecameEffective)]
     assert promised and promised[-1] == BecameEffective(x_id(), {A: harness.engine.state.frontier[A]})
 
 
@@ -275,8 +275,27 @@ def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.Monk
         )
     harness.received()
     harness.send(1, SetKeys(8, public(b"one more")))
-    (refused,) = (each for each in harness.received() if isinstance(each, Problem))
+    (refused,) = (problem for problem in harness.received() if isinstance(problem, Problem))
     assert (refused.code, refused.about) == ("LIMIT_EXCEEDED", AboutKeys(8))
+
+
+def test_change_of_keys_that_makes_the_checkpoint_too_large_for_a_record_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leaves a generation of each subscription: the session would be as large again."""
+    monkeypatch.setattr("proxy.session.session.ROOM_CHECKS", 1 << 30)
+    harness = Keyed()
+    for number in range(20):
+        harness.send(1, Subscribe(subscription=f"y{number}", expression=f"n == {number}"))
+    harness.complete_writes()
+    harness.received()
+    session = harness.engine.context.sessions[SESSION]
+    size = len(msgspec.json.encode(session.descriptor()))
+    monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", size + 1_000)
+    harness.send(1, SetKeys(99, public(b"k")))
+    (problem,) = (message for message in harness.received() if isinstance(message, Problem))
+    assert (problem.code, problem.about) == ("LIMIT_EXCEEDED", AboutKeys(99))
+    assert len(msgspec.json.encode(session.descriptor())) == size
 
 
 def test_a_raw_key_is_in_nothing_that_is_written() -> None:
@@ -284,7 +303,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     harness = Keyed()
     written: list[Any] = []
     harness.send(1, SetKeys(1, Keys.consumer(secret).listed()))
-    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    written += [effect for effect in harness.pending if isinstance(effect, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
     harness.send(
         1,
@@ -292,12 +311,12 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
             subscription="x", expression="require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False
         ),
     )
-    written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
+    written += [effect for effect in harness.pending if isinstance(effect, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
     harness.read_log()
     harness.send(PRODUCER, PublishWith(raw(b"?" + secret)))
     harness.publish(secret)
-    (record,) = (each for each in harness.log if isinstance(each, Published))
+    (record,) = (record for record in harness.log if isinstance(record, Published))
     session = harness.engine.context.sessions[SESSION]
     assert len(written) == 4 and len(record.protection.keys) == 2
     assert session.receivers[ReceiverId("r")].keys == tuple(Keys.consumer(public_key(secret)).listed())
@@ -306,7 +325,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     assert not any(form in text for text in texts for form in (secret, secret.hex().encode()))
 
 
-def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
+def test_promise_passes_to_the_next_generation_of_a_subscription_at_once() -> None:
     """A crash may come before anything else is written."""
     harness = Keyed()
     harness.subscribe(b"k")
@@ -348,4 +367,4 @@ def test_a_promise_that_is_being_written_while_keys_change_is_not_told_of_the_li
     (now,) = harness.engine.context.sessions[SESSION].active()
     promised = [fact.subscription_generation for fact in harness.facts if fact.kind == "effective"]
     assert now.generation != before.generation and set(promised) == {now.generation}
-    assert [type(each) for each in harness.received()].count(BecameEffective) == 1
+    assert [type(message) for message in harness.received()].count(BecameEffective) == 1

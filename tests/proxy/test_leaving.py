@@ -89,7 +89,7 @@ def test_proxy_leaves_at_once_when_the_changelog_has_all() -> None:
     harness.pass_time(2_000)
     harness.complete_writes()
     assert leave(harness)
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_proxy_leaves_although_the_changelog_does_not_take_its_checkpoint() -> None:
@@ -123,7 +123,7 @@ def test_frozen_session_is_taken_back_before_its_proxy_leaves() -> None:
     leave(harness)
     assert had(harness.next(effects.PutCheckpoint).checkpoint.descriptor) == 5
     assert harness.engine.context.sessions[SESSION].epoch == 2
-    assert [each.cause for each in harness.engine.transfers.shown()] == ["source ends"]
+    assert [transfer.cause for transfer in harness.engine.transfers.shown()] == ["source ends"]
 
 
 def test_session_that_its_target_has_committed_is_not_taken_back() -> None:

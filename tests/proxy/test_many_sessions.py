@@ -63,7 +63,7 @@ def disk(count: int) -> Restored:
     )
     saved = [
         SavedSession(
-            id=name(each),
+            id=name(number),
             epoch=Epoch(1),
             role="serving",
             descriptor=descriptor,
@@ -71,14 +71,14 @@ def disk(count: int) -> Restored:
             next_number=1,
             gates={},
         )
-        for each in range(count)
+        for number in range(count)
     ]
     acceptance = state.acceptance.snapshot()
     return Restored(0, acceptance, SiteCheckpoint(0, acceptance, state.snapshot()), saved)
 
 
 def rows(count: int) -> dict[SessionId, Ownership]:
-    return {name(each): owner("me", 1) for each in range(count)}
+    return {name(number): owner("me", 1) for number in range(count)}
 
 
 def claimed(harness: EngineHarness) -> list[SessionId]:
@@ -147,7 +147,7 @@ def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
     assert claimed(harness)[-1] == last
 
 
-def test_what_could_not_be_claimed_is_claimed_again_by_a_sweep() -> None:
+def test_sweep_claims_a_session_again_after_a_failed_claim() -> None:
     harness = EngineHarness(disk(1), watch=False)
     harness.reload(rows(1))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
@@ -168,7 +168,7 @@ def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
-def test_what_is_needed_is_said_in_few_appends() -> None:
+def test_interests_of_many_sessions_are_registered_in_few_appends() -> None:
     harness = EngineHarness(disk(MANY), lease=False, watch=False)
     harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
     appends = [len(append.records) for append in harness.engine.take_effects() if isinstance(append, effects.Append)]
@@ -195,7 +195,7 @@ def test_a_notification_that_nobody_of_many_wants_changes_few_checkpoints_at_a_t
             for put_checkpoint in harness.pending
             if isinstance(put_checkpoint, effects.PutCheckpoint)
         ]
-    assert set(written) == {name(each) for each in range(many)}
+    assert set(written) == {name(number) for number in range(many)}
 
 
 def test_a_checkpoint_that_is_on_its_way_is_not_written_once_more() -> None:
@@ -203,14 +203,14 @@ def test_a_checkpoint_that_is_on_its_way_is_not_written_once_more() -> None:
     for number in (-1, -2, -3):
         publish(harness, number)
         harness.pass_time(1_000)
-    waiting = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    waiting = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     assert len(waiting) == 1
     harness.complete_writes()
     harness.pass_time(1_000)
     assert harness.next(effects.PutCheckpoint).checkpoint.acknowledged[A] == harness.engine.state.frontier[A]
 
 
-def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
+def test_site_state_is_not_saved_whole_with_every_change() -> None:
     harness = woken(320)
     batches = []
     for number in range(3):
@@ -227,7 +227,7 @@ def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
     assert [batch.behind for batch in batches] == [False, True, False]
 
 
-def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_takes_nothing_twice() -> None:
+def test_restarted_proxy_rereads_the_log_from_its_site_checkpoint_without_duplicates() -> None:
     before = woken(1)
     start = before.engine.state.position
     publish(before, 5)
@@ -254,7 +254,7 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     assert found.entries.last_number == 2
 
 
-def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again() -> None:
+def test_coverage_from_before_the_restart_opens_no_gate_while_the_log_is_reread() -> None:
     """The session's gate was closed by a hole that the log tells of behind the place where its meaning was kept."""
     far, me = Origin("B/0"), ProxyId("me")
     wanted = parse("n > 0").canonical
@@ -306,8 +306,8 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
     assert session.gates[far].seen == 20
 
 
-def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
-    records = [InterestRegistered(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
+def test_quench_is_not_caught_up_while_the_log_is_reread() -> None:
+    records = [InterestRegistered(YOU, Incarnation("i"), name(number), (f"n > {number}",)) for number in range(5)]
     state = SiteState(SiteId("A"))
     early = SiteCheckpoint(0, state.acceptance.snapshot(), state.snapshot())
     for offset, record in enumerate(records):
@@ -315,11 +315,11 @@ def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_a
     harness = EngineHarness(Restored(5, state.acceptance.snapshot(), early, []), lease=False)
     harness.send(3, Quench(1, ["n"]))
     harness.pass_time(5)
-    assert not [each for each in harness.received(3) if isinstance(each, Interest)]
+    assert not [message for message in harness.received(3) if isinstance(message, Interest)]
     harness.log = list(records)
     harness.read_log()
     harness.pass_time(5)
-    (told,) = (each for each in harness.received(3) if isinstance(each, Interest))
+    (told,) = (message for message in harness.received(3) if isinstance(message, Interest))
     assert told.caught_up and len(told.added) == 5
 
 
@@ -334,7 +334,7 @@ def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
     tried = 0
     for _ in range(4):
         harness.pass_time(1_000)
-        mine = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+        mine = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
         tried += sum(put_checkpoint.checkpoint.session == name(250) for put_checkpoint in mine)
         harness.complete_all(effects.PutCheckpoint, RegistryUnavailable("away"))
         harness.complete_all(effects.Save, None)
@@ -347,7 +347,7 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
     told: list[object] = []
     harness.engine.persister.saved(told.append)
     harness.pass_time(1_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     harness.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
     harness.read_log()
     harness.pass_time(1_000)
@@ -380,13 +380,13 @@ def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch
     harness.attach(2, "second")
     harness.received(2)
     harness.attach(3, "third")
-    (refused,) = (each for each in harness.received(3) if isinstance(each, Problem))
+    (refused,) = (problem for problem in harness.received(3) if isinstance(problem, Problem))
     assert (refused.code, refused.field) == ("LIMIT_EXCEEDED", "receiver")
     harness.attach(4, "second")
-    assert any(isinstance(each, Attached) for each in harness.received(4))
+    assert any(isinstance(message, Attached) for message in harness.received(4))
 
 
-def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attach_that_makes_the_checkpoint_too_large_for_a_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", 4_000)
     monkeypatch.setattr("proxy.session.session.ROOM_CHECKS", 1 << 30)
     harness = EngineHarness()
@@ -398,7 +398,9 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier=places, order="priority"),
         )
         harness.complete_writes()
-    turned_away = [each for number in range(2, 12) for each in harness.received(number) if isinstance(each, Problem)]
+    turned_away = [
+        problem for number in range(2, 12) for problem in harness.received(number) if isinstance(problem, Problem)
+    ]
     assert {problem.code for problem in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
     session = harness.engine.context.sessions[SESSION]
     assert len(msgspec.json.encode(session.descriptor())) < 5_000
@@ -416,7 +418,7 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
         ),
     )
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(20))
+    assert any(isinstance(message, Attached) for message in harness.received(20))
 
 
 def test_a_round_has_everything_once() -> None:

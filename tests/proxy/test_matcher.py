@@ -35,7 +35,7 @@ def test_a_session_is_told_all_its_subscriptions_that_matched() -> None:
     assert matched(matcher, 5) == {"s": ("x", "y"), "t": ("x",)}
 
 
-def test_one_expression_is_held_once() -> None:
+def test_matcher_stores_equal_expressions_once() -> None:
     matcher = Matcher()
     for name in "stu":
         matcher.put(session(name, x="n > 0", y="n > 0"))
@@ -48,7 +48,7 @@ def test_nothing_is_wanted_below_the_start() -> None:
     assert matched(matcher, 5, offset=0) == {}
 
 
-def test_what_was_put_again_is_as_it_is_now() -> None:
+def test_matcher_replaces_a_session_that_is_put_again() -> None:
     matcher, made = Matcher(), session("s", x="n > 0", y="n > 1")
     matcher.put(made)
     made.end_subscription(SubscriptionId("x"), {})
@@ -57,7 +57,7 @@ def test_what_was_put_again_is_as_it_is_now() -> None:
     assert matched(matcher, 2) == {"s": ("y",)}
 
 
-def test_what_was_removed_wants_nothing() -> None:
+def test_removed_session_matches_no_notification() -> None:
     matcher = Matcher()
     matcher.put(session("s", x="n > 0"))
     matcher.remove(SessionId("s"))
@@ -68,24 +68,26 @@ def test_what_was_removed_wants_nothing() -> None:
 
 def test_with_many_expressions_sessions_come_in_the_order_in_which_their_expressions_did() -> None:
     matcher = Matcher()
-    for each in range(100):
-        matcher.put(session(f"s{each}", x=f"n > {100 - each}", y=f"n == {each}"))
-    assert matched(matcher, 98) == {"s98": ("x", "y"), "s99": ("x",)} | {f"s{each}": ("x",) for each in range(3, 98)}
+    for number in range(100):
+        matcher.put(session(f"s{number}", x=f"n > {100 - number}", y=f"n == {number}"))
+    assert matched(matcher, 98) == {"s98": ("x", "y"), "s99": ("x",)} | {
+        f"s{number}": ("x",) for number in range(3, 98)
+    }
     found = [held.id for held, _ in matcher.match(A, 1, Notification({"n": 98}))]
-    assert found == [f"s{each}" for each in range(3, 100)]
+    assert found == [f"s{number}" for number in range(3, 100)]
 
 
-def test_what_is_put_again_costs_only_what_changed() -> None:
+def test_put_of_a_known_session_changes_only_what_differs() -> None:
     matcher = Matcher()
-    for each in range(20):
-        matcher.put(session(f"s{each}", x=f"n == {each}"))
+    for number in range(20):
+        matcher.put(session(f"s{number}", x=f"n == {number}"))
     matcher.put(session("s7", x="n == 7", y="n == 3"))
     assert matched(matcher, 3) == {"s3": ("x",), "s7": ("y",)}
     matcher.put(session("s7", y="n == 3"))
     assert matched(matcher, 7) == {} and len(matcher) == 19
 
 
-def test_what_a_notification_may_take_goes_by_who_may_want_it() -> None:
+def test_estimated_cost_follows_the_expressions_that_may_match() -> None:
     matcher = Matcher()
     for number in range(2_000):
         matcher.put(session(f"s{number}", x=f"n == {number}", y="m > 0"))
@@ -98,14 +100,14 @@ def test_what_a_notification_may_take_goes_by_who_may_want_it() -> None:
     assert matcher.foreseen_ns([Notification({"n": 0, "m": 1}).body])[0] < all_of_them / 500
 
 
-def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
+def test_estimate_of_a_batch_without_cost_is_the_slowest_for_each() -> None:
     matcher = Matcher()
     matcher.put(session("s", x="n > 0"))
     (harness,) = matcher.foreseen_ns([Notification({"n": 5}).body])
     assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [harness] * 3
 
 
-def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
+def test_large_notification_costs_more_for_each_session_that_matches() -> None:
     matcher = Matcher()
     for number in range(5_000):
         matcher.put(session(f"s{number}", x="n > 0", y=f"m == {number}"))
@@ -120,7 +122,7 @@ def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
     assert unwanted < small / 20
 
 
-def test_what_is_estimated_of_alternatives_is_what_each_of_them_takes_and_the_sessions_once() -> None:
+def test_estimate_counts_each_alternative_and_each_session_once() -> None:
     matcher, sessions, alternatives = Matcher(), 10, 200
     text = " || ".join(f"a + {place} == b + {place + 1}" for place in range(alternatives))
     for number in range(sessions):

@@ -31,7 +31,7 @@ def offers(harness: EngineHarness) -> list[tuple[str, HandoverOffer]]:
         for send_peer in harness.pending
         if isinstance(send_peer, effects.SendPeer) and isinstance(send_peer.message, HandoverOffer)
     ]
-    harness.pending = [each for each in harness.pending if each not in said]
+    harness.pending = [effect for effect in harness.pending if effect not in said]
     return [(send_peer.proxy, send_peer.message) for send_peer in said if isinstance(send_peer.message, HandoverOffer)]
 
 
@@ -101,17 +101,17 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
     assert [proxy for proxy, _ in offers(harness)] == [YOU]
 
 
-def test_what_is_offered_is_asked_for() -> None:
+def test_proxy_answers_a_handover_offer_with_a_prepare() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
     harness.engine.peer_message(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain"))
     harness.run_effects()
-    (prepare,) = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    (prepare,) = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
-    assert not [each for each in harness.sent if isinstance(each[1], Attached)]
+    assert not [sending for sending in harness.sent if isinstance(sending[1], Attached)]
 
 
-def test_what_has_left_makes_room_for_the_next_one_at_once() -> None:
+def test_completed_move_makes_room_for_the_next_offer_at_once() -> None:
     harness = drained(rate=2_000)
     others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
     for identity in others:

@@ -126,7 +126,7 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
     if not watch:
         harness.complete(effects.ClaimRow, Claimed(False, later))
     assert role(harness) is None
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     harness.reload({SESSION: later})
     harness.attach()
     harness.complete(effects.ReadRow, owner("me", GENERATION + 1))
@@ -232,7 +232,7 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
     assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
 
 
-def test_who_deletes_a_session_of_a_dead_owner_says_so() -> None:
+def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion() -> None:
     harness = EngineHarness()
     harness.engine.deleted(SESSION, owner("dead", 3), "an operator asked for it")
     harness.run_effects()
@@ -289,7 +289,7 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_nobody_corrects_
     for _ in range(SWEEPS_A_ROUND + 1):
         harness.complete_all(effects.ReadRow, current)
         assert role(harness) is Role.ORPHAN
-        assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.CreateRow)]
+        assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
         harness.pass_time(harness.engine.context.settings.sweep_ms)
     harness.complete_all(effects.ReadRow, current)
     harness.complete_writes()
@@ -309,7 +309,7 @@ def orphaned() -> EngineHarness:
 
 def test_a_staged_copy_without_its_transfer_commits_once_it_is_stored() -> None:
     harness = orphaned()
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     harness.complete_all(effects.Save, None)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 4))
@@ -321,7 +321,7 @@ def test_a_staged_copy_without_its_transfer_commits_once_it_is_stored() -> None:
 def test_a_staged_copy_that_the_disk_does_not_take_claims_nothing() -> None:
     harness = orphaned()
     harness.complete_all(effects.Save, StoreFailed("disk full"))
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     assert role(harness) is Role.ORPHAN
 
 
@@ -344,7 +344,7 @@ def test_a_staged_copy_whose_commit_has_no_answer_is_tried_again() -> None:
     assert harness.next(effects.ClaimRow).new == owner("me", 4)
 
 
-def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
+def test_client_that_waits_for_a_staged_copy_gets_wait_when_the_copy_is_dropped() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
@@ -352,10 +352,10 @@ def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
     harness.complete_all(effects.Save, None)
     harness.complete(effects.ClaimRow, Claimed(False, owner("you", 4)))
     assert role(harness) is None
-    assert [type(each) for each in harness.received()] == [Wait]
+    assert [type(message) for message in harness.received()] == [Wait]
 
 
-def test_whoever_waits_for_a_staged_copy_is_let_in_when_it_has_committed() -> None:
+def test_client_that_waits_for_a_staged_copy_attaches_when_the_copy_has_committed() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
@@ -365,7 +365,7 @@ def test_whoever_waits_for_a_staged_copy_is_let_in_when_it_has_committed() -> No
     assert role(harness) is Role.SERVING
     harness.complete_all(effects.Save, None)
     harness.complete_all(effects.PutCheckpoint, None)
-    assert Attached in [type(each) for each in harness.received()]
+    assert Attached in [type(message) for message in harness.received()]
 
 
 def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> None:
@@ -402,7 +402,7 @@ def test_the_row_of_a_session_is_not_there_before_its_first_checkpoint() -> None
     harness.changelog_waits = True
     harness.attach()
     harness.complete(effects.ReadRow, None)
-    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     first = harness.next(effects.PutCheckpoint)
     assert first.checkpoint.rank == (1, 0)
     first.on_done(None)
@@ -416,7 +416,7 @@ def test_a_session_whose_first_checkpoint_the_changelog_does_not_take_is_not_mad
     harness.attach()
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.PutCheckpoint, LogUnavailable("away"))
-    assert [type(each) for each in harness.received()][-1] is Wait
+    assert [type(message) for message in harness.received()][-1] is Wait
     assert harness.pending == []
 
 
@@ -433,14 +433,14 @@ def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: 
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, found)
-    (told,) = (each for each in harness.received() if isinstance(each, Problem))
+    (told,) = (problem for problem in harness.received() if isinstance(problem, Problem))
     assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
     assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     assert harness.engine.context.counters.damaged["session"] == 1
 
 
-def test_what_is_damaged_in_one_changelog_is_not_lost_where_another_has_the_owners_own() -> None:
+def test_damaged_checkpoint_is_not_lost_when_another_changelog_has_the_owners_own() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
@@ -491,7 +491,7 @@ def test_without_all_changelogs_nothing_is_rebuilt(found: effects.FoundCheckpoin
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, found)
     assert role(harness) is None
-    assert [type(each) for each in harness.received()][-1] is Wait
+    assert [type(message) for message in harness.received()][-1] is Wait
 
 
 def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> None:
@@ -500,8 +500,8 @@ def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> Non
     harness.reload({SESSION: owner("you", 3)})
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 4))
-    assert [type(each) for each in harness.received()][-1] is Wait
-    assert not [each for each in harness.pending if isinstance(each, effects.FindCheckpoint)]
+    assert [type(message) for message in harness.received()][-1] is Wait
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.FindCheckpoint)]
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 4)))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 4))
@@ -514,13 +514,13 @@ def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
     harness.attach()
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.CreateRow, RegistryUnavailable("gone"))
-    assert [type(each) for each in harness.received()][-1] is Wait
+    assert [type(message) for message in harness.received()][-1] is Wait
     harness.attach()
     harness.complete(effects.ReadRow, owner("me", 1))
     harness.complete(effects.FindCheckpoint, first_checkpoint(1))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     harness.complete_writes()
-    assert Attached in [type(each) for each in harness.received()]
+    assert Attached in [type(message) for message in harness.received()]
 
 
 def asking(*others: str) -> tuple[EngineHarness, Prepare]:
@@ -545,7 +545,7 @@ def refuse(harness: EngineHarness, prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("told_by", ["watch", "registry"])
-def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_is_lost(told_by: str) -> None:
+def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost(told_by: str) -> None:
     harness, prepare = asking()
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
@@ -575,7 +575,7 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
 
     def refusals() -> list[Refused]:
         sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
-        return [each for each in sent if isinstance(each, Refused)]
+        return [message for message in sent if isinstance(message, Refused)]
 
     harness.engine.peer_message(
         ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4), reason="attach")
@@ -594,10 +594,10 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
 def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
     harness, prepare = asking()
     assert prepare.epoch == 3
-    assert not [each for each in harness.pending if isinstance(each, effects.ReadRow | effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ReadRow | effects.ClaimRow)]
 
 
-def test_where_the_watch_was_behind_the_registry_says_whom_to_ask() -> None:
+def test_refused_request_goes_to_the_owner_in_the_registry_when_the_watch_was_behind() -> None:
     harness, prepare = asking("they")
     refuse(harness, prepare)
     harness.complete(effects.ReadRow, owner("they", 5))
@@ -609,8 +609,8 @@ def test_an_owner_that_refuses_and_is_the_owner_is_not_asked_again_until_the_cli
     harness, prepare = asking()
     refuse(harness, prepare)
     harness.complete(effects.ReadRow, owner("you", 3))
-    assert [type(each) for each in harness.received()] == [Wait]
-    assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    assert [type(message) for message in harness.received()] == [Wait]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
 
 
 def test_a_session_that_was_deleted_before_the_watch_said_so_is_made_anew() -> None:
@@ -632,14 +632,14 @@ def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_whoever_is_attached_hears_where_the_session_went_or_at_least_that_it_went(known: bool) -> None:
+def test_attached_client_gets_moved_or_wait_when_the_session_has_another_owner(known: bool) -> None:
     harness = EngineHarness()
     harness.serve()
     if known:
         harness.reload({SESSION: owner("me", 1)}, "you")
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
     harness.run_effects()
-    assert [type(each) for each in harness.received()] == [Moved if known else Wait]
+    assert [type(message) for message in harness.received()] == [Moved if known else Wait]
 
 
 def test_old_news_of_an_earlier_owner_changes_nothing() -> None:
@@ -681,7 +681,7 @@ def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> 
     harness.complete_writes()
     harness.read_log()
     assert SESSION in harness.engine.context.sessions._changed or any(
-        isinstance(each, effects.Save) for each in harness.pending
+        isinstance(effect, effects.Save) for effect in harness.pending
     )
     harness.engine.peer_message(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r"))
     harness.engine.peer_message(YOU, Ready(SESSION, "t", Epoch(1), {}))
@@ -700,10 +700,10 @@ def settled(harness: EngineHarness) -> list[type]:
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete_writes()
-    return [type(each) for each in harness.received()]
+    return [type(message) for message in harness.received()]
 
 
-def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() -> None:
+def test_attach_while_the_lease_is_in_doubt_is_answered_wait_until_the_renewal() -> None:
     harness = EngineHarness(lease=False)
     harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
     harness.run_effects()
@@ -711,10 +711,10 @@ def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() 
     harness.clock.advance(4_800)
     harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
     harness.complete(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.received(2)]
+    assert Wait in [type(message) for message in harness.received(2)]
     harness.engine.lease_renewed(harness.clock.now_ms() + 5_000)
     harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
-    assert Attached in [type(each) for each in harness.received(2)]
+    assert Attached in [type(message) for message in harness.received(2)]
 
 
 def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving() -> None:
@@ -734,7 +734,7 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     assert (role(harness), epoch(harness)) == (Role.SERVING, again.new.epoch)
 
 
-def test_what_is_held_for_a_session_that_is_not_here_is_taken_back() -> None:
+def test_registered_interest_of_a_session_without_a_local_copy_is_withdrawn() -> None:
     harness = EngineHarness()
     harness.log.append(
         InterestRegistered(harness.engine.context.proxy, harness.engine.context.lease.incarnation, SESSION, ("n > 0",))
@@ -754,7 +754,7 @@ def test_a_name_that_nobody_knows_costs_a_look_at_the_registry_and_nothing_else(
     harness = EngineHarness()
     harness.reload({}, "you")
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
-    assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     harness.complete(effects.ReadRow, None)
     assert harness.pending == []
     assert [fact.kind for fact in harness.facts if fact.session == SESSION] == []
@@ -772,7 +772,7 @@ def test_a_row_that_is_read_ends_a_transfer_before_the_session_goes(phase: str) 
 
 
 @pytest.mark.parametrize("named", ["me", "you"])
-def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str) -> None:
+def test_owner_writes_its_row_again_when_the_registry_went_back(named: str) -> None:
     """It was restored from an older copy: nobody could ask for the session at the epoch that it has (failures, F70)."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -785,10 +785,10 @@ def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
     harness.reload({SESSION: owner("me", 5)}, "you")
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.ReadRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.ReadRow)]
 
 
-def test_who_serves_makes_its_row_again_where_the_registry_has_none() -> None:
+def test_owner_creates_its_row_again_when_the_registry_has_lost_it() -> None:
     """The session was made after the copy was: else somebody makes another one of its name, and both are served."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -802,7 +802,7 @@ def test_who_serves_makes_its_row_again_where_the_registry_has_none() -> None:
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
-def test_who_serves_takes_the_next_epoch_where_another_session_was_made_at_its_own() -> None:
+def test_owner_takes_the_next_epoch_when_another_session_was_created_at_its_own() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("you", 5)}, "you")
@@ -821,7 +821,7 @@ def test_a_sleeping_session_never_wakes_at_an_epoch_at_which_it_was_served_befor
     harness.reload({SESSION: owner("me", 2)})
     harness.pass_time(5_000)
     # Another one may serve it at a later epoch, and write its row again.
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     corrected(harness)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 2), owner("me", 5))
@@ -841,10 +841,10 @@ def test_a_failover_from_a_checkpoint_of_a_later_epoch_waits_for_who_served_at_t
         harness.complete(effects.ReadRow, owner(named, 2))
         checkpoint = Checkpoint(SESSION, Epoch(7), 2, DESCRIPTOR, {})
         harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True))
-        return [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+        return [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
 
     assert not looked_for()
-    assert [type(each) for each in harness.received()][-1:] == [Wait]
+    assert [type(message) for message in harness.received()][-1:] == [Wait]
     corrected(harness)
     harness.pending.clear()
     harness.engine.acquisitions.end(SESSION)
@@ -858,7 +858,7 @@ def corrected(harness: EngineHarness) -> None:
         harness.pass_time(harness.engine.context.settings.sweep_ms)
 
 
-def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go() -> None:
+def test_owner_lets_go_when_another_proxy_has_taken_over_before_its_row_is_restored() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("you", 2)}, "you")
@@ -867,7 +867,7 @@ def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go()
     assert role(harness) is None
 
 
-def test_who_sleeps_while_the_registry_has_an_earlier_row_of_another_wakes_when_nobody_corrects_it() -> None:
+def test_dormant_copy_is_activated_when_no_owner_corrects_an_earlier_row() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
     harness.reload({SESSION: owner("you", 2)})
@@ -885,7 +885,7 @@ def test_a_session_is_not_made_for_whoever_has_gone() -> None:
     harness.engine.client_disconnected(1)
     harness.run_effects()
     harness.complete(effects.ReadRow, None)
-    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     assert role(harness) is None
 
 
@@ -898,7 +898,7 @@ def test_a_client_that_asks_again_on_its_connection_waits_once_and_gets_its_sess
     assert role(harness) is Role.SERVING
 
 
-def test_whoever_was_in_a_session_is_not_told_that_it_was_deleted_where_the_registry_has_lost_its_row() -> None:
+def test_attach_is_answered_wait_when_the_registry_has_lost_the_row_of_the_session() -> None:
     """Its owner writes the row again; who says that there is none ends the client's receiver."""
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 3)}, "you")
@@ -909,14 +909,14 @@ def test_whoever_was_in_a_session_is_not_told_that_it_was_deleted_where_the_regi
 
 
 @pytest.mark.parametrize("row_epoch", [2, 4])
-def test_who_sleeps_gives_way_to_who_lives_and_serves_by_a_row_that_nobody_corrects(row_epoch: int) -> None:
+def test_dormant_copy_is_dropped_when_another_owner_serves_by_a_row_that_is_not_corrected(row_epoch: int) -> None:
     """The session was made anew where the registry went back: what its clients were answered since is not undone."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, RegistryUnavailable("away"))
     harness.reload({SESSION: owner("you", row_epoch)}, "you")
     corrected(harness)
     assert role(harness) is None
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
 
 
 def test_a_staged_copy_does_not_take_the_place_of_a_session_that_was_made_anew_at_its_sources_epoch() -> None:
@@ -924,7 +924,7 @@ def test_a_staged_copy_does_not_take_the_place_of_a_session_that_was_made_anew_a
     harness.reload({SESSION: owner("you", 3)}, "you")
     harness.complete_writes()
     assert role(harness) is None
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
 
 
 def fenced(harness: EngineHarness) -> None:
@@ -935,7 +935,7 @@ def fenced(harness: EngineHarness) -> None:
     harness.lease()
 
 
-def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_has_no_row_of_it() -> None:
+def test_fenced_owner_creates_its_row_again_when_the_registry_has_none() -> None:
     """Else it is dropped in silence, with all that is stored: a registry is restored more slowly than leases end."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
@@ -951,7 +951,7 @@ def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_
 
 
 @pytest.mark.parametrize("named", ["me", "you"])
-def test_what_was_served_until_the_lease_ended_is_claimed_where_the_registry_has_an_earlier_row(named: str) -> None:
+def test_fenced_owner_claims_the_session_when_the_registry_has_an_earlier_row(named: str) -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("me", 5)}, "you")
@@ -965,15 +965,15 @@ def test_what_was_served_until_the_lease_ended_is_claimed_where_the_registry_has
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
 
-def test_what_the_disk_has_is_made_again_only_when_nobody_else_has_written_its_row() -> None:
+def test_stored_session_without_a_row_is_created_again_only_after_no_other_proxy_wrote_the_row() -> None:
     """Another may have taken it over while this process was away, and the registry have lost that."""
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(False, None))
     harness.complete(effects.ReadRow, None)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
-    assert Wait in [type(each) for each in harness.received()]
-    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert Wait in [type(message) for message in harness.received()]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     for _ in range(SWEEPS_A_ROUND + 2):
         harness.pass_time(harness.engine.context.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, None)
@@ -993,7 +993,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.run_effects()
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
-    assert Wait in [type(each) for each in harness.received()]
+    assert Wait in [type(message) for message in harness.received()]
     harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.context.settings.sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
@@ -1022,7 +1022,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
     harness.run_effects()
     harness.reload({SESSION: owner("you", 1)}, "you")
     harness.complete(effects.ReadRow, owner("you", 1))
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
@@ -1039,7 +1039,7 @@ def test_an_owner_that_a_first_checkpoint_outranks_takes_an_epoch_above() -> Non
     harness.serve()
     _outdated(harness, by_owner=False)
     harness.complete_all(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.received()]
+    assert Wait in [type(message) for message in harness.received()]
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 1), owner("me", 5))
 
@@ -1050,7 +1050,7 @@ def test_an_owner_whose_registry_went_back_to_before_a_later_owner_rebuilds_what
     harness.serve()
     _outdated(harness, by_owner=True)
     harness.complete_all(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.received()]
+    assert Wait in [type(message) for message in harness.received()]
     assert SESSION not in harness.engine.context.sessions
     later = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {})
     for _ in range(SWEEPS_A_ROUND + 2):
@@ -1068,7 +1068,7 @@ def test_an_owner_that_another_one_followed_leaves_the_session_to_it() -> None:
     _outdated(harness, by_owner=True)
     harness.complete_all(effects.ReadRow, owner("you", 4))
     assert SESSION not in harness.engine.context.sessions
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.FindCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.FindCheckpoint)]
 
 
 def test_until_that_is_settled_nothing_is_written_over_what_counts_more() -> None:
@@ -1080,7 +1080,7 @@ def test_until_that_is_settled_nothing_is_written_over_what_counts_more() -> Non
     harness.engine.persister.checkpoint(session, told.append)
     harness.run_effects()
     assert [type(each) for each in told] == [CheckpointOutdated]
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_serials_begin_anew_with_each_session_and_epoch() -> None:
@@ -1101,7 +1101,7 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
     assert (epoch, others) == (1, [(1, serial + 1), (2, 1)])
 
 
-def test_what_is_still_written_of_a_deleted_session_is_not_counted_for_the_next_one_of_its_name() -> None:
+def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_of_its_name() -> None:
     harness, ranks = EngineHarness(), []
     sessions = {generation: Session(SESSION, Epoch(generation * GENERATION + 1), Role.DORMANT) for generation in (0, 1)}
     for generation in (1, 0, 1):
@@ -1114,14 +1114,14 @@ def test_what_is_still_written_of_a_deleted_session_is_not_counted_for_the_next_
     assert ranks == [(GENERATION + 1, 1), (1, 1), (GENERATION + 1, 2)]
 
 
-def test_what_a_changelog_did_not_take_is_written_again_though_nothing_changes() -> None:
+def test_failed_checkpoint_is_written_again_without_a_change_of_the_session() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, LogUnavailable("away"))
     harness.pass_time(2_000)
-    assert [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> None:
@@ -1130,12 +1130,12 @@ def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> No
     harness.reload({}, "you")
     harness.attach()
     harness.complete(effects.ReadRow, None)
-    assert Wait in [type(each) for each in harness.received()]
-    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert Wait in [type(message) for message in harness.received()]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     harness.pass_time(harness.engine.context.settings.rows_back_ms)
     harness.attach()
     harness.complete(effects.ReadRow, None)
-    assert [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
 
 
 def test_session_whose_row_the_watch_still_shows_is_not_made_anew_where_a_read_finds_none() -> None:
@@ -1171,12 +1171,12 @@ def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -
     assert memory.is_past(SESSION, None)
 
 
-def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> None:
+def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("me", 4)})
     harness.complete(effects.ReadRow, owner("me", 5))
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
@@ -1190,7 +1190,7 @@ def test_sessions_are_made_at_a_bounded_rate_and_who_has_to_wait_is_told() -> No
     harness.attach()
     harness.complete(effects.ReadRow, None)
     assert isinstance(harness.sent[-1][1], Wait)
-    assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
 
 
 @pytest.mark.parametrize("row", [None, owner("you", 2)])
@@ -1204,7 +1204,7 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_its_source_is_de
     harness.run_effects()
     # As long as the source is alive it writes its row again.
     assert role(harness) is Role.STAGED
-    assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.CreateRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
     harness.reload({} if row is None else {SESSION: row})
     harness.pass_time(1_000)
     harness.complete(effects.ClaimRow, Claimed(False, row))

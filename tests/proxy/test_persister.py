@@ -37,14 +37,14 @@ def acknowledged(harness: EngineHarness) -> int:
     return written.checkpoint.acknowledged[Origin("A/0")]
 
 
-def test_one_write_at_a_time_and_the_next_one_has_all_that_came_meanwhile() -> None:
+def test_persister_saves_once_at_a_time_and_the_next_save_has_all_changes_since() -> None:
     harness = serving()
     publish(harness, 1)
     harness.pass_time(1_000)
     first = harness.next(effects.Save)
     publish(harness, 2, 3)
     harness.pass_time(1_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     first.on_done(None)
     harness.run_effects()
     harness.pass_time(1_000)
@@ -61,7 +61,7 @@ def test_a_position_and_what_was_taken_up_to_it_are_one_batch() -> None:
     assert [number for number, _, _ in batch.changes[0].entries] == [1]
 
 
-def test_what_everybody_acknowledged_meanwhile_is_never_written() -> None:
+def test_entries_that_every_receiver_acknowledged_are_never_saved() -> None:
     harness = serving()
     publish(harness, 1, 2)
     harness.send(1, Acknowledge(2))
@@ -71,7 +71,7 @@ def test_what_everybody_acknowledged_meanwhile_is_never_written() -> None:
     assert change.saved.first_number == 3
 
 
-def test_what_was_not_taken_is_written_again() -> None:
+def test_failed_save_is_repeated() -> None:
     harness = serving()
     publish(harness, 1)
     harness.pass_time(1_000)
@@ -134,7 +134,7 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
 
 
 def snapshots(harness: EngineHarness) -> list[effects.PutSite]:
-    return [each for each in harness.pending if isinstance(each, effects.PutSite)]
+    return [effect for effect in harness.pending if isinstance(effect, effects.PutSite)]
 
 
 def test_the_sites_state_is_kept_once_a_minute_as_long_as_the_log_grows() -> None:
@@ -162,7 +162,7 @@ def test_a_sites_state_that_was_not_taken_is_written_again_at_once() -> None:
     assert snapshots(harness) == []
 
 
-def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
+def test_only_one_proxy_of_a_site_writes_the_site_snapshot() -> None:
     first, second = EngineHarness(), EngineHarness()
     first.reload(None, "next")
     second.reload(None, "before")
@@ -177,7 +177,7 @@ def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
     assert len(snapshots(second)) == 1
 
 
-def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> None:
+def test_selective_acknowledgement_alone_is_written_to_the_changelog() -> None:
     harness = EngineHarness()
     harness.serve()
 
@@ -185,7 +185,7 @@ def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> N
         for _ in range(5):
             harness.pass_time(1_000)
             harness.complete_all(effects.Save, None)
-        return [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+        return [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
     checkpoints()
     harness.complete_writes()
@@ -196,10 +196,10 @@ def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> N
     assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}
 
 
-def test_what_a_changelog_has_lost_is_written_again_though_nothing_has_changed() -> None:
+def test_lost_changelog_gets_every_checkpoint_again_without_a_change() -> None:
     harness = serving()
     harness.pass_time(5_000)
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     harness.engine.changelog_lost()
     harness.run_effects()
     harness.pass_time(5_000)
@@ -208,7 +208,7 @@ def test_what_a_changelog_has_lost_is_written_again_though_nothing_has_changed()
 
 
 def noted(harness: EngineHarness) -> list[effects.NoteCheckpoints]:
-    return [each for each in harness.pending if isinstance(each, effects.NoteCheckpoints)]
+    return [effect for effect in harness.pending if isinstance(effect, effects.NoteCheckpoints)]
 
 
 def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_nothing_before_they_are_durable() -> None:
@@ -227,7 +227,7 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
     assert "y" in [subscribed.subscription for subscribed in harness.received(1) if isinstance(subscribed, Subscribed)]
 
 
-def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> None:
+def test_leaving_proxy_notes_the_checkpoints_of_its_last_answers() -> None:
     harness = serving()
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
@@ -238,7 +238,7 @@ def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> Non
     assert [list(note_checkpoints.ranks) for note_checkpoints in noted(harness)] == [[SESSION]]
 
 
-def test_what_changes_all_the_time_is_not_noted_before_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_of_a_busy_session_is_not_noted_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.stream.persister.NOTED_AT_ONCE", 1)
     harness = serving()
     while noted(harness):
@@ -255,7 +255,7 @@ def test_what_changes_all_the_time_is_not_noted_before_what_waits(monkeypatch: p
     assert order[:3] == ["busy", "waits", "busy"]
 
 
-def test_what_the_registry_could_not_note_it_is_told_again_and_only_the_last_of_it() -> None:
+def test_failed_note_of_a_checkpoint_is_repeated_with_the_last_rank_only() -> None:
     harness = serving()
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
@@ -275,17 +275,17 @@ def test_what_the_registry_could_not_note_it_is_told_again_and_only_the_last_of_
     assert again.ranks[SESSION] > first.ranks[SESSION]
 
 
-def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_asked_meanwhile() -> None:
+def test_session_has_one_checkpoint_write_at_a_time_and_the_next_serves_all_requests_since() -> None:
     harness = serving()
     for number in range(50):
         harness.send(1, Subscribe(subscription=f"s{number}", expression=f"n > {number}"))
-    writes = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    writes = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     assert len(writes) == 1
     harness.next(effects.PutCheckpoint).on_done(None)
     harness.run_effects()
     second = harness.next(effects.PutCheckpoint)
     assert len(second.checkpoint.descriptor.subscriptions) == 51
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     second.on_done(None)
     harness.complete_writes()
     harness.run_effects()
@@ -293,7 +293,7 @@ def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_a
     assert {f"s{number}" for number in range(50)} <= set(answered)
 
 
-def test_who_raises_when_it_is_told_does_not_keep_the_next_checkpoint_from_being_written() -> None:
+def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -> None:
     harness = serving()
     session = harness.engine.context.sessions[SESSION]
     told: list[str] = []
@@ -311,7 +311,7 @@ def test_who_raises_when_it_is_told_does_not_keep_the_next_checkpoint_from_being
     assert told == ["second"]
 
 
-def test_who_asks_again_when_it_is_told_waits_for_another_checkpoint() -> None:
+def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> None:
     harness = serving()
     session = harness.engine.context.sessions[SESSION]
     told: list[str] = []
@@ -337,7 +337,7 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     written.on_done(None)
     harness.run_effects()
     assert told == ["first", "second"]
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:

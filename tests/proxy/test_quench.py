@@ -50,7 +50,7 @@ class Quenched(EngineHarness):
             self.engine.tick()
             self.run_effects()
             self.pending.clear()
-        said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
+        said = [message for message in self.received(PRODUCER) if isinstance(message, Interest)]
         for interest in said:
             assert not self.terms.intersection(interest.added) and self.terms.issuperset(interest.removed)
             self.terms = (self.terms - set(interest.removed)) | set(interest.added)
@@ -66,13 +66,13 @@ def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
     assert harness.caught_up
 
 
-def test_where_nobody_wants_anything_it_is_told_so_at_once() -> None:
+def test_quench_is_caught_up_at_once_without_any_interest() -> None:
     harness = Quenched()
     harness.ask("a")
     assert (harness.terms, harness.caught_up) == (set(), True)
 
 
-def test_it_is_told_of_every_change_and_of_nothing_else() -> None:
+def test_quench_reports_every_change_of_the_wanted_terms_and_no_other() -> None:
     harness = Quenched()
     harness.ask("a")
     harness.register("a == 1", "b == 1")
@@ -96,7 +96,7 @@ def test_a_term_that_several_want_goes_with_the_last_of_them() -> None:
     assert harness.terms == set()
 
 
-def test_what_a_neighbour_asks_for_is_wanted() -> None:
+def test_filters_of_a_neighbour_count_as_wanted() -> None:
     harness = Quenched()
     harness.ask("a")
     harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
@@ -107,7 +107,7 @@ def test_what_a_neighbour_asks_for_is_wanted() -> None:
     assert harness.terms == set()
 
 
-def test_what_a_dead_proxy_held_is_wanted_no_more() -> None:
+def test_expired_interests_of_a_dead_proxy_are_not_wanted() -> None:
     harness = Quenched()
     harness.register("a == 1")
     harness.ask("a")
@@ -130,7 +130,7 @@ def test_our_own_sessions_count() -> None:
     assert harness.terms == set()
 
 
-def test_who_could_not_have_it_does_not_count() -> None:
+def test_interest_whose_keys_do_not_meet_is_not_wanted() -> None:
     harness = Quenched()
     harness.register("a == 1", by=K)
     harness.register("a == 2", session="t")
@@ -142,7 +142,7 @@ def test_who_could_not_have_it_does_not_count() -> None:
     assert harness.terms == {"a == 1"}
 
 
-def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
+def test_quench_reports_when_keys_begin_and_stop_to_meet() -> None:
     harness = Quenched()
     harness.register("a == 1", by=K)
     harness.ask("a")
@@ -158,7 +158,7 @@ def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
     assert harness.terms == set()
 
 
-def test_one_that_wants_it_without_a_key_is_enough() -> None:
+def test_term_is_wanted_while_any_session_registers_it_without_keys() -> None:
     harness = Quenched()
     harness.register("a == 1", by=K)
     harness.register("a == 1", session="t")
@@ -185,7 +185,7 @@ def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness = Quenched()
     many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
-    harness.register(*(f"a == {each}" for each in range(many)))
+    harness.register(*(f"a == {number}" for number in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.run_effects()
@@ -196,7 +196,7 @@ def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     assert max(said, default=0) <= QUENCH_TERMS
 
 
-def test_who_asks_no_more_or_has_gone_is_told_nothing() -> None:
+def test_ended_quench_and_disconnected_producer_get_no_terms() -> None:
     harness = Quenched()
     harness.ask("a")
     harness.ask(number=2)
@@ -211,7 +211,7 @@ def test_who_asks_no_more_or_has_gone_is_told_nothing() -> None:
 
 @settings(deadline=None)
 @given(expressions.tests, expressions.notifications)
-def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute_of_it(
+def test_expression_matches_exactly_when_one_of_its_terms_with_a_named_attribute_does(
     tree: Node, attributes: dict[str, Value]
 ) -> None:
     try:
@@ -223,7 +223,7 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
     assert all(term.concerns(attributes) for term in met)
 
 
-def test_what_is_true_of_everything_is_told_to_whoever_asks() -> None:
+def test_expression_that_matches_every_notification_is_reported_to_any_quench() -> None:
     harness = Quenched()
     harness.ask("a")
     harness.register("equals(0, b, 0)")

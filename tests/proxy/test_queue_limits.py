@@ -53,7 +53,7 @@ def filled(queue: Queue, *entries: Entry) -> QueueLimits:
     most=st.integers(1, 5),
     steps=st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3), st.integers(0, 2)), max_size=30),
 )
-def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, steps: list[tuple[int, int, int]]) -> None:
+def test_queue_limits_discard_as_the_model_does(discard: Discard, most: int, steps: list[tuple[int, int, int]]) -> None:
     queue_limits = filled(Queue(most, discard=discard))
     model: list[tuple[int, int, int]] = []
     for number, (priority, timeout, had) in enumerate(steps, 1):
@@ -63,8 +63,8 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
         expected = []
         while len(model) > most:
             order = {
-                "priority": min(model, key=lambda each: (each[1], each[0])),
-                "deadline": min(model, key=lambda each: (each[2], each[0])),
+                "priority": min(model, key=lambda entry: (entry[1], entry[0])),
+                "deadline": min(model, key=lambda entry: (entry[2], entry[0])),
                 "lifo": model[-1],
             }
             model.remove(gone := order.get(discard, model[0]))
@@ -85,7 +85,7 @@ def test_bytes_are_counted_as_well() -> None:
     assert queue_limits.bytes == one
 
 
-def test_what_is_larger_than_all_that_may_be_stored_goes_alone() -> None:
+def test_entry_larger_than_the_byte_limit_is_discarded_alone() -> None:
     queue_limits = filled(Queue(max_bytes=10), entry(1, size=1_000))
     assert [kept.number for kept in queue_limits.surplus()] == [1]
     assert (queue_limits.count, queue_limits.bytes) == (0, 0)
@@ -173,7 +173,7 @@ def test_a_session_stores_no_more_than_its_queue_allows_and_the_journal_says_wha
     assert given_to(harness) == left
 
 
-def test_what_has_gone_is_taken_out_of_the_store() -> None:
+def test_discarded_entries_are_removed_from_the_store() -> None:
     harness = bounded(Queue(2, discard="lifo"))
     take(harness, 1, 2)
     for number in (3, 4):
@@ -188,13 +188,13 @@ def test_what_has_gone_is_taken_out_of_the_store() -> None:
     assert not harness.engine.context.sessions[SESSION].retention.leaving_one_by_one
 
 
-def test_who_is_attached_and_has_room_loses_nothing() -> None:
+def test_attached_receiver_with_room_gets_messages_beyond_the_queue_limit() -> None:
     harness = bounded(Queue(1), away=False)
     take(harness, 1, 2, 3)
     assert delivered(harness.received(1)) == [1, 2, 3]
 
 
-def test_who_comes_back_is_past_what_went() -> None:
+def test_reattached_receiver_is_past_the_discarded_entries() -> None:
     harness = bounded(Queue(2))
     take(harness, 1, 2, 3, 4, 5)
     session = harness.engine.context.sessions[SESSION]
@@ -204,7 +204,7 @@ def test_who_comes_back_is_past_what_went() -> None:
     assert session.entries.count == 0
 
 
-def test_what_is_past_its_deadline_is_not_delivered() -> None:
+def test_notification_past_its_deadline_is_not_delivered() -> None:
     harness = bounded(Queue(deadlines=True))
     take(harness, 1, Timeout=1_000)
     take(harness, 2, Timeout=60_000)
@@ -250,11 +250,11 @@ def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change
     assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
     assert session.queue == Queue(2)
 
 
-def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
+def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> None:
     harness = bounded(UNBOUNDED)
     harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=1))
     take(harness, 1, 2, 3, 4)
@@ -273,23 +273,23 @@ def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
     harness.engine.client_disconnected(2)
     take(harness, 5)
     assert session.queue_limits is not None and not session.queue_limits.known
-    while any(isinstance(each, effects.LoadEntries) for each in harness.pending):
+    while any(isinstance(effect, effects.LoadEntries) for effect in harness.pending):
         load = harness.next(effects.LoadEntries)
-        load.on_done([each for each in in_store if each[0] > load.after])
+        load.on_done([entry for entry in in_store if entry[0] > load.after])
         harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits.known and session.queue_limits.count == 2
     assert sum(len(fact.offsets) for fact in harness.facts if fact.kind == "removed") == 3
 
 
-def test_nobody_gets_past_what_was_chosen_later_before_that_is_on_record_too() -> None:
+def test_receiver_passes_a_discarded_entry_only_after_its_own_journal_record() -> None:
     harness = bounded(Queue(1))
     session = harness.engine.context.sessions[SESSION]
     take(harness, 1)
     harness.journal_waits = True
     take(harness, 2)
     take(harness, 3)
-    first, second = (each for each in harness.pending if isinstance(each, effects.Attest) and is_removal(each))
+    first, second = (effect for effect in harness.pending if isinstance(effect, effects.Attest) and is_removal(effect))
     harness.pending.remove(first)
     first.on_done(None)
     harness.run_effects()
@@ -306,7 +306,7 @@ def is_removal(effect: effects.Attest) -> bool:
     return any(fact.kind == "removed" for fact in effect.facts)
 
 
-def test_what_time_has_ended_takes_no_room() -> None:
+def test_expired_entries_do_not_count_against_the_queue_limit() -> None:
     harness = bounded(Queue(3))
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}))
     harness.complete_writes()
@@ -329,7 +329,7 @@ def test_what_time_has_ended_takes_no_room() -> None:
     assert [each for each in given_to(harness) if each is not None] == [1, 2, 3]
 
 
-def test_what_was_chosen_is_not_counted_again_when_the_queue_changes() -> None:
+def test_discarded_entries_are_not_counted_again_after_a_change_of_the_queue() -> None:
     harness = bounded(Queue(3, discard="lifo"))
     harness.journal_waits = True
     take(harness, 1, 2, 3, 4, 5)
@@ -340,7 +340,7 @@ def test_what_was_chosen_is_not_counted_again_when_the_queue_changes() -> None:
     assert session.queue_limits.surplus() == []
 
 
-def test_what_was_about_to_go_when_the_session_stood_still_goes_when_it_is_served_again() -> None:
+def test_discard_interrupted_by_a_lost_lease_completes_when_the_session_is_served_again() -> None:
     harness = bounded(Queue(2))
     harness.journal_waits = True
     take(harness, 1, 2, 3)

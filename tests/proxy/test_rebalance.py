@@ -53,5 +53,5 @@ def test_nothing_moves_without_need_nor_to_another_site(names: list[str]) -> Non
         assert sum(gave[ProxyId(name)] for name in here) < needed + len(here)
 
 
-def test_what_is_level_stays() -> None:
+def test_plan_for_a_balanced_site_has_no_moves() -> None:
     assert plan(owned(["a1", "a2", "a1", "a2", "a3"]), rows(), []) == []

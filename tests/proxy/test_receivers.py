@@ -21,7 +21,7 @@ def served(harness: EngineHarness) -> Receiver:
     return receiver
 
 
-def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its_place() -> None:
+def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registered() -> None:
     harness = EngineHarness()
     harness.serve()
     receiver = served(harness)
@@ -39,20 +39,20 @@ def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
         ),
     )
-    said = [each for each in harness.received(1) if isinstance(each, Problem | Attached)]
+    said = [message for message in harness.received(1) if isinstance(message, Problem | Attached)]
     assert [problem.field if isinstance(problem, Problem) else "attached" for problem in said] == ["selective"] * 2 + [
         "attached"
     ]
     assert receiver.selective.rows() == {A: [5]}
 
 
-def test_what_is_said_again_counts_once() -> None:
+def test_repeated_selective_acknowledgements_count_once() -> None:
     harness = EngineHarness()
     harness.serve()
     many = {A: [*range(2 * OVERTAKING)]}
     harness.send(1, Acknowledge(0, selective=many))
     harness.send(1, Detach(selective=many))
-    assert [each for each in harness.received(1) if isinstance(each, Problem)] == []
+    assert [problem for problem in harness.received(1) if isinstance(problem, Problem)] == []
     assert len(served(harness).selective) == 2 * OVERTAKING
 
 
@@ -78,7 +78,7 @@ def test_a_frontier_that_no_federation_has_is_no_message(frontier: dict[Origin, 
             decode_client_message(encode_message(message))
 
 
-def test_what_a_receiver_had_asked_before_it_left_for_good_gives_it_no_place_after_a_move_either() -> None:
+def test_late_attach_of_an_unregistered_receiver_does_not_register_it_after_a_handover() -> None:
     here = Session(SessionId("s"), Epoch(1), Role.SERVING)
     here.record_unregistration(ReceiverId("r"), "life", 3)
     there = Session(SessionId("s"), Epoch(2), Role.STAGED)

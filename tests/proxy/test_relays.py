@@ -61,7 +61,7 @@ def come_here(harness: EngineHarness) -> None:
     harness.complete_writes()
 
 
-def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> None:
+def test_relayed_receiver_is_told_to_reattach_as_soon_as_the_session_is_served_locally() -> None:
     harness = relayed()
     come_here(harness)
     (call,) = harness.received()
@@ -76,7 +76,7 @@ def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says()
     come_here(harness)
     harness.received()
     harness.attach(frontier={Origin("A/0"): 0})
-    assert Attached in [type(each) for each in harness.received()]
+    assert Attached in [type(message) for message in harness.received()]
 
 
 def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_relays() -> None:

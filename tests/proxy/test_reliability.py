@@ -70,8 +70,8 @@ def stored(harness: EngineHarness) -> list[int]:
     """Let time pass, and return the numbers of the entries that go to the store."""
     found: list[int] = []
     harness.pass_time(1_000)
-    while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in harness.pending):
-        saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+    while any(isinstance(effect, effects.Save | effects.PutCheckpoint) for effect in harness.pending):
+        saves = [effect for effect in harness.pending if isinstance(effect, effects.Save)]
         found += [number for save in saves for change in save.batch.changes for number, *_ in change.entries]
         harness.complete_writes()
     return found
@@ -111,7 +111,7 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
         ),
     )
     harness.complete_writes()
-    (heard,) = (each for each in harness.received(2) if isinstance(each, Attached | Problem))
+    (heard,) = (message for message in harness.received(2) if isinstance(message, Attached | Problem))
     receivers = harness.engine.context.sessions[SESSION].receivers
     if below < above:
         assert isinstance(heard, Problem)
@@ -140,7 +140,7 @@ def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
-def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: dict[str, object]) -> None:
+def test_client_without_the_right_to_administer_does_not_change_session_policy(change: dict[str, object]) -> None:
     harness = serving(None)
     session = harness.engine.context.sessions[SESSION]
     session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
@@ -173,7 +173,7 @@ def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
     assert harness.engine.context.sessions[SESSION].entries.count == 2
 
 
-def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> None:
+def test_unacknowledged_backlog_of_one_persistent_receiver_is_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS, None)
     publish(harness, 1, 2)
     harness.send(12, Acknowledge(2))
@@ -182,7 +182,7 @@ def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> 
     assert stored(harness) == [1, 2, 3]
 
 
-def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
+def test_best_effort_entries_evicted_from_memory_are_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=3))
     publish(harness, 1, 2, 3, 4, 5)
@@ -193,7 +193,7 @@ def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
     assert delivered(harness.received(11)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_who_joins_with_persistent_events_has_them_stored_from_then_on() -> None:
+def test_entries_are_stored_from_the_registration_of_a_persistent_receiver_on() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1, 2)
     assert stored(harness) == []
@@ -240,7 +240,7 @@ def offsets(harness: EngineHarness, numbers: Iterable[int]) -> list[int]:
     return [offset for offset, record in enumerate(harness.log) if getattr(record, "body", b"") in wanted]
 
 
-def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of() -> None:
+def test_best_effort_backlog_lost_in_a_restart_is_a_gap_reported_until_acknowledged() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
     harness.send(11, Acknowledge(1))
@@ -262,7 +262,7 @@ def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of()
     assert later.engine.context.sessions[SESSION].gaps == []
 
 
-def test_who_had_all_has_no_gap() -> None:
+def test_receiver_with_everything_acknowledged_gets_no_gap_after_restart() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1, 2)
     harness.send(11, Acknowledge(2))
@@ -295,7 +295,7 @@ def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unle
     assert {*later.engine.context.sessions[SESSION].receivers} == {"r11"}
 
 
-def test_who_has_more_than_we_knew_is_told_of_no_gap() -> None:
+def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
     """Its acknowledgement went with the proxy."""
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1, 2)
@@ -330,7 +330,7 @@ def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
     assert delivered(later.received(11)) == []
     later.complete_all(effects.Attest, None)
     told = later.received(11)
-    assert [type(each) for each in told if isinstance(each, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
+    assert [type(message) for message in told if isinstance(message, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
     assert delivered(told) == [2]
 
 
@@ -344,15 +344,15 @@ def test_a_place_has_its_reliability_from_the_beginning() -> None:
     assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
 
 
-def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> None:
+def test_receiver_raised_to_persistent_events_attaches_only_after_its_backlog_is_saved() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
     harness.send(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
-    assert not any(isinstance(each, Attached) for each in harness.received(12))
-    saves = [each for each in harness.pending if isinstance(each, effects.Save)]
+    assert not any(isinstance(message, Attached) for message in harness.received(12))
+    saves = [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     assert [number for save in saves for change in save.batch.changes for number, *_ in change.entries] == [1]
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.received(12))
+    assert any(isinstance(message, Attached) for message in harness.received(12))
 
 
 def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:

@@ -34,7 +34,7 @@ def nobody_corrects(harness: EngineHarness, answer: Ownership | None) -> None:
 
 
 def claims(harness: EngineHarness) -> list[object]:
-    return [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.CreateRow)]
+    return [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
 
 
 def test_a_copy_is_not_woken_by_an_earlier_row_than_one_that_the_watch_has_told_of() -> None:
@@ -62,7 +62,7 @@ def test_a_session_that_is_made_in_the_place_of_a_lost_one_is_of_a_later_generat
     loses(harness, owner("you", 3), None)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
-    assert Wait in [type(each) for each in harness.received()] and not claims(harness)
+    assert Wait in [type(message) for message in harness.received()] and not claims(harness)
     harness.pass_time(harness.engine.context.settings.rows_back_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
@@ -91,10 +91,10 @@ def test_a_proxy_whose_lease_the_registry_has_forgotten_counts_as_live_as_long_a
     # The watch breaks once more: that prolongs nothing.
     tell(harness, {SESSION: owner("you", 3)})
     cluster = harness.engine.context.cluster
-    assert cluster.alive(YOU) and not [each for each in harness.log if isinstance(each, InterestsExpired)]
+    assert cluster.alive(YOU) and not [record for record in harness.log if isinstance(record, InterestsExpired)]
     assert harness.engine.next_deadline() <= harness.clock.now_ms() + 2
     harness.pass_time(2)
-    assert not cluster.alive(YOU) and [each for each in harness.log if isinstance(each, InterestsExpired)]
+    assert not cluster.alive(YOU) and [record for record in harness.log if isinstance(record, InterestsExpired)]
     harness.attach()
     harness.complete_all(effects.ReadRow, owner("you", 3))
     harness.next(effects.FindCheckpoint)
@@ -106,8 +106,8 @@ def test_a_session_without_a_copy_here_is_not_taken_over_by_an_earlier_row_than_
     tell(harness, {SESSION: owner("you", 3)})
     harness.attach()
     harness.complete_all(effects.ReadRow, owner("you", 3))
-    assert Wait in [type(each) for each in harness.received()]
-    assert not [each for each in harness.pending if isinstance(each, effects.FindCheckpoint)]
+    assert Wait in [type(message) for message in harness.received()]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.FindCheckpoint)]
     nobody_corrects(harness, owner("you", 3))
     harness.attach()
     harness.complete_all(effects.ReadRow, owner("you", 3))
@@ -166,7 +166,7 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
         harness.complete_all(effects.ReadRow, None)
         harness.complete_all(effects.FindCheckpoint, lost)
         harness.complete_all(effects.ReadRow, None)
-        assert [type(each) for each in harness.received()][-1] is Wait and not claims(harness)
+        assert [type(message) for message in harness.received()][-1] is Wait and not claims(harness)
         harness.pass_time(harness.engine.context.settings.sweep_ms)
     harness.pass_time(4 * harness.engine.context.settings.sweep_ms)
     harness.send(1, wanted)
@@ -174,11 +174,11 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     harness.complete(effects.FindCheckpoint, lost)
     harness.complete_all(effects.ReadRow, None)
     harness.complete(effects.FindCheckpoint, lost)
-    assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     assert harness.next(effects.CreateRow).ownership == owner("me", 7)
 
 
-def test_whoever_means_a_session_waits_for_a_site_that_may_have_it() -> None:
+def test_attach_waits_for_a_site_whose_changelog_may_have_the_session() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
@@ -186,7 +186,7 @@ def test_whoever_means_a_session_waits_for_a_site_that_may_have_it() -> None:
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
         harness.complete_all(effects.ReadRow, None)
         harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=is_complete))
-        assert [type(each) for each in harness.received()][-1] is answer
+        assert [type(message) for message in harness.received()][-1] is answer
 
 
 @pytest.mark.parametrize(("complete", "damaged"), [(False, ""), (True, "it is damaged")])
@@ -216,7 +216,7 @@ def test_a_session_that_was_deleted_does_not_come_back_with_an_older_registry() 
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False))
     harness.complete_all(effects.ReadRow, None)
     harness.complete_all(effects.FindCheckpoint, found)
-    assert [type(each) for each in harness.received()][-1] is Problem
+    assert [type(message) for message in harness.received()][-1] is Problem
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.complete_all(effects.FindCheckpoint, found)
@@ -275,7 +275,7 @@ def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
 
 
-def test_one_who_asks_again_and_again_for_a_lost_session_does_not_keep_others_from_theirs() -> None:
+def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows() -> None:
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
     for _ in range(3):
@@ -285,8 +285,8 @@ def test_one_who_asks_again_and_again_for_a_lost_session_does_not_keep_others_fr
 
 
 def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: ProxyRow) -> None:
-    proxies = {each.proxy: each for each in (row("me"), *others)}
-    harness.engine.registry_event(Reloaded(owners, proxies, {}, {each.site: "" for each in proxies.values()}))
+    proxies = {row.proxy: row for row in (row("me"), *others)}
+    harness.engine.registry_event(Reloaded(owners, proxies, {}, {row.site: "" for row in proxies.values()}))
     harness.run_effects()
 
 
@@ -299,7 +299,7 @@ def test_a_row_that_was_claimed_and_of_which_the_watch_never_told_is_read() -> N
     assert harness.next(effects.CreateRow).ownership == owner("me", 1)
     harness.reload({SESSION: owner("me", 1)})
     harness.pass_time(harness.engine.context.settings.sweep_ms)
-    assert not [each for each in harness.pending if isinstance(each, effects.ReadRow)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ReadRow)]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -315,7 +315,7 @@ def test_a_session_is_claimed_only_once_an_earlier_copy_of_it_has_left_the_disk(
     if is_full:
         harness.complete_all(effects.Save, StoreFailed("no space left"))
         harness.complete_all(effects.Save, StoreFailed("no space left"))
-        (told,) = [each for each in harness.received() if isinstance(each, Wait)]
+        (told,) = [message for message in harness.received() if isinstance(message, Wait)]
         assert "no space left" in told.reason and not claims(harness)
         harness.attach()
         harness.complete_all(effects.ReadRow, Ownership(NO_PROXY, Epoch(GENERATION)))

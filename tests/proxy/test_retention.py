@@ -115,7 +115,7 @@ class Policies(RuleBasedStateMachine):
 TestPolicies = Policies.TestCase
 
 
-def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> None:
+def test_entry_of_two_subscriptions_is_retained_for_the_longer_time_to_live() -> None:
     retention = known(subscription(X, ttl_s=1), subscription(Y, ttl_s=5))
     retention.add(1, (X, Y))
     retention.mark(1_000, 2)
@@ -126,7 +126,7 @@ def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> N
     assert retention.removed_by(1, (X, Y)) == (RemovalPolicy.TIME_TO_LIVE,)
 
 
-def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
+def test_ended_subscription_retains_entries_until_the_next_of_its_name_is_known() -> None:
     lasting, short = subscription(X), subscription(X, max_count=1)
     retention = known(lasting, short)
     for number in (1, 2, 3):
@@ -138,7 +138,7 @@ def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
     assert retention.removed_by(1, (X,)) == (RemovalPolicy.MAX_COUNT,)
 
 
-def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later() -> None:
+def test_copied_entries_count_for_a_subscription_that_is_known_later() -> None:
     retention = known()
     retention.copying = True
     for number in (1, 2, 3):
@@ -168,7 +168,7 @@ def test_ages_from_elsewhere_never_run_backwards() -> None:
     assert retention.marks(0, 10) == [Mark(3, 1_000), Mark(5, 1_000)]
 
 
-def test_what_is_to_leave_the_store_is_said_until_the_store_has_done_it() -> None:
+def test_windows_are_leaving_until_the_store_has_removed_them() -> None:
     retention = known(subscription(X, max_count=1))
     for number in (1, 2, 3):
         retention.add(number, (X,))

@@ -57,7 +57,7 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
             real.remove_acknowledged()
         assert real.entries.last_number == len(model) - 1
         assert real.entries.count == len(model) - 1 - receiver.acknowledged
-        assert [each[0] for each in real.unsaved(10)[0]] == model[max(saved, receiver.acknowledged) + 1 :]
+        assert [entry[0] for entry in real.unsaved(10)[0]] == model[max(saved, receiver.acknowledged) + 1 :]
     begin = max(after, receiver.acknowledged)
     found = real.entries.after(after, limit)
     if found is None:
@@ -85,7 +85,7 @@ def test_without_receivers_everything_is_kept() -> None:
     assert made.entries.count == 1
 
 
-def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> None:
+def test_entries_below_the_reported_frontier_are_acknowledged_and_not_sent() -> None:
     made = session()
     receiver = made.join(ReceiverId("r"))
     for offset in range(3):
@@ -112,7 +112,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     assert receiver.frontier == {A: 0}
 
 
-def test_where_too_much_was_overtaken_the_oldest_that_is_missing_is_sent_alone() -> None:
+def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() -> None:
     made = session()
     receiver = made.join(ReceiverId("r"))
     for offset in range(OVERTAKING + 3):
@@ -162,9 +162,9 @@ def test_a_merge_takes_the_numbers_of_the_source() -> None:
     shadow.take_entries([(n, stored(n), (X,)) for n in (4, 5, 6)])
     shadow.arrive(stored(7), (X,))
     shadow.merge({A: 6}, {A: 7}, oldest=5, following=7)
-    assert [each[0] for each in shadow.unsaved(10)[0]] == [5, 6]
+    assert [entry[0] for entry in shadow.unsaved(10)[0]] == [5, 6]
     shadow.open_gate(A)
-    assert [(each[0], each[1].offset) for each in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
+    assert [(entry[0], entry[1].offset) for entry in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
 
 
 def test_a_subscription_is_an_interval_of_every_origin() -> None:
@@ -174,7 +174,7 @@ def test_a_subscription_is_an_interval_of_every_origin() -> None:
     assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)
 
 
-def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_of_it() -> None:
+def test_acknowledged_frontier_names_promised_origins_that_a_receiver_never_received_from() -> None:
     """Else a failover opens that origin's gate at the live stream, and what lies below is lost."""
     made = session()
     made.created_at = {A: 0}

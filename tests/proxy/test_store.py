@@ -69,7 +69,7 @@ def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, 
 
 
 async def numbers(store: SqliteSessionStore, session: SessionId = S, after: int = 0) -> list[int]:
-    return [each[0] for each in await store.entries(session, after, 100)]
+    return [entry[0] for entry in await store.entries(session, after, 100)]
 
 
 def copies(path: Path) -> int:
@@ -86,7 +86,7 @@ async def until_gone(path: Path, left: int = 0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_all_receivers_have_goes(opened: Open, tmp_path: Path) -> None:
+async def test_store_removes_entries_that_all_receivers_have(opened: Open, tmp_path: Path) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1), entry(2), entry(3))))
     await store.apply(batch(change(S, 3)))
@@ -94,7 +94,7 @@ async def test_what_all_receivers_have_goes(opened: Open, tmp_path: Path) -> Non
     assert await numbers(store) == [3]
 
 
-async def test_one_copy_for_two_sessions_goes_with_the_last_of_them(opened: Open, tmp_path: Path) -> None:
+async def test_shared_copy_is_removed_with_the_last_session_that_has_it(opened: Open, tmp_path: Path) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1, 9)), change(T, 1, entry(1, 9))))
     assert copies(tmp_path) == 1
@@ -145,7 +145,7 @@ async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
 Y = (SubscriptionId("y"),)
 
 
-async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: Path) -> None:
+async def test_store_removes_entries_of_a_window_from_the_middle(opened: Open, tmp_path: Path) -> None:
     store = opened()
     rows = [entry(1), (2, StoredNotification(A, 2, b"two"), Y), entry(3), entry(4)]
     await store.apply(batch(change(S, 1, *rows)))

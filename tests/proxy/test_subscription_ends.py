@@ -64,7 +64,7 @@ def unsubscribe(harness: EngineHarness) -> None:
 
 def stored(harness: EngineHarness) -> list[tuple[Origin, int]]:
     entries = harness.engine.context.sessions[SESSION].entries.in_memory
-    return [(each.origin, each.offset) for _, each, _ in entries]
+    return [(notification.origin, notification.offset) for _, notification, _ in entries]
 
 
 def is_held(harness: EngineHarness) -> bool:
@@ -73,9 +73,9 @@ def is_held(harness: EngineHarness) -> bool:
 
 def asked(harness: EngineHarness) -> list[LogEndRequest]:
     """Return what site B was asked since the last time."""
-    sent = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
-    harness.pending = [each for each in harness.pending if each not in sent]
-    return [each.message for each in sent if isinstance(each.message, LogEndRequest)]
+    sent = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    harness.pending = [effect for effect in harness.pending if effect not in sent]
+    return [effect.message for effect in sent if isinstance(effect.message, LogEndRequest)]
 
 
 def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
@@ -83,7 +83,7 @@ def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
     harness.run_effects()
 
 
-def test_what_the_log_had_before_is_stored_though_it_was_not_read() -> None:
+def test_notification_logged_before_the_unsubscribe_is_stored_though_it_is_read_later() -> None:
     harness = subscribed()
     at = len(harness.log)
     harness.log.append(published())
@@ -97,11 +97,11 @@ def test_what_the_log_had_before_is_stored_though_it_was_not_read() -> None:
     assert [(fact.frontier, fact.unknown_ends) for fact in ends] == [({}, [A]), ({A: at}, [])]
 
 
-def test_what_a_log_does_not_say_is_asked_again() -> None:
+def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness = subscribed()
     session = harness.engine.context.sessions[SESSION]
     harness.engine.client_message(1, Unsubscribe("x"))
-    (found,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.FindLogEnd)]
+    (found,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.FindLogEnd)]
     found.on_done(LogUnavailable("no answer"))
     harness.run_effects()
     harness.complete_writes()
@@ -168,12 +168,14 @@ def test_an_answer_to_what_was_asked_before_is_none() -> None:
     answer(harness, first, 4)
     (second,) = asked(harness)
     session = harness.engine.context.sessions[SESSION]
-    assert [(each.id, each.unknown_ends) for each in session.ended if each.has_unknown_end] == [("y", [B])]
+    assert [
+        (subscription.id, subscription.unknown_ends) for subscription in session.ended if subscription.has_unknown_end
+    ] == [("y", [B])]
     answer(harness, second, 4)
     assert not is_held(harness)
 
 
-def test_whoever_serves_the_session_next_asks_anew() -> None:
+def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
     asked(harness)
@@ -197,13 +199,13 @@ def test_a_proxy_that_is_asked_answers_when_it_has_read_all_that_the_log_had() -
     request = LogEndRequest(Incarnation("b1#1"), 3)
     harness.engine.peer_message(NEIGHBOUR, request)
     harness.run_effects()
-    assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     harness.read_log()
     sent = harness.next(effects.SendPeer)
     assert (sent.proxy, sent.message) == (NEIGHBOUR, LogEndResponse(request.incarnation, 3, {A: at}))
 
 
-def test_one_that_ended_and_one_of_its_name_that_was_made_since_are_one_match() -> None:
+def test_ended_subscription_and_its_successor_of_the_same_name_match_once() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
@@ -228,7 +230,7 @@ def test_a_site_that_has_said_how_far_its_log_goes_is_waited_for_and_nothing_abo
     assert not is_held(harness)
 
 
-def test_one_that_was_asked_for_while_an_earlier_question_had_no_answer_is_asked_for_itself() -> None:
+def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_its_own() -> None:
     harness = subscribed(neighbour=True)
     harness.send(1, Subscribe(subscription="y", expression="n > 0"))
     harness.complete_writes()
@@ -245,7 +247,7 @@ def test_one_that_was_asked_for_while_an_earlier_question_had_no_answer_is_asked
     answer(harness, second, 4)
     harness.read_log()
     ended = harness.engine.context.sessions[SESSION].ended
-    assert not any("B/0" in each.unconfirmed_ends for each in ended if each.id == "y")
+    assert not any("B/0" in subscription.unconfirmed_ends for subscription in ended if subscription.id == "y")
     assert not is_held(harness)
 
 
@@ -262,5 +264,5 @@ def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any
     harness.changelog_waits = True
     harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
     written = harness.next(effects.PutCheckpoint).checkpoint.descriptor.subscriptions
-    (x,) = [each for each in written if each.id == "x"]
+    (x,) = [subscription for subscription in written if subscription.id == "x"]
     assert x.end is not None and x.end[A] < len(harness.log)

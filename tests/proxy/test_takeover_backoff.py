@@ -13,7 +13,7 @@ from waypost.messages import Attached, Wait
 R = ReceiverId("r")
 
 
-def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begins_anew() -> None:
+def test_takeover_delay_doubles_up_to_a_maximum_and_resets_after_a_quiet_period() -> None:
     takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
     for attempt in range(12):
         mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
@@ -21,7 +21,7 @@ def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begi
         assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
         pauses.append(takeover_backoff.try_takeover(SESSION, R, yours, now))
         now += pauses[-1]
-    assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**each for each in range(4)]
+    assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**number for number in range(4)]
     assert pauses[-1] == TAKEOVER_MAX_MS
     now += 2 * TAKEOVER_MAX_MS
     assert takeover_backoff.try_takeover(SESSION, R, "life 0", now) == 0
@@ -37,13 +37,13 @@ def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
     assert takeover_backoff.try_takeover(SessionId(f"s{TAKEOVERS_REMEMBERED}"), R, "yours", 0) == TAKEOVER_FIRST_MS
 
 
-def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:
+def test_displaced_receiver_that_reattaches_at_once_waits_and_the_attached_one_is_served_on() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.attach(2)
-    assert any(isinstance(each, Attached) for each in harness.received(2))
+    assert any(isinstance(message, Attached) for message in harness.received(2))
     harness.attach(3)
-    (wait,) = [each for each in harness.received(3) if isinstance(each, Wait)]
+    (wait,) = [message for message in harness.received(3) if isinstance(message, Wait)]
     assert wait.retry_after_ms == TAKEOVER_FIRST_MS
     assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
     harness.pass_time(TAKEOVER_FIRST_MS)

@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
 EVE = {"": Granted(ALL, "secret"), "eve": Granted([READ], by_token=True)}
 
 
-def test_what_was_issued_is_read_until_it_ends_and_no_longer() -> None:
+def test_issued_token_is_valid_until_its_expiry() -> None:
     token = issue(KEY, Named("eve", 10_000))
     assert read(KEY, token, 9_999) == Named("eve", 10_000)
     with pytest.raises(Forbidden, match="has ended"):
@@ -57,13 +57,13 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("token", FOREIGN.values(), ids=FOREIGN.keys())
-def test_what_was_not_issued_here_proves_nothing(token: str) -> None:
+def test_token_of_another_issuer_is_refused(token: str) -> None:
     with pytest.raises(Forbidden, match="no token of this federation"):
         read(KEY, token, 0)
 
 
 @given(st.text())
-def test_whatever_is_said_in_its_place_is_refused_by_name(token: str) -> None:
+def test_malformed_token_is_refused_as_forbidden(token: str) -> None:
     with pytest.raises(Forbidden):
         read(KEY, token, 0)
 
@@ -155,7 +155,7 @@ def test_a_change_of_the_access_leaves_those_in_who_came_by_token() -> None:
     assert kinds(harness.received(2)) == [Problem]
 
 
-def test_who_is_proven_by_token_has_no_password_and_a_name() -> None:
+def test_grant_by_token_needs_a_principal_name_and_no_password() -> None:
     harness = guarded()
     for grants in ({"": Granted(ALL, by_token=True)}, {"": Granted(ALL), "eve": Granted([READ], "x", by_token=True)}):
         change(harness, grants)

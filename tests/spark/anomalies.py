@@ -45,7 +45,7 @@ class AnomalyRun:
 
     def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
         """Let the session receive everything but those of `mine`."""
-        mine = [each for n, each in enumerate(self.site_a) if n not in missing]
+        mine = [coordinate for n, coordinate in enumerate(self.site_a) if n not in missing]
         self.run.receive(session, *mine, *self.site_b, epoch=epoch, proxy=proxy)
 
     # ---- what is lost
@@ -120,7 +120,7 @@ class AnomalyRun:
         # One session was deleted before its receiver had everything.
         self.session("deleted")
         self.got("deleted", 1, 2, 3)
-        upto = {A: mine[2].offset} | {each: offset for each, offset in EVERYTHING.items() if each != A}
+        upto = {A: mine[2].offset} | {origin: offset for origin, offset in EVERYTHING.items() if origin != A}
         run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
         self.expect("L4", "deleted", 2)
         self.session("gap")
@@ -342,7 +342,7 @@ class AnomalyRun:
     def keys(self) -> None:
         """What comes without the key is nobody's who asks for one; what comes with it is owed."""
         run = self.run
-        one, other = (Key("sha256-producer", "producer", each) for each in (b"1", b"2"))
+        one, other = (Key("sha256-producer", "producer", secret) for secret in (b"1", b"2"))
         two = (Key("sha1-dual", "producer", b"1"), Key("sha1-dual", "consumer", b"1"))
         sent = {
             name: run.publish("A", topic="k", protection=protection)

@@ -74,7 +74,7 @@ class Run:
     def begin_epoch(self, site: str, ended: dict[str, tuple[int, int]], *, again: bool = False) -> int:
         """Let a site's log say that it is in its next log epoch, or, `again`, in which it is."""
         self.epochs[site] += not again
-        ends = {Origin(origin): each for origin, each in ended.items()}
+        ends = {Origin(origin): span for origin, span in ended.items()}
         log_begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
         return self.append(site, log_begun)
 
@@ -164,7 +164,9 @@ class Run:
         for site in sites or tuple(self.logs):
             if site not in exclude:
                 last = max(self.logs[site], default=-1)
-                origins = {origin_of(SiteId(site), log_epoch=each + 1): last for each in range(self.epochs[site])}
+                origins = {
+                    origin_of(SiteId(site), log_epoch=log_epoch + 1): last for log_epoch in range(self.epochs[site])
+                }
                 self.append(site, Closed("test", 0, origins))
         for writer in list(self.journals):
             told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]

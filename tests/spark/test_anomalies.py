@@ -37,7 +37,7 @@ def damaged_run() -> AnomalyRun:
     return damaged()
 
 
-def test_where_evidence_is_missing_nothing_is_found_that_it_could_excuse(
+def test_audit_finds_no_anomaly_that_missing_evidence_could_excuse(
     spark: SparkSession, damaged_run: AnomalyRun, tmp_path: Path
 ) -> None:
     verdict = judge(spark, locate(str(damaged_run.run.write(tmp_path))))
@@ -87,7 +87,7 @@ def with_a_line_that_is_none(run: Run) -> None:
     run.journals["proxy/b/life"][1] = run.journals["proxy/b/life"][2] = b"{"
 
 
-def test_what_another_journal_excuses_is_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_accepts_an_anomaly_that_another_journal_excuses(spark: SparkSession, tmp_path: Path) -> None:
     verdict = judge(spark, locate(str(two_sites().write(tmp_path))))
     assert (verdict.verdict, verdict.counts) == ("ok", {"L4": 1})
 
@@ -124,7 +124,7 @@ def test_a_retry_is_not_out_of_order_where_its_first_copy_is_missing(spark: Spar
     assert (verdict.verdict, verdict.counts) == ("unknown", {"A1": 1, "A5": 1})
 
 
-def test_what_a_log_with_a_hole_delivered_is_not_lost_under_its_other_coordinate(
+def test_copy_delivered_from_a_log_with_a_hole_is_not_lost_under_its_other_coordinate(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     run = Run()
@@ -144,7 +144,7 @@ def where(finding: Finding) -> str:
     return str(finding.get("session") or finding.get("writer") or finding.get("site") or "")
 
 
-def test_each_anomaly_is_found_where_it_was_planted_and_nothing_else(planting: AnomalyRun, verdict: Verdict) -> None:
+def test_audit_finds_every_planted_anomaly_and_no_other(planting: AnomalyRun, verdict: Verdict) -> None:
     found = Counter((finding["code"], where(finding)) for finding in verdict.examples)
     assert found == planting.expected
 

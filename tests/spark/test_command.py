@@ -25,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None)
 app.command()(audit)
 
 
-def test_what_violates_the_run_is_listed_before_what_does_not() -> None:
+def test_violations_are_listed_before_other_findings() -> None:
     findings = [{"code": code} for code in ("A1", "D4", "L4", "P4")]
     assert [finding["code"] for finding in worst_first(findings)] == ["P4", "A1", "D4", "L4"]
 
@@ -38,7 +38,7 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
     assert told["v"] == 1
     assert told["verdict"] == "violated"
     assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "duplicated": 0}
-    assert [(each["code"], each["count"]) for each in told["classes"]] == [("L1", 1)]
+    assert [(row["code"], row["count"]) for row in told["classes"]] == [("L1", 1)]
     assert told["findings"][0]["sequence"] == "4"
     assert json.loads((tmp_path / "report" / "audit.json").read_text()) == told
     assert "violated" in (tmp_path / "report" / "audit.html").read_text()

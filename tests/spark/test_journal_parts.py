@@ -59,7 +59,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for path in folder.iterdir():
         path.unlink()
     first, rest = of_proxy[:6], of_proxy[6:]
-    facts = [each for each in (*first, of_receiver[0], *rest, of_receiver[1]) if isinstance(each, Fact)]
+    facts = [fact for fact in (*first, of_receiver[0], *rest, of_receiver[1]) if isinstance(fact, Fact)]
     asyncio.run(write(folder, facts))
     yield root
 

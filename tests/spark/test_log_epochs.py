@@ -100,7 +100,9 @@ def found(verdict: Verdict) -> Counter[tuple[str, str]]:
     return Counter((example["code"], str(example.get("session", ""))) for example in verdict.examples)
 
 
-def test_what_everybody_has_and_another_log_knows_is_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_notification_that_every_receiver_has_and_another_log_knows_is_in_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     told = scene(forwarded=True)
     verdict = audited(told.run, spark, tmp_path)
     assert (verdict.verdict, verdict.counts) == ("ok", {"G2": 1}), verdict.examples
@@ -109,14 +111,16 @@ def test_what_everybody_has_and_another_log_knows_is_in_order(spark: SparkSessio
     assert end["note"] == f"the log lost its end up to {told.lost[-1].offset}, as it says itself"
 
 
-def test_what_nobody_can_check_any_more_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_notification_that_no_log_knows_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
     verdict = audited(scene(forwarded=False).run, spark, tmp_path)
     assert verdict.verdict == "unknown"
     assert found(verdict) == {("G2", ""): 1, ("A5", "level"): 2, ("L3", ""): 2}
 
 
 @pytest.mark.parametrize("forwarded", [True, False], ids=["with copies elsewhere", "known by who had it"])
-def test_who_has_not_what_was_lost_must_be_told(forwarded: bool, spark: SparkSession, tmp_path: Path) -> None:
+def test_session_without_the_lost_notification_must_have_been_told(
+    forwarded: bool, spark: SparkSession, tmp_path: Path
+) -> None:
     told = scene(forwarded=forwarded)
     for session in ("told", "not told", "told of a part"):
         told.subscribe(session)
@@ -138,7 +142,7 @@ def test_who_has_not_what_was_lost_must_be_told(forwarded: bool, spark: SparkSes
     assert verdict.verdict == "violated"
 
 
-def test_what_was_lost_may_have_been_removed_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_notification_removed_by_policy_is_not_owed_after_the_log_lost_it(spark: SparkSession, tmp_path: Path) -> None:
     told = scene(forwarded=False)
     told.subscribe("removed")
     told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
@@ -168,7 +172,9 @@ def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession
     assert (loss["origin"], loss["offset"]) == told.after[1]
 
 
-def test_what_was_appended_before_all_knew_of_the_end_is_nobodys(spark: SparkSession, tmp_path: Path) -> None:
+def test_record_appended_before_every_proxy_knew_of_the_epoch_is_owed_to_no_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     run = Run()
     before = run.publish("A", topic="x", n=1)
     between = run.publish("A", topic="x", n=2)
@@ -184,7 +190,7 @@ def test_what_was_appended_before_all_knew_of_the_end_is_nobodys(spark: SparkSes
     assert between.offset == 1
 
 
-def test_what_was_acknowledged_and_nobody_said_to_be_lost_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_acknowledged_notification_that_no_epoch_declares_lost_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     told = scene(forwarded=True)
     told.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[told.lost[-1].offset + 100])
     told.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[told.after[-1].offset + 1])

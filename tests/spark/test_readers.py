@@ -52,7 +52,7 @@ def small_run() -> Run:
         ("kafka://A=h:1", "is not of the form"),
     ],
 )
-def test_what_is_no_run_is_refused_in_one_line(text: str, complaint: str, tmp_path: Path) -> None:
+def test_path_without_a_run_is_refused_in_one_line(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=complaint) as caught:
         locate(str(tmp_path) if text == "." else text)
     assert caught.value.exit_status == 2

@@ -99,7 +99,7 @@ def test_pauses_grow_until_we_are_let_in() -> None:
     assert pause_of(made.step(Lost("broken"), now)) <= 100
 
 
-def test_where_no_address_is_known_proxies_are_found() -> None:
+def test_connector_without_an_address_discovers_proxies() -> None:
     made, _ = connector()
     assert made.step(Start(), 0) == [Find()]
     pause_of(made.step(Lost("no proxy is known"), 5))
@@ -107,7 +107,7 @@ def test_where_no_address_is_known_proxies_are_found() -> None:
     assert made.step(Found([HERE, THERE]), 900) == [Open(THERE)]
 
 
-def test_whoever_is_sent_elsewhere_connects_there_without_a_pause() -> None:
+def test_moved_client_connects_to_the_new_owner_without_a_pause() -> None:
     made, _ = connected(HERE)
     effects = made.step(Received(Moved(SESSION, ProxyId("b"), THERE)), 5)
     assert effects[0] == Close() and effects[-1] == Speak()
@@ -122,7 +122,7 @@ def test_an_application_that_moves_while_the_connector_pauses_does_not_wait() ->
     assert made.next_deadline() == NEVER
 
 
-def test_who_has_to_wait_asks_again_on_the_same_connection_and_after_longer_and_longer_pauses() -> None:
+def test_waiting_client_attaches_again_on_its_connection_after_growing_pauses() -> None:
     made, machine = connected(HERE)
     pauses = []
     for _ in range(30):
@@ -134,7 +134,7 @@ def test_who_has_to_wait_asks_again_on_the_same_connection_and_after_longer_and_
     assert min(pauses) >= 20 and max(pauses) > 500 and max(pauses) <= 2_000
 
 
-def test_what_is_due_on_a_connection_ends_with_it() -> None:
+def test_pending_retry_of_a_connection_ends_with_the_connection() -> None:
     made, _ = connected(HERE)
     made.step(Received(Wait("not yet", 300)), 1_000)
     made.step(Lost("broken"), 1_001)
@@ -143,7 +143,7 @@ def test_what_is_due_on_a_connection_ends_with_it() -> None:
 
 
 @pytest.mark.parametrize("phase", ["opening", "connected", "pausing"])
-def test_who_stops_connects_no_more(phase: str) -> None:
+def test_stopped_connector_opens_no_connection(phase: str) -> None:
     made, _ = connector(HERE)
     made.step(Start(), 0)
     if phase == "connected":

@@ -50,7 +50,7 @@ def test_the_producers_key_lets_in_who_has_its_public_form(algorithm: Algorithm)
     assert not sent.lets(subscribed(Keys.producer(public_key(b"other", algorithm), algorithm=algorithm)))
 
 
-def test_whoever_says_only_the_public_form_does_not_pass_for_who_knows_the_secret() -> None:
+def test_public_key_does_not_pass_for_its_secret() -> None:
     wanted = subscribed(Keys.producer(public_key(b"raw")))
     assert not published(Keys.producer(public_key(b"raw"))).lets(wanted)
     kept = published(Keys.consumer(public_key(b"raw")))
@@ -81,7 +81,7 @@ def test_any_scheme_that_meets_is_enough() -> None:
     ("is_sent_insecure", "is_taken_insecure", "comes"),
     [(True, True, True), (True, False, False), (False, True, False), (False, False, False)],
 )
-def test_where_no_keys_meet_both_sides_must_allow_it(
+def test_delivery_without_common_keys_needs_insecure_on_both_sides(
     is_sent_insecure: bool, is_taken_insecure: bool, comes: bool
 ) -> None:
     sent = published(Keys.producer(b"p"), insecure=is_sent_insecure)
@@ -136,7 +136,7 @@ def test_a_key_that_is_empty_or_too_long_is_refused(value: bytes) -> None:
 
 def test_too_many_keys_are_refused() -> None:
     with pytest.raises(Refused, match="the limit is 64"):
-        Keys.producer(*(b"%d" % each for each in range(MAX_KEYS + 1))).listed()
+        Keys.producer(*(b"%d" % number for number in range(MAX_KEYS + 1))).listed()
 
 
 def test_a_scheme_has_no_keys_of_a_side_that_it_does_not_name() -> None:

@@ -80,7 +80,7 @@ def test_attributes_are_counted_as_they_are_decoded(of: dict[str, int]) -> None:
 
 
 @given(binary(max_size=40))
-def test_what_is_no_body_never_counts_for_more_than_it_has_room_for(garbage: bytes) -> None:
+def test_attribute_count_of_garbage_is_bounded_by_its_size(garbage: bytes) -> None:
     assert 0 <= attribute_count(garbage) <= len(garbage) // 2
     assert attribute_count(b"\xdf\xff\xff\xff\xff" + garbage) <= (len(garbage) + 5) // 2
 

@@ -45,7 +45,7 @@ def test_a_request_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("name", ["bob", "o'brien", 'quo"ted', "back\\slash", "&& true", "日本"])
-def test_what_is_meant_for_one_name_matches_its_subscription_and_no_other(name: str) -> None:
+def test_rendezvous_message_matches_only_the_subscription_of_its_addressee(name: str) -> None:
     to_owner = replace(REQUEST, owner=name).notification()
     answer = next(replace(REQUEST, requester=name).answer("a", b""))
     assert parse(requests_to(name)).matches(to_owner.attributes)
@@ -124,7 +124,7 @@ def test_parts_that_do_not_fit_together_are_refused() -> None:
     assert assembly.add(second, 0) is not None
 
 
-def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
+def test_resource_larger_than_the_requesters_limit_is_refused_with_a_message() -> None:
     request = replace(REQUEST, max_bytes=3)
     (came,) = taken(Assembly(), list(request.answer("a", b"four")))
     assert came.error == "4 bytes; alice takes 3"
@@ -132,7 +132,7 @@ def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
     assert came.data == b"two"
 
 
-def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
+def test_unfinished_resource_expires_and_can_begin_anew() -> None:
     assembly = Assembly()
     parts = list(REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1)))
     assembly.add(parts[0], 1_000)
@@ -143,7 +143,7 @@ def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
     assert [resource.data for resource in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
 
 
-def test_what_is_given_up_for_want_of_room_ends_with_a_word() -> None:
+def test_evicted_resource_ends_with_an_error() -> None:
     assembly = Assembly()
     for number in (1, 2):
         assembly.add(next(replace(REQUEST, id=f"r{number}").answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))), number)

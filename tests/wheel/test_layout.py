@@ -77,7 +77,7 @@ def files_of(wheel: Path) -> dict[str, str]:
         ("'import x\\nfrom node.cli import y'", "'import x\\nfrom waypost.node.cli import y'"),
     ],
 )
-def test_what_names_a_module_of_a_room_gets_the_prefix(source: str, rewritten: str) -> None:
+def test_name_of_a_room_module_gets_the_prefix(source: str, rewritten: str) -> None:
     assert SMALL.rewritten(source.encode(), "x.py").decode() == rewritten
 
 
@@ -96,7 +96,7 @@ def test_what_names_a_module_of_a_room_gets_the_prefix(source: str, rewritten: s
         "# proxy.engine",
     ],
 )
-def test_what_names_no_module_of_a_room_stays(source: str) -> None:
+def test_name_outside_the_rooms_stays(source: str) -> None:
     assert SMALL.rewritten(source.encode(), "x.py").decode() == source
 
 
@@ -111,7 +111,7 @@ def test_what_names_no_module_of_a_room_stays(source: str) -> None:
         ("'\\tproxy.engine'", "in a string of pieces"),
     ],
 )
-def test_what_cannot_be_rewritten_is_refused_with_its_line(source: str, why: str) -> None:
+def test_source_that_cannot_be_rewritten_is_refused_with_its_line(source: str, why: str) -> None:
     with pytest.raises(Unmovable, match=why):
         SMALL.rewritten(source.encode(), "x.py")
 

@@ -37,7 +37,7 @@ def test_a_process_leads_its_own_group_and_logs_to_its_file(tmp_path: Path) -> N
     assert not child.running
 
 
-def test_what_an_earlier_run_said_does_not_count(tmp_path: Path) -> None:
+def test_output_of_an_earlier_run_does_not_count_as_logged(tmp_path: Path) -> None:
     child = Process("echo", ["sh", "-c", "echo $$; exec sleep 60"], log=tmp_path / "log")
     with child:
         first = str(child.pid)

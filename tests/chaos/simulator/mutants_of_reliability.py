@@ -32,7 +32,7 @@ def _lowest_of_what_is_counted(self: QueueLimits) -> int | None:
 
 
 def _all_before_it_too(self: DeliveryState, batch: Any) -> None:
-    given = [batch.deliver.entries[each] for each in batch.entries[batch.acknowledged : batch.delivered]]
+    given = [batch.deliver.entries[index] for index in batch.entries[batch.acknowledged : batch.delivered]]
     _take_over(self, batch)
     join(self.state.frontier, {entry.origin: entry.offset for entry in given})
 

@@ -86,4 +86,4 @@ def _played(run: Callable[[], list[str]]) -> list[str]:
 
 
 def kinds(violations: list[str]) -> set[str]:
-    return {each.split()[0] for each in violations}
+    return {violation.split()[0] for violation in violations}

@@ -74,7 +74,7 @@ class Transcript:
         assert given == list(range(1, MANY + 1))
 
 
-def test_what_a_transfer_brought_before_it_was_broken_off_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_transfer_does_not_send_received_entries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript(monkeypatch)
     has = transcript.begin_and_break_off()
     assert len(has) >= 8
@@ -86,7 +86,7 @@ def test_what_a_transfer_brought_before_it_was_broken_off_is_not_sent_again(monk
     transcript.end_well()
 
 
-def test_what_all_receivers_got_between_two_transfers_is_neither_kept_nor_given_again(
+def test_entries_acknowledged_between_two_transfers_are_neither_kept_nor_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transcript = Transcript(monkeypatch)
@@ -118,7 +118,7 @@ def test_a_source_that_began_anew_sends_all(monkeypatch: pytest.MonkeyPatch) -> 
     transcript.end_well()
 
 
-def test_what_came_of_a_copy_goes_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_copy_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming_transfers, "COPY_KEPT_MS", 3_000)
     transcript = Transcript(monkeypatch)
     assert transcript.begin_and_break_off()
@@ -135,7 +135,7 @@ def test_of_too_many_parts_of_copies_the_oldest_goes(monkeypatch: pytest.MonkeyP
     transcript.end_well()
 
 
-def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_is_relayed_during_a_long_copy_and_the_session_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """F42: what is given does not wait for what is copied."""
     transcript = Transcript(monkeypatch, copy_at_attach=10)
     went = transcript.record("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()

@@ -51,7 +51,7 @@ def test_no_changed_byte_gets_past_the_seal(byte: int) -> None:
     assert not any("a1 -> a2" in line for line in scenario.world.narrative)
 
 
-def test_what_is_on_a_connection_goes_with_it() -> None:
+def test_messages_in_flight_are_lost_with_their_connection() -> None:
     scenario, narrative = told("5 breaks=1")
     assert not any("a1 -> a2" in line for line in narrative)
     assert refused(scenario, "a1") == {}

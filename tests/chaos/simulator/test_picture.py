@@ -67,7 +67,7 @@ def test_a_run_that_is_recorded_is_the_same_run(seed: int) -> None:
     assert plain.hash() == recorded_too.hash()
 
 
-def test_what_goes_wrong_is_marked_where_it_does() -> None:
+def test_picture_marks_a_fault_where_it_occurs() -> None:
     mutant = MUTANTS["frozen and let go of"]
     with mutant.switch():
         kept = Kept.read(KEPT / f"{mutant.kept[0]}.json")

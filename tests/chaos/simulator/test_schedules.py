@@ -105,7 +105,7 @@ def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
 
     def words(*entries: Given) -> set[str]:
         client.delivered[:] = entries
-        return {each.split()[0] for each in verdict(world)}
+        return {violation.split()[0] for violation in verdict(world)}
 
     identity, (origin, _), _ = given[0]
     assert words(*given[1:]) == {"LOST"}

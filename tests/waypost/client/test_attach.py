@@ -22,7 +22,7 @@ from waypost.reliability import Reliability
         ("reliability", ("best-effort", "persistent")),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_at_once(field: str, wrong: Any) -> None:
+def test_invalid_attach_argument_is_refused_at_once(field: str, wrong: Any) -> None:
     with pytest.raises(Refused) as refused:
         waypost.attach("s", **{field: wrong})
     assert refused.value.field is None or refused.value.field.startswith(field)
@@ -42,7 +42,7 @@ def test_what_cannot_be_asked_for_is_refused_at_once(field: str, wrong: Any) -> 
         lambda: Reliability(1, 2),  # type: ignore[arg-type]
     ],
 )
-def test_what_nobody_can_be_asked_for_is_refused_when_it_is_made(make: Callable[[], object]) -> None:
+def test_invalid_queue_or_reliability_is_refused_when_it_is_made(make: Callable[[], object]) -> None:
     with pytest.raises(Refused):
         make()
 

@@ -111,7 +111,7 @@ def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
     taken = []
     while batch := machine.next_items():
-        taken += [(each.origin, each.offset) for each, *_ in batch]
+        taken += [(entry.origin, entry.offset) for entry, *_ in batch]
     return taken
 
 
@@ -125,7 +125,7 @@ def test_a_connection_begins_with_hello_and_the_frontier() -> None:
     assert attach.frontier == {A: 7}
 
 
-def test_what_lies_at_or_below_the_frontier_is_dropped() -> None:
+def test_entries_at_or_below_the_frontier_are_dropped() -> None:
     machine = attached_machine(ReceiverState(frontier={A: 5}))
     machine.message(deliver(1, 3, entry(A, 4), entry(A, 5), entry(A, 6)))
     assert given(machine) == [(A, 6)]
@@ -166,7 +166,7 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
     assert machine.state.frontier == {A: 4} and not machine.state.selective
 
 
-def test_what_was_passed_over_does_not_come_behind_what_was_given_by_priority() -> None:
+def test_skipped_entry_does_not_come_after_acknowledged_ones_of_higher_priority() -> None:
     """Policy removed 1 at one owner; the next one was raised from a checkpoint, and has not decided so yet."""
     machine = ClientMachine("c", SessionId("s"), order="priority")
     connect(machine)
@@ -300,7 +300,7 @@ def test_of_a_delivery_that_was_altered_on_its_way_nothing_is_given() -> None:
 
 
 @pytest.mark.parametrize("code", ["LOG_UNAVAILABLE", "ALTERED"])
-def test_what_is_published_says_what_it_was_and_comes_again_where_it_is_not(code: str) -> None:
+def test_publish_carries_checksums_and_is_sent_again_after_an_alteration(code: str) -> None:
     machine = attached_machine()
     machine.publish(b"x")
     machine.publish(b"yy")
@@ -312,7 +312,7 @@ def test_what_is_published_says_what_it_was_and_comes_again_where_it_is_not(code
     assert [message for message in machine.take_messages() if isinstance(message, Publish)] == [sent]
 
 
-def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
+def test_publishes_after_a_failed_one_are_sent_again_in_order() -> None:
     machine = attached_machine()
     for _ in range(3):
         machine.publish(b"x")
@@ -348,10 +348,10 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
     assert PublishFailed(1) in machine.take_events()
 
 
-def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
+def test_entries_not_taken_before_a_reattach_come_after_it_and_none_twice() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each.offset for each, *_ in machine.next_items(2)] == [1, 2]
+    assert [entry.offset for entry, *_ in machine.next_items(2)] == [1, 2]
     machine.flush_acks()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
@@ -370,7 +370,7 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
     assert sorted(set(attested)) == [1, 2, 3]
 
 
-def test_what_the_application_gave_back_comes_again() -> None:
+def test_entries_of_a_nack_come_again() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
     machine.next_items(1)
@@ -378,7 +378,7 @@ def test_what_the_application_gave_back_comes_again() -> None:
     machine.nack()
     machine.flush_acks()
     assert machine.state.frontier == {A: 1}
-    assert [each.offset for each, *_ in machine.next_items()] == [2]
+    assert [entry.offset for entry, *_ in machine.next_items()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
@@ -506,7 +506,7 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
     assert attach.create
 
 
-def test_who_leaves_in_the_middle_of_a_delivery_attests_what_it_has_of_it() -> None:
+def test_detach_in_the_middle_of_a_delivery_attests_the_part_that_was_taken() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
     assert len(machine.next_items(2)) == 2
@@ -531,10 +531,10 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     assert sizes == [ATTESTATIONS, 2]
 
 
-def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_and_not_given_again() -> None:
+def test_reconnect_neither_acknowledges_nor_repeats_entries_in_the_hands_of_the_application() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each[0].offset for each in machine.next_items(2)] == [1, 2]
+    assert [entry[0].offset for entry in machine.next_items(2)] == [1, 2]
     machine.disconnected()
     connect(machine, epoch=2, proxy="b")
     _, attach, *rest = machine.take_messages()
@@ -551,11 +551,11 @@ def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_an
     assert machine.state.frontier == {A: 4}
 
 
-def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None:
+def test_manual_entries_kept_over_a_reconnect_can_still_be_returned_by_nack() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
     machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
-    taken = [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)]
+    taken = [entry[0].offset for _ in range(2) for entry in machine.next_items(manual_ack=True)]
     assert taken == [1, 2, 3, 4]
     machine.disconnected()
     connect(machine, epoch=2)
@@ -565,7 +565,7 @@ def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None
     machine.nack()
     machine.flush_acks()
     assert machine.take_messages() == [] and machine.state.frontier == {}
-    assert [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
+    assert [entry[0].offset for _ in range(2) for entry in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
     machine.acknowledge()
     assert machine.state.frontier == {A: 4}
     assert [acknowledge.through for acknowledge in machine.take_messages() if isinstance(acknowledge, Acknowledge)] == [
@@ -651,7 +651,7 @@ def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> 
     assert [attach.epoch for attach in machine.take_messages() if isinstance(attach, Attach)] == [0]
 
 
-def test_what_was_asked_of_a_session_that_is_another_one_now_is_answered() -> None:
+def test_pending_request_to_a_recreated_session_fails_with_session_deleted() -> None:
     machine = attached_machine(epoch=3)
     machine.disconnected()
     machine.subscribe(SUB, "n > 0")
@@ -700,9 +700,7 @@ def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too(
 
 
 @pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (GENERATION + 1, True)])
-def test_whoever_comes_with_the_state_of_a_session_that_was_deleted_is_told_that_this_is_another(
-    epoch: int, is_told: bool
-) -> None:
+def test_receiver_state_of_a_deleted_session_yields_session_replaced(epoch: int, is_told: bool) -> None:
     state = ReceiverState()
     state.epoch = Epoch(2)
     machine = ClientMachine("c", SessionId("s"), state=state)

@@ -18,7 +18,7 @@ def shape(frames: list[Publish | PublishWith]) -> list[tuple[int, list[Key]] | l
     return [(frame.first, frame.keys) if isinstance(frame, Publish) else frame.keys for frame in frames]
 
 
-def test_what_has_other_keys_is_in_another_frame() -> None:
+def test_notifications_with_different_keys_go_in_different_frames() -> None:
     producing = PublishBuffer("p")
     producing.publish(b"1")
     producing.publish(b"2")

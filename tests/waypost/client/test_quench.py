@@ -17,7 +17,7 @@ def asked(*names: str) -> QuenchView:
     return quench
 
 
-def test_who_did_not_ask_sends_everything() -> None:
+def test_producer_without_quench_sends_every_notification() -> None:
     assert QuenchView().wanted({"a": 1})
 
 
@@ -30,7 +30,7 @@ def test_before_all_was_told_anything_may_be_wanted() -> None:
     assert not quench.wanted({"a": 1})
 
 
-def test_what_a_term_is_true_of_is_wanted_and_nothing_else() -> None:
+def test_notification_is_wanted_exactly_when_a_term_matches() -> None:
     quench = asked("a", "b")
     quench.receive(announced("a == 1", "b > 5"))
     assert quench.wanted(Notification({"a": 1, "b": 0}))
@@ -61,7 +61,7 @@ def test_on_a_new_connection_all_is_asked_and_told_anew() -> None:
     assert (quench.terms, quench.caught_up) == ({}, False)
 
 
-def test_who_asks_no_more_sends_everything_and_does_not_ask_again() -> None:
+def test_producer_that_ended_its_quench_sends_every_notification_and_does_not_request_it_again() -> None:
     quench = asked("a")
     quench.receive(announced())
     quench.ask([], [], insecure=True)

@@ -138,5 +138,5 @@ def test_the_refused_field_is_an_attribute_of_the_error() -> None:
         ('{"a": NaN}', 'the line is no JSON: NaN is none of its values; write {"real64": "nan"}, "inf" or "-inf"'),
     ],
 )
-def test_what_cannot_be_read_is_a_bad_message_in_our_words(line: str, message: str) -> None:
+def test_unreadable_line_is_answered_with_bad_message(line: str, message: str) -> None:
     assert evaluate_line(line) == {"result": "error", "code": "BAD_MESSAGE", "offset": None, "message": message}

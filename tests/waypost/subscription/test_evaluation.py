@@ -249,7 +249,7 @@ def test_subclasses_of_the_types_count_as_what_they_are_on_the_wire() -> None:
     "text",
     ["a + 1.5 == 2.0", "a * a == 4", "size(a) == 1", "int32(a)", "nan(a)", "regex(a, 'x')", "a << 1 == 2"],
 )
-def test_what_is_no_value_at_all_is_bottom(text: str, alien: object) -> None:
+def test_attribute_of_a_foreign_type_evaluates_to_bottom(text: str, alien: object) -> None:
     assert parse(text).matches({"a": alien}) is None  # type: ignore[dict-item]
 
 

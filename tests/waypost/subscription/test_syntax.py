@@ -126,7 +126,7 @@ def test_literals_of_different_types_are_different_literals() -> None:
         ("a == 'x'", 'a == "x"'),
     ],
 )
-def test_one_expression_can_be_written_in_two_ways(text: str, same: str) -> None:
+def test_equivalent_spellings_parse_to_equal_expressions(text: str, same: str) -> None:
     assert read(text) == read(same)
     assert parse(text) == parse(same)
     assert hash(parse(text)) == hash(parse(same))
