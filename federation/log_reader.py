@@ -86,8 +86,9 @@ class LogReader:
     """A reader of one log.
 
     Args:
-        connect: called with an offset (None: any position) and `checked`, returns a consumer at that offset. Not
-            `checked`: the consumer returns corrupt messages too, as well as they can be read. Raises LogUnavailable.
+        connect: called with an offset (None: any position) and whether checksums are compared, returns a consumer at
+            that offset. Where they are not, the consumer returns corrupt messages too, as well as they can be read.
+            Raises LogUnavailable.
         deadline_s: of a single read, in seconds.
         backoff_s: the first and the longest pause between attempts to connect, in seconds.
         dense: the log has no holes, so a message behind one may have a wrong offset: a server finds a position by what

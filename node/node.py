@@ -144,12 +144,15 @@ class Connection:
 
 
 class Node:
-    """A proxy with its parts. `parts` and `links` are there once it has started.
+    """The process of a proxy: it performs what engine, links and life cycle decide. `backends` and `links` are there
+    once it has started.
 
     Args:
-        open_parts: opens what the node stands on; the node closes it.
-        life: the name of this process's first life.
-        url: gives where clients and peers reach this node, once it listens.
+        open_backends: opens the backends that the node stands on; the node closes them.
+        incarnation: the name under which it takes its first lease.
+        url: returns the address at which clients and peers reach this node, once it listens.
+        clock: None: the system's.
+        rng: None: seeded by the system.
     """
 
     backends: Backends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -67,3 +68,37 @@ def test_a_record_of_many_fields_is_made_with_their_names(room: str) -> None:
 
     many = {f"{kind.__module__}.{kind.__name__}": positional(kind) for kind in records_of(room)}
     assert {kind: count for kind, count in many.items() if count > MAX_POSITIONAL} == {}
+
+
+def documented_arguments(docstring: str) -> list[str]:
+    """Return the names in the section Args of a docstring."""
+    section = re.search(r"^( *)Args:\n((?:\1 {4}.*\n|\s*\n)+)", docstring + "\n", re.MULTILINE)
+    if section is None:
+        return []
+    entry = re.compile(rf"^ {{{len(section[1]) + 4}}}([\w`*, ]+):", re.MULTILINE)
+    return [argument.strip("`* ") for names in entry.findall(section[2]) for argument in names.split(",")]
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """Return what a function is called with, or a class is made of."""
+    if isinstance(node, ast.ClassDef):
+        fields = [statement.target for statement in node.body if isinstance(statement, ast.AnnAssign)]
+        names = {field.id for field in fields if isinstance(field, ast.Name)}
+        functions = [statement for statement in node.body if isinstance(statement, ast.FunctionDef)]
+        makers = [function for function in functions if function.name in ("__init__", "__new__")]
+        return names.union(*map(parameters, makers))
+    signature = node.args
+    extra = [argument for argument in (signature.vararg, signature.kwarg) if argument is not None]
+    return {argument.arg for argument in [*signature.posonlyargs, *signature.args, *signature.kwonlyargs, *extra]}
+
+
+@pytest.mark.parametrize("source", [path for path in SOURCES if path.suffix == ".py"], ids=name)
+def test_documented_arguments_are_the_real_ones(source: Path) -> None:
+    wrong = {
+        f"{node.name}, line {node.lineno}": sorted(set(said) - parameters(node))
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for said in [documented_arguments(ast.get_docstring(node) or "")]
+        if set(said) - parameters(node)
+    }
+    assert wrong == {}

@@ -48,7 +48,7 @@ def access(
         list[str] | None, typer.Argument(metavar="[WHO=LEVEL]...", help="Who is what: user, admin or owner.")
     ] = None,
     passwords_file: Annotated[
-        Path | None, typer.Option(help="Lines WHO:PASSWORD; who is not in it proves himself by a token.")
+        Path | None, typer.Option(help="Lines WHO:PASSWORD; a name that is not in it is proven by a token.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Everybody may do everything.")] = False,
     proxy: Proxy = None,

@@ -130,8 +130,8 @@ class SessionStore(Protocol):
         """Return up to `limit` stored entries with a number above `after`, in order; none: there are no others.
 
         Args:
-            passing: what lies at or below this frontier need not be among them. Only so many are looked at in one
-                read, and the last of those is among them: fewer than `limit` do not mean that there are no others.
+            passing: entries at or below this frontier need not be among them. One read looks at a bounded number of
+                entries, and the last of these is among them, so fewer than `limit` do not mean that no others follow.
         """
         ...
 

@@ -66,7 +66,8 @@ class SessionMoves:
         if session is None or message.target == self._context.proxy:
             return
         if session.epoch != message.epoch:
-            self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
+            detail = f"MoveRequest of session {session.id}, epoch {message.epoch}"
+            self._context.refused.note("wrong epoch", sender, detail)
             return
         self.request_move(message.session, message.target, "rebalance")
 

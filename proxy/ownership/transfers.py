@@ -48,7 +48,7 @@ class Transfers:
         """Begin to fetch a session that its owner offers; an offer that the watch knows to be outdated is refused."""
         known = self._context.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
-            detail = f"Offer of session {offer.session}, epoch {offer.epoch}"
+            detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
             self._context.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
             return
         self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), offer.reason)

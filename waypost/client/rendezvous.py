@@ -293,8 +293,8 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
     Args:
         name: of the owner.
         provide: called with a :class:`Request`, returns the bytes of the resource at its path, or raises Refused with a
-            message for the requester; a function, or a coroutine function. It decides whether the requester may have
-            the resource: whoever holds the `key` of a request can read the answer, whatever name the request gives.
+            message for the requester; a function, or a coroutine function. It decides who may have the resource:
+            whoever holds the `key` of a request can read the answer, whatever name the request gives.
         key: a raw key: only requests protected by its public form are delivered. None: all.
         kept_s: how long a request waits, in seconds.
         options: of :func:`waypost.attach`.
