@@ -26,7 +26,7 @@ def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
 
 
-async def test_a_session_that_nobody_wrote_of_has_none(changelogs: Bench[Changelog]) -> None:
+async def test_unknown_session_has_no_checkpoint(changelogs: Bench[Changelog]) -> None:
     assert await (await changelogs.open()).latest(SessionId("nobody")) is None
 
 
@@ -107,7 +107,7 @@ async def test_acknowledged_checkpoints_survive_reopening(changelogs: Bench[Chan
     assert await again.latest(SessionId("s499")) == checkpoint("s499", 1, 499)
 
 
-async def test_a_reader_sees_what_another_handle_was_told_is_safe(changelogs: Bench[Changelog]) -> None:
+async def test_reader_sees_checkpoints_acknowledged_to_another_handle(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
     for serial in range(1, 40):
         await writer.put(checkpoint("s", 1, serial))
@@ -136,7 +136,7 @@ def snapshot(position: int, size: int = 100) -> SiteSnapshot:
     return SiteSnapshot(position, random.Random(position).randbytes(size))
 
 
-async def test_of_a_site_of_which_nobody_wrote_there_is_no_state(changelogs: Bench[Changelog]) -> None:
+async def test_changelog_without_a_site_checkpoint_has_no_site_state(changelogs: Bench[Changelog]) -> None:
     changelog = await changelogs.open()
     await changelog.put(checkpoint("s", 1, 1))
     assert await changelog.latest_site() is None
@@ -158,7 +158,7 @@ async def test_a_sites_state_may_be_large_and_survives_reopening(changelogs: Ben
     assert await (await changelogs.open()).latest_site() == snapshot(3, 3_000_000)
 
 
-async def test_of_a_sites_states_the_one_that_goes_farthest_counts_whoever_wrote_last(
+async def test_site_state_with_the_highest_position_counts_whichever_handle_wrote_last(
     changelogs: Bench[Changelog],
 ) -> None:
     ahead, behind = await changelogs.open(), await changelogs.open()

@@ -54,7 +54,7 @@ async def test_attested_facts_survive_reopening_and_the_next_life_writes_on_behi
     assert await journals.facts() == [fact(1), fact(2), fact(3)]
 
 
-async def test_a_journal_in_parts_begins_each_with_what_the_parts_before_it_had(journals: Journals) -> None:
+async def test_journal_segment_begins_with_the_frontier_of_the_segments_before_it(journals: Journals) -> None:
     size = len(encode_fact(fact(1))) + 1
     journals.rotation = Rotation(segment_bytes=3 * size + 200)
     journal = await journals.open()

@@ -108,7 +108,7 @@ async def test_a_session_without_a_row_has_no_owner(registries: Registries) -> N
     assert await (await registries.open()).owner(SESSION) is None
 
 
-async def test_create_wins_once_and_tells_the_loser_who_has_it(registries: Registries) -> None:
+async def test_create_wins_once_and_returns_the_owner_to_the_loser(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     won = await one.create(SESSION, owned("p1", 1))
     assert (won.won, won.current) == (True, owned("p1", 1))
@@ -164,7 +164,7 @@ async def test_rows_survive_reopening(registries: Registries) -> None:
     assert await (await registries.open()).owner(SESSION) == owned("p2", 2)
 
 
-async def test_a_claim_whose_answer_was_lost_is_settled_by_reading(registries: Registries) -> None:
+async def test_claim_with_a_lost_answer_is_decided_by_a_read(registries: Registries) -> None:
     requester, other = await registries.open(), await registries.open()
     await requester.create(SESSION, owned("p1", 1))
     claim = asyncio.create_task(requester.claim(SESSION, owned("p1", 1), owned("p2", 2)))
@@ -230,7 +230,7 @@ async def test_forgotten_session_counts_as_deleted_and_its_epochs_continue(regis
         assert await one.owner(session) == again
 
 
-async def test_only_what_is_still_so_is_forgotten_and_the_floor_never_falls(registries: Registries) -> None:
+async def test_forget_removes_only_unchanged_rows_and_never_lowers_the_epoch_floor(registries: Registries) -> None:
     registry = await registries.open()
     living, made_again = SessionId("living"), SessionId("made again")
     await registry.create(living, owned("p1", 3))
@@ -384,7 +384,7 @@ async def test_replacing_instance_gets_the_name_from_its_holder_at_once(registri
         await one.announce(instance(1, "c"), LONG_MS, earlier=[Incarnation("a" * 16)])
 
 
-async def test_a_replaced_incarnation_does_not_come_back_when_who_replaced_it_ends(registries: Registries) -> None:
+async def test_replaced_incarnation_does_not_come_back_when_its_successor_ends(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
     taken = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
@@ -471,7 +471,7 @@ async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -
 # ---------------------------------------------------------------- drains
 
 
-async def test_that_a_proxy_is_to_be_emptied_is_told_to_all_and_outlives_it(registries: Registries) -> None:
+async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     async with watching(other) as observer:
         await one.drain(P1, DrainRow(rate=5))
@@ -486,14 +486,14 @@ async def test_that_a_proxy_is_to_be_emptied_is_told_to_all_and_outlives_it(regi
 # ---------------------------------------------------------------- the secret
 
 
-async def test_all_who_ask_for_the_secret_are_told_the_same(registries: Registries) -> None:
+async def test_every_handle_reads_the_same_secret(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     secret = await one.secret()
     assert len(secret) == SECRET_BYTES
     assert await other.secret() == secret == await one.secret()
 
 
-async def test_of_twenty_who_ask_at_once_one_makes_the_secret(registries: Registries) -> None:
+async def test_concurrent_requests_create_one_secret(registries: Registries) -> None:
     handles = [await registries.open() for _ in range(4)]
     told = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
     assert len(set(told)) == 1

@@ -233,7 +233,7 @@ async def test_removed_window_covers_stored_and_new_entries_of_the_same_batch(st
     assert await numbers(store) == [1, 4, 5]
 
 
-async def test_a_window_is_of_what_matched_exactly_these(stores: Stores) -> None:
+async def test_window_covers_only_entries_that_matched_exactly_its_subscriptions(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2, X + Y), entry(3, Y))))
     await store.apply(batch(change(removed=(Window(X, 1, 9),))))

@@ -143,13 +143,13 @@ async def test_a_read_takes_no_more_than_its_limit_and_goes_on_where_it_stopped(
     assert await log.read(await log.end_offset(), 7) == []
 
 
-async def test_a_tail_begins_in_the_middle_where_it_is_told(logs: Logs) -> None:
+async def test_tail_begins_at_the_given_offset(logs: Logs) -> None:
     log = await logs.open()
     offsets = await log.append(numbered("a", 10))
     assert of(await collect(log, offsets[4], 6), "a") == [4, 5, 6, 7, 8, 9]
 
 
-async def test_a_tail_waits_for_what_another_handle_appends(logs: Logs) -> None:
+async def test_tail_waits_for_records_appended_by_another_handle(logs: Logs) -> None:
     reader, writer = await logs.open(), await logs.open()
     waiting = asyncio.create_task(collect(reader, 0, 1))
     await asyncio.sleep(0.1)

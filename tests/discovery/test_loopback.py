@@ -36,7 +36,7 @@ async def test_a_proxy_that_said_goodbye_is_not_found_any_more_while_another_is(
     assert gone.proxy not in seen
 
 
-async def test_another_load_is_heard_by_those_who_look_later() -> None:
+async def test_updated_load_is_seen_by_a_later_browse() -> None:
     said = announcement("busy", 7405)
     async with announced(said) as place:
         await place.update(17)

@@ -112,7 +112,7 @@ async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_emp
                 await session.wait_effective("x", ["A/0"])
 
 
-async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without_what_was_answered(
+async def test_session_is_not_served_from_an_older_copy_of_the_changelog_without_answered_changes(
     tmp_path: Path,
 ) -> None:
     """The copy has every session, but not the last subscription of this one; other sessions go on from it."""
@@ -147,7 +147,9 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
                 await session.wait_attached()
 
 
-async def test_of_a_log_with_400_flipped_bits_nothing_altered_is_given_and_the_rest_is_told(tmp_path: Path) -> None:
+async def test_log_with_400_flipped_bits_yields_no_altered_notification_and_a_gap_for_missing_ones(
+    tmp_path: Path,
+) -> None:
     with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         await published(cluster, "s")

@@ -30,7 +30,7 @@ def flags_of(kafka: KafkaServer, etcd: EtcdServer, prefix: str) -> dict[str, str
     return {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": prefix}
 
 
-async def test_a_producer_that_begins_anew_under_its_name_is_heard_from_its_first_word_on(
+async def test_restarted_producer_of_the_same_name_is_delivered_from_its_first_notification_on(
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     """Each life counts from the beginning, and so does nothing else of its ids."""

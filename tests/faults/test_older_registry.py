@@ -144,7 +144,7 @@ async def test_a_session_that_is_made_anew_under_the_name_of_one_that_was_lost_s
         assert anew.numbers == [*range(1, 21), LAST]
 
 
-async def test_a_registry_that_has_lost_everything_is_told_all_of_it_again(
+async def test_empty_registry_gets_every_row_again(
     etcd_of_its_own: EtcdServer, kafka: KafkaServer, tmp_path: Path
 ) -> None:
     """Sessions, and whose registry it is: else each proxy that starts again is refused at its own site's log."""
@@ -173,7 +173,7 @@ async def test_a_registry_that_has_lost_everything_is_told_all_of_it_again(
         assert reader.numbers == [1, LAST]
 
 
-async def test_an_owner_that_comes_back_with_its_disk_does_not_undo_what_later_owners_answered(
+async def test_returning_owner_with_its_disk_does_not_undo_answers_of_later_owners(
     etcd_of_its_own: EtcdServer, kafka: KafkaServer, tmp_path: Path
 ) -> None:
     """The registry says that it is the owner, as in the copy, and its disk says so too."""

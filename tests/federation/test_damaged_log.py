@@ -71,7 +71,7 @@ async def test_no_flipped_bit_alters_a_record_or_hides_one(tmp_path: Path, seed:
     await log.close()
 
 
-async def test_a_row_that_is_missing_is_told_of_and_passed(tmp_path: Path) -> None:
+async def test_missing_row_of_a_log_is_reported_and_skipped(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await written(path)
     with closing(sqlite3.connect(path)) as database, database:

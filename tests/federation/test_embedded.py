@@ -129,7 +129,7 @@ async def test_two_processes_append_while_a_third_one_tails(tmp_path: Path) -> N
     await log.close()
 
 
-async def test_appends_are_seen_in_another_process_without_anybody_asking(tmp_path: Path) -> None:
+async def test_tail_sees_appends_of_another_process_before_its_timeout(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     log = EmbeddedSiteLog(path)
     async with process(STAMPER, path, "a"):

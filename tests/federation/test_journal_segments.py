@@ -51,7 +51,7 @@ def test_fact_larger_than_a_segment_is_a_segment_of_its_own() -> None:
         parts.wrote([fact("w", number)], 1_000)
 
 
-def test_a_part_says_of_each_writer_what_came_before_and_of_the_parts_themselves() -> None:
+def test_segment_start_has_the_last_number_of_each_writer_and_of_the_segments() -> None:
     parts = JournalSegments("a", SMALL)
     first = parts.beginning(60, 7, 0)
     assert first is not None and (first.writer, first.number, first.at_ms, first.frontier) == ("journal/a", 1, 7, {})

@@ -277,7 +277,7 @@ async def test_a_changelog_keeps_a_record_for_each_session_and_epoch_and_deletes
     await changelog.close()
 
 
-async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_knew_of_that(tmp_path: Path) -> None:
+async def test_changelog_that_lost_its_end_reports_the_loss_and_forgets_the_lost_checkpoints(tmp_path: Path) -> None:
     with KafkaServer(tmp_path) as kafka:
         changelog = KafkaChangelog(kafka.bootstrap, "changelog")
         await changelog.start()

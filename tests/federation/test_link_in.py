@@ -217,7 +217,7 @@ def test_the_epoch_of_an_earlier_leader_is_not_taken_again() -> None:
     assert pulling.lead(epoch=5)[1].epoch == 10
 
 
-def test_whom_the_neighbour_tells_of_a_later_word_of_its_own_epoch_is_not_the_one_who_said_it() -> None:
+def test_link_leader_gives_up_when_the_neighbour_has_a_later_serial_of_its_epoch() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     told = LinkRecords(site=A, epoch=5, opening=NO_OPENING, number=opening.serial, records=[])
@@ -332,7 +332,7 @@ def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
     assert not pulling.effects and pulling.link.phase is Phase.PULLING
 
 
-def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_under_way() -> None:
+def test_link_opens_again_at_the_next_proxy_after_a_hole_and_the_pending_append() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
@@ -374,7 +374,7 @@ def test_altered_records_are_not_appended_and_the_link_opens_again() -> None:
     assert pulling.wants(Append).records == [whole]
 
 
-def test_when_nothing_is_heard_it_opens_again_after_longer_and_longer_pauses() -> None:
+def test_link_without_messages_opens_again_after_growing_pauses() -> None:
     pulling = Pulling()
     pulling.lead()
     pauses = []

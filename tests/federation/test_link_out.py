@@ -101,7 +101,7 @@ def numbers(records: list[LinkRecord]) -> list[int]:
     ]
 
 
-def test_the_first_message_says_again_what_is_in_force_and_comes_also_when_nothing_is() -> None:
+def test_first_message_of_a_link_repeats_the_standing_announcements_even_if_there_are_none() -> None:
     sending = Sending()
     sending.begin(1)
     (first,) = sending.messages()
@@ -190,7 +190,7 @@ def test_records_kept_while_a_link_waits_are_bounded_and_the_rest_is_read_from_t
     assert got == [5, 6, 7, 8, 9, 10, 11]
 
 
-def test_after_a_quiet_moment_it_speaks_of_what_it_passed_over() -> None:
+def test_link_sends_progress_for_skipped_records_after_a_quiet_period() -> None:
     sending = Sending()
     sending.began()
     sending.fold(published(1))

@@ -26,7 +26,7 @@ MINE, YOURS = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2
 ROW = ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation("1"), site=SiteId("north"), url="")
 
 
-async def test_a_lost_answer_leaves_what_was_done_to_be_found() -> None:
+async def test_claim_with_a_lost_answer_is_applied() -> None:
     storage = MemoryRegistryStorage()
     registry = MemoryRegistry(storage, ManualClock())
     await registry.create(S, MINE)

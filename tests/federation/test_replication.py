@@ -113,7 +113,7 @@ async def test_on_a_cluster_every_topic_has_more_than_one_replica(
     assert warnings == []
 
 
-async def test_a_topic_of_one_replica_is_warned_of_and_refused_to_who_asks_for_two(
+async def test_topic_with_one_replica_gives_a_warning_and_is_refused_when_two_are_required(
     pair: KafkaServer, topic_prefix: str
 ) -> None:
     name, warnings = f"{topic_prefix}old", list[str]()

@@ -172,7 +172,7 @@ def test_holds_end_with_the_lease_of_that_very_life() -> None:
     assert not log.state.interest_counts and not log.state.registered
 
 
-def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> None:
+def test_coverage_is_never_below_the_frontier_at_its_announcement() -> None:
     """Rule 10: a stale leader may have pushed the frontier past what only the new filter lets through."""
     log = Log()
     log.take(registered(X), Progress(B, 1, FROM_B, 9))
@@ -319,7 +319,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert log.state.snapshot() == before
 
 
-def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_between_will_never_come() -> None:
+def test_repeated_announcement_with_a_higher_start_interrupts_the_coverage() -> None:
     log = Log(B, C)
     log.take(
         registered(X),

@@ -37,7 +37,7 @@ def steps(machine: Acquisition, *inputs: q.AcquisitionInput) -> list[q.Acquisiti
     return effects
 
 
-def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
+def test_session_without_an_owner_is_recorded_before_its_row_is_created() -> None:
     machine = acquiring()
     assert steps(machine, q.OwnerUnknown()) == [q.ReadRow()]
     assert steps(machine, q.RowAbsent(None)) == [q.LookForLost()]
@@ -55,7 +55,7 @@ def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> No
 
 
 @pytest.mark.parametrize("row", [None, Ownership(ME, Epoch(3)).gone()])
-def test_session_that_is_made_while_a_changelog_is_away_outlives_what_that_may_have(row: Ownership | None) -> None:
+def test_session_created_while_a_changelog_is_away_outlives_its_checkpoints(row: Ownership | None) -> None:
     """The registry may have been restored meanwhile: what is there of that name is not to replace this one."""
     machine = acquiring(AcquisitionState.READING)
     (record,) = steps(machine, q.RowAbsent(row), q.NothingFound(is_certain=False))
@@ -199,13 +199,13 @@ def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, mean
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(4)])
-def test_copy_from_the_disk_is_checked_before_it_wakes_by_a_row_that_nobody_corrects(row: Ownership | None) -> None:
+def test_stored_copy_is_checked_before_its_activation_by_an_uncorrected_row(row: Ownership | None) -> None:
     assert sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=True) == q.CopyToCheck(row)
     assert sleeping_input(Epoch(4), ME, row, read=True, was_served=True, is_past=True) == q.CopyToActivate(row)
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
-def test_copy_waits_for_a_registry_that_went_back_unless_nobody_can_have_served_since(row: Ownership | None) -> None:
+def test_copy_waits_for_a_restored_registry_unless_no_proxy_can_have_served_since(row: Ownership | None) -> None:
     assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=False), q.Unavailable)
 
 

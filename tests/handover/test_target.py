@@ -53,7 +53,7 @@ def test_until_it_has_staged_the_end_of_the_source_is_a_failover(state: TargetSt
 
 
 @pytest.mark.parametrize("state", EARLY)
-def test_until_it_has_staged_the_end_of_patience_is_told_to_the_source(state: TargetState) -> None:
+def test_target_tells_the_source_of_its_timeout_until_it_has_staged(state: TargetState) -> None:
     assert target_in(state).tick(TIMING.prepare_ms) == [SendAborted(), Discard()]
 
 
@@ -92,7 +92,7 @@ def test_chunks_that_come_prolong_its_patience() -> None:
     assert machine.state is TargetState.SHADOWING
 
 
-def test_chunks_without_prepared_are_nobodys_fault_and_put_nothing_off() -> None:
+def test_chunks_without_prepared_are_accepted_and_delay_no_timeout() -> None:
     """Prepared is lost with a connection, and what followed it is not: else they would keep it from asking again."""
     machine = target_in()
     assert machine.step(CHUNK, TIMING.retry_ms - 1) == []

@@ -136,7 +136,7 @@ def test_a_negated_bound_lets_nan_in_and_a_bound_does_not(many: int) -> None:
 
 
 @pytest.mark.parametrize("many", [0, 1000])
-def test_an_expression_that_is_found_twice_is_told_once(many: int) -> None:
+def test_expression_with_two_matching_alternatives_is_returned_once(many: int) -> None:
     text = 'a == 1 || b == 1 || begins-with(c, "x", "xy")'
     index = indexed(text, "a == 1", many=many)
     assert sorted(index.match({"a": 1, "b": 1, "c": "xyz"})) == ["a == 1", text]

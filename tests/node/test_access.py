@@ -69,7 +69,7 @@ def _forbidden(proxy: ProxyProcess, why: str) -> float:
     return float(counted[f'waypost_forbidden_total{{why="{why}"}}'])
 
 
-async def test_a_session_with_a_password_lets_in_who_says_it(proxy: ProxyProcess, name: str) -> None:
+async def test_session_with_a_password_accepts_clients_with_the_password(proxy: ProxyProcess, name: str) -> None:
     await _lock(name, proxy.url)
     refused = await _refused(name, proxy.url)
     assert (refused.code, refused.field, refused.exit_status) == ("FORBIDDEN", "credential", 2)
@@ -124,7 +124,7 @@ async def test_a_new_password_holds_after_the_owner_of_the_session_was_killed(cl
     await _refused(name, home.url, SECRET)
 
 
-async def test_the_session_follows_who_was_let_in_and_nobody_else(cluster: Cluster, name: str) -> None:
+async def test_session_moves_to_the_proxy_of_an_accepted_client_only(cluster: Cluster, name: str) -> None:
     home, there = cluster.proxies["a1"], cluster.proxies["a2"]
     await _lock(name, home.url)
 

@@ -73,7 +73,7 @@ async def moved(cluster: Cluster, session: str, proxy: str, **options: Any) -> N
 TERMS = {"queue": {"max_count": 7, "max_bytes": None, "discard": "lifo", "deadlines": True}, "expiry_s": 3600}
 
 
-async def test_terms_hold_after_a_crash_and_a_move_and_what_is_not_said_stays(cluster: Cluster) -> None:
+async def test_session_policy_survives_a_crash_and_a_move_and_omitted_fields_stay(cluster: Cluster) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
     async with waypost.attach("admin/terms", proxy=here) as session:
         await session.subscribe("n > 0", id="x")
@@ -91,9 +91,7 @@ async def test_terms_hold_after_a_crash_and_a_move_and_what_is_not_said_stays(cl
     assert shown["registrations"]["main"]["reliability"] == "best-effort events, persistent connection"
 
 
-async def test_access_is_taken_and_given_back_and_what_was_said_stands_after_a_crash_and_a_move(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_access_change_survives_a_crash_and_a_move(cluster: Cluster, tmp_path: Path) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
     passwords = tmp_path / "passwords"
     passwords.write_text("alice:open sesame\n")
@@ -146,7 +144,7 @@ async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_
         assert told[2].settings is None
 
 
-async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_for_it_goes(cluster: Cluster) -> None:
+async def test_unregistering_an_absent_receiver_removes_its_backlog(cluster: Cluster) -> None:
     here = cluster.proxies["a1"].url
     async with waypost.produce("p", proxy=here) as producer, waypost.attach("admin/places", proxy=here) as main:
         await main.subscribe("n > 0", id="x")
@@ -163,7 +161,7 @@ async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_
         assert (await refused(here, "forget", "admin/places", "phone"))["code"] == "NOT_FOUND"
 
 
-async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluster) -> None:
+async def test_refusal_of_a_proxy_without_the_session_names_the_owner(cluster: Cluster) -> None:
     async with waypost.attach("admin/elsewhere", proxy=cluster.proxies["a1"].url) as session:
         await session.wait_attached()
     wish = {"session": "admin/elsewhere", "expiry_s": 60}

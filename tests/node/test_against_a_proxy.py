@@ -110,7 +110,7 @@ def test_a_batch_from_stdin_is_published_in_its_order(proxy: ProxyProcess, sessi
     assert sub.end() == (0, "".join(f"{number}\n" for number in range(1, 21)), "")
 
 
-def test_a_bad_line_of_a_batch_ends_it_and_what_went_before_is_said(proxy: ProxyProcess) -> None:
+def test_bad_line_ends_a_batch_and_earlier_lines_are_printed(proxy: ProxyProcess) -> None:
     done = run("pub", "--lines", "--proxy", proxy.url, stdin='{"n": 1}\n{"n": \n{"n": 3}\n')
     assert done.returncode == 2
     assert len(done.stdout.splitlines()) == 1
@@ -170,7 +170,7 @@ def test_a_reader_that_closes_the_pipe_ends_a_sub_quietly(proxy: ProxyProcess, s
     assert Sub(proxy, "n > 0", "--session", session, "--count", "2").end() == (0, "n=2\nn=3\n", "")
 
 
-def test_a_sub_whose_disk_is_full_says_so_in_one_line_and_what_was_in_hand_comes_again(
+def test_sub_with_a_full_disk_fails_in_one_line_and_its_notification_comes_again(
     proxy: ProxyProcess, session: str
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -314,7 +314,7 @@ def test_the_facade_says_that_nothing_came(proxy: ProxyProcess, session: str) ->
             alice.next(0.2)
 
 
-def test_the_facade_raises_what_was_refused(proxy: ProxyProcess, session: str) -> None:
+def test_blocking_facade_raises_the_refusal(proxy: ProxyProcess, session: str) -> None:
     with waypost.blocking.attach(session, proxy=proxy.url) as alice, pytest.raises(WaypostError, match="PARSE_ERROR"):
         alice.subscribe("n >")
 
@@ -344,16 +344,14 @@ def test_two_threads_that_end_a_facade_at_once_both_come_back(proxy: ProxyProces
         alice.publish({"n": 1})
 
 
-def test_a_facade_that_finds_nobody_leaves_no_thread_behind() -> None:
+def test_blocking_facade_without_a_proxy_leaves_no_thread_behind() -> None:
     threads = threading.active_count()
     with pytest.raises(NoProxy), waypost.blocking.produce("p", proxy="ws://127.0.0.1:1", timeout_s=0.2):
         pass
     assert threading.active_count() == threads
 
 
-def test_a_blocking_session_that_was_closed_says_so_to_whoever_would_delete_it(
-    proxy: ProxyProcess, session: str
-) -> None:
+def test_delete_of_a_closed_blocking_session_raises_session_closed(proxy: ProxyProcess, session: str) -> None:
     closed = waypost.blocking.attach(session, proxy=proxy.url)
     closed.close()
     with pytest.raises(waypost.blocking.SessionClosed):

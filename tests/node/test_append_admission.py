@@ -166,7 +166,7 @@ async def test_records_of_the_proxy_itself_are_appended_without_waiting() -> Non
 
 
 @pytest.mark.parametrize("after", [0, 27, 30])
-async def test_a_part_that_fails_ends_the_frame_and_gives_its_room_to_who_waits(after: int) -> None:
+async def test_failed_part_ends_its_publish_and_releases_its_budget_to_waiting_ones(after: int) -> None:
     log = Log()
     log.fails_after = after
     failing = log.publish(1, *published(*[10] * 100))

@@ -43,7 +43,7 @@ async def secret_of(root: Path) -> bytes:
     return secret
 
 
-async def test_only_who_is_named_may_publish_wherever_his_session_is(cluster: Cluster, root: Path) -> None:
+async def test_only_named_principals_may_publish_wherever_their_session_is(cluster: Cluster, root: Path) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
     async with asyncio.timeout(60), waypost.attach("who/desk", proxy=here, token=token(root, "desk")) as desk:
         await desk.wait_effective(await desk.subscribe("require(report)"), ["A/0", "B/0"])

@@ -146,7 +146,7 @@ async def test_a_token_is_made_with_the_secret_of_an_etcd_behind_tls(
     ("field", "file"),
     [("backend_ca", "key"), ("backend_ca", "nothing"), ("backend_cert", "key"), ("backend_key", "nothing")],
 )
-def test_a_file_that_is_not_what_it_is_said_to_be_is_refused_by_name(field: str, file: str, papers: Papers) -> None:
+def test_tls_file_of_the_wrong_kind_is_refused_by_name(field: str, file: str, papers: Papers) -> None:
     right = NodeConfig(
         etcd="etcd:2379",
         backend_ca=str(papers.authority),

@@ -58,7 +58,7 @@ async def found(changelogs: RemoteChangelogs, *sites: str) -> tuple[list[str], l
     return [checkpoint.session for checkpoint in checkpoints], [*missing]
 
 
-async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:
+async def test_concurrent_requests_open_a_changelog_once() -> None:
     slow = Slow()
     made = Made(slow)
     changelogs = RemoteChangelogs(made)

@@ -106,7 +106,7 @@ async def test_a_promise_is_that_of_the_subscription_and_not_of_the_one_before_i
             assert session.effective("x") == {}
 
 
-async def test_a_promise_ends_with_its_subscription_whoever_ended_it(proxy: ProxyProcess) -> None:
+async def test_promise_ends_with_its_subscription_whichever_receiver_ends_it(proxy: ProxyProcess) -> None:
     async with (
         asyncio.timeout(30),
         waypost.attach("team/both", proxy=proxy.url, receiver="one") as one,

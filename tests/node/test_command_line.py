@@ -166,7 +166,7 @@ def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "sub", "pub", "match", "sessions", "sessions ls", "audit", "demo"])
-def test_help_of_a_command_is_there_by_both_names_without_what_only_the_command_needs(command: str) -> None:
+def test_help_of_a_command_has_both_names_and_imports_no_library_of_the_command(command: str) -> None:
     script = f"""
 import sys
 from node.cli.app import main
@@ -204,7 +204,7 @@ main()
     assert done.stderr.splitlines()[0] == "error: INTERNAL: KeyError: 'x'"
 
 
-async def test_a_sub_that_nobody_lets_in_says_so_in_one_line_in_time(
+async def test_sub_without_a_proxy_fails_in_one_line_in_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def nobody(*_: object) -> list[Announcement]:

@@ -118,7 +118,7 @@ def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, sou
     assert source in refusal.value.message
 
 
-def test_a_proxy_may_listen_everywhere_when_it_is_told_where_others_reach_it() -> None:
+def test_proxy_with_an_advertised_address_may_listen_on_all_interfaces() -> None:
     config = load_config({"host": "0.0.0.0", "advertise": "ws://10.0.0.7:7301", "insecure": True}, None)
     assert (config.host, config.advertise) == ("0.0.0.0", "ws://10.0.0.7:7301")
 
@@ -177,7 +177,7 @@ def test_a_list_in_the_file_is_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["proxy.example:7301", "http://proxy.example:7301", "ws://:7301", "ws://h:port"])
-def test_an_address_to_advertise_that_nobody_could_use_is_refused(url: str) -> None:
+def test_malformed_advertised_address_is_refused(url: str) -> None:
     with pytest.raises(BadConfiguration) as refusal:
         load_config({"advertise": url}, None)
     assert refusal.value.field == "advertise"

@@ -30,7 +30,7 @@ async def sent(socket: websockets.ClientConnection, message: object) -> ProxyMes
     return decode_proxy_message(await asyncio.wait_for(socket.recv(), 10))
 
 
-async def test_a_reader_cannot_take_the_place_of_what_a_producer_publishes_next(cluster: Cluster) -> None:
+async def test_reader_cannot_forge_the_next_notification_of_a_producer(cluster: Cluster) -> None:
     """It knows producer, incarnation and sequence of all that it was given, and says them before the victim does."""
     url = cluster.proxies["a1"].url
     async with waypost.attach("forged/reader", proxy=url) as session, waypost.produce("victim", proxy=url) as victim:

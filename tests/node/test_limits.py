@@ -70,7 +70,7 @@ def test_so_many_addresses_are_remembered_and_of_one_host_of_ipv6_all_are_one() 
     assert one_host.addresses == 1
 
 
-def test_without_a_rate_nobody_waits() -> None:
+def test_zero_rate_delays_no_client() -> None:
     rates, wanted = AddressRates(0), Attach(session="s", receiver="r", incarnation="i", frontier={})
     assert [rates.wait_s("here", wanted, 0.0) for _ in range(10_000)] == [0.0] * 10_000
     assert rates.addresses == 0

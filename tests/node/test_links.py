@@ -71,7 +71,7 @@ async def moments(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_log_that_is_slow_to_take_what_a_neighbour_wants_keeps_nothing_waiting() -> None:
+async def test_slow_append_of_filters_does_not_delay_the_link() -> None:
     log, sent = SlowLog(), Sent()
     shell = links(log, sent)
     shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
@@ -82,7 +82,7 @@ async def test_a_log_that_is_slow_to_take_what_a_neighbour_wants_keeps_nothing_w
     await shell.close()
 
 
-async def test_an_action_that_fails_as_nobody_foresaw_is_answered_too() -> None:
+async def test_unexpected_error_in_an_effect_is_answered() -> None:
     log = SlowLog()
     shell = links(log, Sent())
     shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))

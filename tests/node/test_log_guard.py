@@ -206,9 +206,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     append.cancel()
 
 
-async def test_a_registry_that_has_lost_the_row_is_told_it_again(
-    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_guard_writes_a_lost_row_again(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
@@ -222,7 +220,7 @@ async def test_a_registry_that_has_lost_the_row_is_told_it_again(
     looking.cancel()
 
 
-async def test_a_registry_that_went_back_to_an_earlier_log_epoch_is_told_the_later_one_again(
+async def test_log_guard_restores_the_later_log_epoch_in_a_restored_registry(
     registry: MemoryRegistry,
 ) -> None:
     """Else the next loss of an end would begin the same log epoch a second time, over offsets that were read."""
@@ -283,7 +281,7 @@ async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_fe
     assert (await starting).federation == federation_of(secret)
 
 
-async def test_a_later_log_epoch_that_the_registry_knows_of_is_entered_whoever_raised_it(
+async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
     registry: MemoryRegistry,
 ) -> None:
     """An answer of the registry may be lost: then the one who raised it does not know that it did."""

@@ -70,7 +70,7 @@ async def restarted(proxy: ProxyProcess) -> None:
     await asyncio.to_thread(proxy.start)
 
 
-async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and_tells_of_the_gap(
+async def test_proxy_with_a_truncated_log_begins_later_and_reports_the_gap(
     tmp_path: Path,
 ) -> None:
     place, gaps = waypost.ReceiverState(), list[Gap]()

@@ -221,7 +221,7 @@ def test_labels_are_as_the_list_says(cluster: Cluster) -> None:
             assert {label for label, _ in labels} - {"le"} == listed[base], name
 
 
-def test_openmetrics_is_spoken_to_who_asks_for_it_and_the_text_format_to_everybody_else(cluster: Cluster) -> None:
+def test_metrics_are_openmetrics_on_request_and_the_text_format_otherwise(cluster: Cluster) -> None:
     kind, text = fetch(cluster, "a1", "application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     families = parse_openmetrics(text)  # type: ignore[no-untyped-call]  # it ships none for this

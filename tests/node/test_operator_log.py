@@ -73,7 +73,7 @@ def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
     assert harness.check() == []
 
 
-def test_a_lease_that_runs_out_is_a_warning_and_the_next_one_is_told_with_its_life() -> None:
+def test_expired_lease_is_a_warning_and_the_next_one_is_logged_with_its_incarnation() -> None:
     harness = OperatorLogHarness()
     harness.engine.lease_lost()
     (lost,) = harness.new_lines()
@@ -96,7 +96,7 @@ def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> 
     assert harness.check() == []
 
 
-def test_a_drain_is_told_when_it_begins_is_paused_goes_on_and_is_taken_back() -> None:
+def test_drain_is_logged_at_its_begin_pause_resumption_and_cancellation() -> None:
     harness = OperatorLogHarness()
     harness.serve()
     assert harness.drained(DrainRow(rate=5)) == ["drain begun"]
@@ -117,14 +117,14 @@ def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_
     assert harness.drained(None) == ["drain over"]
 
 
-def test_a_failover_is_told_with_session_epoch_and_whose_it_was() -> None:
+def test_failover_is_logged_with_session_epoch_and_previous_owner() -> None:
     harness = OperatorLogHarness()
     harness.take_over("s")
     (line,) = harness.new_lines()
     assert (line["event"], line["session"], line["epoch"], line["before"]) == ("failover taken", "s", 5, "dead")
 
 
-def test_of_many_failovers_some_are_told_and_the_others_are_counted() -> None:
+def test_many_failovers_are_logged_up_to_a_limit_and_then_counted() -> None:
     harness = OperatorLogHarness()
     for number in range(100):
         harness.take_over(f"s{number}")
@@ -146,7 +146,7 @@ def test_counted_lines_are_logged_at_close() -> None:
     assert [line["count"] for line in lines] == [2]
 
 
-def test_a_session_that_is_made_here_is_not_told() -> None:
+def test_creation_of_a_session_is_not_logged() -> None:
     harness = OperatorLogHarness()
     harness.serve()
     assert harness.check() == []
@@ -157,7 +157,7 @@ def test_codes_logged_without_a_warning_are_those_that_need_no_action_on_the_ope
     assert set(rows) == NOBODYS_FAULT
 
 
-def test_a_handover_that_came_to_nothing_is_told_once_with_its_cause_and_warned_of_if_something_is_wrong() -> None:
+def test_aborted_handover_is_logged_once_with_its_cause() -> None:
     harness = OperatorLogHarness()
     harness.reload({SESSION: owner("other", 3)}, "other")
     harness.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))

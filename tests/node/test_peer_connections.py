@@ -65,7 +65,7 @@ async def test_message_at_a_full_queue_is_counted_as_queue_full() -> None:
 
 
 @pytest.mark.parametrize("who_ends_it", ["we", "the peer"])
-async def test_a_connection_that_ends_leaves_nobody_waiting_for_a_message(who_ends_it: str) -> None:
+async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) -> None:
     heard: asyncio.Queue[ServerConnection] = asyncio.Queue()
 
     async def hear(socket: ServerConnection) -> None:

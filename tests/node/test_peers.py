@@ -163,7 +163,7 @@ async def test_the_secret_alone_is_not_enough(cluster: Cluster, a1: ProxyProcess
         assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: meant for another proxy")
 
 
-async def test_a_proxy_of_another_version_is_told_which_one_is_spoken_here(cluster: Cluster, a1: ProxyProcess) -> None:
+async def test_refusal_of_another_version_names_the_own_version(cluster: Cluster, a1: ProxyProcess) -> None:
     rows, secret = await rows_and_secret(cluster)
     async with calling(a1, rows[A2].incarnation) as caller:
         await caller.introduce(secret, version=VERSION + 1)

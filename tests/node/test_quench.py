@@ -70,7 +70,7 @@ async def test_interest_with_keys_is_reported_only_to_a_producer_with_the_keys(c
         await far.delete()
 
 
-async def test_a_producer_that_comes_back_is_told_anew(cluster: Cluster) -> None:
+async def test_reconnected_producer_gets_the_wanted_terms_again(cluster: Cluster) -> None:
     async with waypost.attach("quench/again", proxy=cluster.proxies["a1"].url) as near:
         await near.subscribe("again == 1")
         async with waypost.produce("sensor", proxy=cluster.proxies["b1"].url) as sensor:

@@ -92,7 +92,7 @@ async def test_requester_that_left_does_not_delay_the_others(cluster: Cluster, m
             serving.cancel()
 
 
-async def test_an_owner_and_who_asked_are_never_there_at_the_same_time(cluster: Cluster) -> None:
+async def test_rendezvous_completes_though_owner_and_requester_are_never_attached_at_once(cluster: Cluster) -> None:
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("bob", b1)
     async with waypost.connect_rendezvous("alice", proxy=a1) as meeting:
@@ -258,7 +258,7 @@ async def test_requester_can_send_a_request_while_its_session_is_in_use(cluster:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])
-def test_a_name_that_nobody_can_have_is_refused_at_once(name: str) -> None:
+def test_invalid_rendezvous_name_is_refused_at_once(name: str) -> None:
     for make in (lambda: waypost.connect_rendezvous(name), lambda: waypost.offer(name, provide)):
         with pytest.raises(LimitExceeded, match="a name has 1 to"):
             make()

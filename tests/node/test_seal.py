@@ -52,7 +52,7 @@ def test_without_the_secret_there_is_no_proof() -> None:
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Introduction)])
-def test_a_proof_is_good_for_what_was_said_and_for_nothing_else(field: str) -> None:
+def test_proof_is_valid_for_its_own_introduction_only(field: str) -> None:
     with pytest.raises(Unproven):
         check_proof(changed(INTRODUCTION, field).callers_proof(SECRET), INTRODUCTION.callers_proof(SECRET))
     assert changed(INTRODUCTION, field).frame_key(SECRET) != INTRODUCTION.frame_key(SECRET)

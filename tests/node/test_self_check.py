@@ -67,7 +67,7 @@ def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
     assert list(troubles.now) == ["neighbour B"]
 
 
-async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serves(tmp_path: Path) -> None:
+async def test_proxy_with_an_unreachable_advertised_address_reports_it_and_serves(tmp_path: Path) -> None:
     address = f"ws://127.0.0.1:{free_port()}"
     flags = {"no-discovery": "", "advertise": address}
     async with Cluster([ProxySpec("a", "A", flags)], [], tmp_path) as cluster:

@@ -55,7 +55,7 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
     assert line == "error: BAD_CONFIGURATION: log: the log of site B is another one than was read: it is empty"
 
 
-def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+def test_data_folder_of_another_site_is_refused_without_damage(tmp_path: Path) -> None:
     """A mistyped --site: what the folder knows is not true of that site's log, and says nothing of it."""
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
     mine, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))

@@ -63,7 +63,7 @@ def asked_one_by_one(expressions: Sequence[Expression], attributes: Mapping[str,
 
 @large
 @given(sets, events, st.sampled_from([0, 1000]))
-def test_the_index_finds_what_asking_everyone_finds(
+def test_index_matches_like_the_evaluation_of_every_expression(
     expressions: list[Expression], events: list[dict[str, Value]], many: int
 ) -> None:
     index: Index[str] = Index(few=0, many=many)

@@ -414,7 +414,7 @@ def test_wrong_handover_message_is_refused_by_name(
     assert place.harness.engine.context.refused.counts == {name: 1}
 
 
-def test_the_first_of_a_kind_from_a_peer_is_told_and_all_are_counted() -> None:
+def test_first_refusal_of_a_kind_from_a_peer_is_logged_and_all_are_counted() -> None:
     place = copying()
     refusals = place.harness.engine.context.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):

@@ -161,7 +161,7 @@ def test_wrong_relay_message_is_refused_by_name(name: str, end: str, sender: Pro
     assert refused.take_new() == [], "it is told of once"
 
 
-def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attaches_again() -> None:
+def test_relay_with_an_invalid_client_message_ends_and_its_client_attaches_again() -> None:
     """Left in place it would wait for ever: what was refused is never answered."""
     harness = far()
     sent(harness)

@@ -201,7 +201,7 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
     assert harness.engine.context.counters.forbidden[MISSING] == (0 if Delete in may else 1)
 
 
-def test_for_how_long_a_session_lasts_is_said_by_who_administers_it() -> None:
+def test_only_an_administrator_sets_the_session_expiry() -> None:
     harness = guarded()
     assert refusals(attach(harness, 2, "reads", "user", session_expiry_s=1)) == FORBIDDEN
     assert harness.engine.context.sessions[SESSION].expiry_s is None
@@ -209,7 +209,7 @@ def test_for_how_long_a_session_lasts_is_said_by_who_administers_it() -> None:
     assert harness.engine.context.sessions[SESSION].expiry_s == 9
 
 
-def test_an_open_session_lets_everybody_do_everything_whatever_they_say_they_are() -> None:
+def test_open_session_grants_every_right_to_any_principal() -> None:
     harness = EngineHarness()
     harness.serve()
     assert kinds(attach(harness, 2, "anything", "anybody")) == [Attached]
@@ -271,7 +271,7 @@ def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -
     assert refusals(harness.received(2)) == FORBIDDEN
 
 
-def test_a_password_found_right_after_the_client_has_gone_lets_nobody_in() -> None:
+def test_password_verified_after_the_disconnect_attaches_no_client() -> None:
     harness = guarded()
     harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
@@ -288,7 +288,7 @@ def test_a_password_of_an_earlier_attach_is_not_one_of_the_next() -> None:
     assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
-def test_the_more_wrong_passwords_the_longer_the_next_one_waits_and_nobody_else_does() -> None:
+def test_wrong_passwords_delay_the_next_attempt_of_their_client_only() -> None:
     harness = guarded()
     attach(harness, 3, "reads", "user")
     for _ in range(FREE_TRIES):
@@ -305,7 +305,7 @@ def test_the_more_wrong_passwords_the_longer_the_next_one_waits_and_nobody_else_
     assert kinds(attach(harness, 4, "reads", "user")) == [Attached]
 
 
-def test_guessing_does_not_keep_out_who_was_in_before() -> None:
+def test_password_guessing_does_not_delay_a_known_client() -> None:
     harness = guarded()
     attach(harness, 2, "secret")
     for _ in range(FREE_TRIES):
@@ -409,7 +409,7 @@ def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
     assert {*tries} - {""} == {"user", *(f"nobody{n}" for n in range(15, 20))}
 
 
-def test_a_password_of_nobody_lets_nobody_in_even_if_it_is_verified() -> None:
+def test_verified_password_of_an_unknown_principal_is_refused() -> None:
     harness = guarded()
     harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("nobody", "x"))
@@ -418,7 +418,7 @@ def test_a_password_of_nobody_lets_nobody_in_even_if_it_is_verified() -> None:
     assert refusals(harness.received(2)) == FORBIDDEN
 
 
-def test_a_hash_that_cannot_be_read_lets_nobody_in_and_is_no_wrong_password() -> None:
+def test_unreadable_password_hash_refuses_the_attach_and_counts_as_no_wrong_password() -> None:
     harness = guarded()
     harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
@@ -436,7 +436,7 @@ def test_a_hash_that_cannot_be_read_lets_nobody_in_and_is_no_wrong_password() ->
         ({"": Granted(ALL, "x"), "new": Granted(USER)}, "has no password yet"),
     ],
 )
-def test_a_change_that_locks_out_who_asks_or_lets_in_without_a_word_is_refused(
+def test_access_change_without_an_administrator_or_a_needed_password_is_refused(
     grants: dict[str, Granted], what: str
 ) -> None:
     harness = guarded()

@@ -46,7 +46,7 @@ def searching(number: int, texts: int) -> str:
     return f"contains(text, {', '.join(f'{chr(34)}{number}-{each}{chr(34)}' for each in range(texts))})"
 
 
-def test_expression_that_looks_for_a_thousand_texts_is_refused_with_what_to_write_instead(
+def test_expression_with_a_thousand_texts_is_refused_with_an_alternative(
     harness: EngineHarness,
 ) -> None:
     message = refused(harness, "s", costly(0))

@@ -27,7 +27,7 @@ def announced(harness: EngineHarness) -> list[BecameEffective]:
     return [message for message in harness.received() if isinstance(message, BecameEffective)]
 
 
-def test_a_promise_is_told_once_it_is_written() -> None:
+def test_promise_is_announced_once_it_is_written() -> None:
     harness = promising()
     assert announced(harness) == []
     harness.complete_writes()
@@ -35,7 +35,7 @@ def test_a_promise_is_told_once_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, StoreFailed("full")])
-def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_it_is_served(
+def test_promise_written_while_its_session_is_frozen_is_announced_when_it_is_served(
     answer: StoreFailed | None,
 ) -> None:
     """A frozen session says the same of itself all the time: its cut may be asked for again."""
@@ -54,7 +54,7 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     assert [became_effective.subscription for became_effective in announced(harness)] == ["x"]
 
 
-def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_name() -> None:
+def test_promise_pending_in_the_journal_is_not_announced_for_the_next_subscription_of_the_name() -> None:
     harness = promising()
     harness.journal_waits = True
     harness.complete_writes()

@@ -133,7 +133,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     assert [(problem.code, problem.about) for problem in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
 
-def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> None:
+def test_notifications_of_a_producer_are_not_appended_before_its_failed_one_comes_again() -> None:
     harness = EngineHarness()
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Hello(VERSION, "c"))
@@ -180,7 +180,7 @@ def test_nothing_is_subscribed_before_store_and_changelog_have_it() -> None:
 
 @pytest.mark.parametrize("store_first", [True, False])
 @pytest.mark.parametrize("failing", [effects.Save, effects.PutCheckpoint])
-def test_a_write_that_failed_is_told_once_and_is_no_yes(store_first: bool, failing: type) -> None:
+def test_failed_write_is_answered_once_with_a_problem(store_first: bool, failing: type) -> None:
     harness = serving()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     order = [effects.Save, effects.PutCheckpoint] if store_first else [effects.PutCheckpoint, effects.Save]
@@ -246,7 +246,7 @@ def test_subscription_past_the_limit_of_a_session_is_refused() -> None:
     assert kinds(heard).count(Subscribed) == MAX_SUBSCRIPTIONS_PER_SESSION
 
 
-def test_the_other_receivers_are_told_of_a_change() -> None:
+def test_change_of_a_subscription_is_reported_to_the_other_receivers() -> None:
     harness = serving()
     harness.attach(2, "other")
     harness.received(2)
@@ -337,7 +337,7 @@ def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_
     assert harness.received(2)[-1] == Forgotten("other")
 
 
-def test_a_receiver_that_was_forgotten_at_an_epoch_that_is_over_is_told_to_come_again() -> None:
+def test_receiver_unregistered_at_an_ended_epoch_is_answered_wait() -> None:
     """Whoever served since may know nothing of it, and keep what it waits for."""
     harness = serving("n > 0")
     harness.attach(2, "other")
@@ -447,7 +447,7 @@ def test_a_new_receiver_is_let_in_once_store_and_changelog_know_of_it() -> None:
     assert Attached in kinds(harness.received(2))
 
 
-def test_a_new_receiver_that_cannot_be_put_on_record_is_told_to_try_again() -> None:
+def test_new_receiver_is_answered_wait_when_its_registration_cannot_be_written() -> None:
     harness = serving("n > 0")
     harness.complete_writes()
     harness.send(2, Attach(session=SESSION, receiver="new", incarnation="i", frontier={}))
@@ -505,7 +505,7 @@ def test_the_rest_of_a_delivery_is_acknowledged_as_if_nothing_had_been_said_befo
 
 
 @pytest.mark.parametrize("frontier", [{Origin("A/0"): 1_000}, {Origin("B/0"): 0}], ids=["beyond", "another origin"])
-def test_a_place_behind_what_was_delivered_is_refused_and_changes_nothing(frontier: dict[Origin, int]) -> None:
+def test_frontier_past_the_delivered_entries_is_refused_and_changes_nothing(frontier: dict[Origin, int]) -> None:
     harness, _ = given_three()
     harness.send(1, Acknowledge(0, frontier=frontier))
     (refused,) = harness.received()

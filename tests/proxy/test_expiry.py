@@ -117,7 +117,7 @@ def test_removal_is_journalled_once_while_a_receiver_waits_for_the_journal() -> 
     assert removed == [[1]]
 
 
-def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
+def test_session_expires_after_no_receiver_was_attached_for_its_expiry() -> None:
     harness = EngineHarness()
     harness.serve(session_expiry_s=3)
     for _ in range(5):
@@ -130,7 +130,7 @@ def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
     assert (claim.expected, claim.new) == (owner(ME, 1), owner(NO_PROXY, GENERATION))
 
 
-def test_a_deletion_counts_when_the_registry_says_so_and_all_receivers_are_told() -> None:
+def test_deletion_takes_effect_with_the_registry_and_is_reported_to_all_receivers() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.attach(2, "other")
@@ -243,7 +243,7 @@ def test_a_place_stays_until_the_journal_says_that_it_is_given_up() -> None:
     assert registrations(harness) == {"r"}
 
 
-def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_there() -> None:
+def test_registration_is_written_only_after_its_journal_fact() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.journal_waits = True

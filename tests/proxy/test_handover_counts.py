@@ -255,7 +255,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("end", "role", "outcome", "cause", "said"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS])
-def test_a_handover_is_counted_once_by_what_became_of_it_and_why(
+def test_handover_is_counted_once_by_outcome_and_cause(
     end: object, role: str, outcome: str, cause: str, said: str
 ) -> None:
     assert callable(end)

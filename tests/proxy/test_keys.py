@@ -243,7 +243,7 @@ def test_a_promise_is_made_anew_from_where_the_keys_changed() -> None:
     assert promised and promised[-1] == BecameEffective(x_id(), {A: harness.engine.state.frontier[A]})
 
 
-def test_others_are_told_how_many_keys_there_are_and_not_which() -> None:
+def test_other_receivers_learn_the_number_of_keys_and_not_the_keys() -> None:
     harness = Keyed()
     harness.attach(2, "other")
     harness.received(2)
@@ -351,7 +351,7 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     assert before.end == after.start == {A: 100}
 
 
-def test_a_promise_that_is_being_written_while_keys_change_is_not_told_of_the_life_that_was_replaced() -> None:
+def test_promise_written_during_a_change_of_keys_is_not_announced_for_the_replaced_generation() -> None:
     """No checkpoint may have that life any more; the next one makes its own promise (F78)."""
     harness = EngineHarness()
     harness.serve()

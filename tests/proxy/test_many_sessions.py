@@ -156,7 +156,7 @@ def test_sweep_claims_a_session_again_after_a_failed_claim() -> None:
     assert claimed(harness) == [name(0)]
 
 
-def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
+def test_dormant_sessions_are_activated_only_with_a_lease() -> None:
     harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
     harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
     harness.engine.lease_lost()
@@ -176,7 +176,7 @@ def test_interests_of_many_sessions_are_registered_in_few_appends() -> None:
     assert len(appends) <= MANY // LOG_BATCH + 1
 
 
-def test_a_notification_that_nobody_of_many_wants_changes_few_checkpoints_at_a_time() -> None:
+def test_unwanted_notification_changes_few_checkpoints_of_many_sessions_at_a_time() -> None:
     many = 3 * CHECKPOINTS_AT_ONCE
     harness = woken(many)
     publish(harness, -1)
@@ -355,7 +355,7 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
     assert told == [None]
 
 
-def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sessions_without_an_attached_receiver_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.stream.persister.UNATTENDED_IN_MEMORY", 20)
     harness = woken(10)
     for number in range(1, 6):

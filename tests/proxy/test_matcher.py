@@ -28,7 +28,7 @@ def matched(matcher: Matcher, number: int, offset: int = 1) -> dict[str, tuple[s
     return {session.id: tuple(sorted(ids)) for session, ids in found}
 
 
-def test_a_session_is_told_all_its_subscriptions_that_matched() -> None:
+def test_match_of_a_session_lists_all_its_matching_subscriptions() -> None:
     matcher = Matcher()
     matcher.put(session("s", x="n > 0", y="n > 1", z="n > 9"))
     matcher.put(session("t", x="n > 0"))

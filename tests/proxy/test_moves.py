@@ -63,7 +63,7 @@ def test_a_drain_that_is_paused_or_taken_back_offers_nothing() -> None:
     assert offers(harness) == []
 
 
-def test_with_nobody_to_take_it_a_session_stays() -> None:
+def test_session_stays_when_no_other_proxy_can_take_it() -> None:
     harness = drained(others=())
     harness.pass_time(GRACE_MS * 3)
     assert offers(harness) == []
@@ -80,7 +80,7 @@ def test_the_proxy_of_the_same_site_is_better_than_one_of_another_and_one_that_i
     assert (best := harness.engine.moving.target()) is not None and best.proxy == YOU
 
 
-def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -> None:
+def test_client_of_a_draining_proxy_is_moved_to_another_one() -> None:
     harness = drained()
     harness.engine.client_connected(2)
     harness.engine.client_message(2, Hello(VERSION, "c"))

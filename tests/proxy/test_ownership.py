@@ -282,7 +282,7 @@ def test_a_staged_copy_is_not_judged_by_a_watch_that_is_behind() -> None:
 
 
 @pytest.mark.parametrize("current", [owner("you", 2), None])
-def test_a_staged_copy_commits_where_the_registry_went_back_and_nobody_corrects_it(current: Ownership | None) -> None:
+def test_staged_copy_commits_when_no_owner_corrects_a_restored_registry(current: Ownership | None) -> None:
     """Its source is dead, and it was restarted since: it is all that there is."""
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.reload({SESSION: current} if current else {})
@@ -427,7 +427,7 @@ def test_a_session_whose_first_checkpoint_the_changelog_does_not_take_is_not_mad
         (effects.FoundCheckpoint((), True, "its checksum is wrong"), "its checksum is wrong"),
     ],
 )
-def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: object, why: str) -> None:
+def test_session_without_any_checkpoint_is_lost_and_not_served_empty(found: object, why: str) -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
@@ -494,7 +494,7 @@ def test_without_all_changelogs_nothing_is_rebuilt(found: effects.FoundCheckpoin
     assert [type(message) for message in harness.received()][-1] is Wait
 
 
-def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> None:
+def test_failover_waits_until_the_watch_has_the_row_of_the_owner() -> None:
     """The end that was told may be that of the life before the one that took this epoch (rule 26)."""
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 3)})
@@ -562,7 +562,7 @@ def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
 
-def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until_the_row_is_another() -> None:
+def test_owner_without_its_session_answers_session_lost_until_its_row_changes() -> None:
     harness = EngineHarness()
     mine = owner("me", 4)
     harness.reload({SESSION: mine}, "you")
@@ -672,7 +672,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     assert BecameEffective in settled(harness)
 
 
-def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> None:
+def test_promise_written_during_a_freeze_is_announced_after_the_thaw() -> None:
     """Who stayed attached attaches no more, and would never hear of it."""
     harness = EngineHarness()
     harness.reload({}, "you")
@@ -749,7 +749,7 @@ def test_registered_interest_of_a_session_without_a_local_copy_is_withdrawn() ->
     assert isinstance(harness.log[-1], InterestRegistered) and len(harness.log) == 2
 
 
-def test_a_name_that_nobody_knows_costs_a_look_at_the_registry_and_nothing_else() -> None:
+def test_unknown_session_name_costs_one_read_of_the_registry_only() -> None:
     """No other proxy is asked for it, and no fact is written: any client can make up names."""
     harness = EngineHarness()
     harness.reload({}, "you")
@@ -831,7 +831,7 @@ def test_a_sleeping_session_never_wakes_at_an_epoch_at_which_it_was_served_befor
 
 
 @pytest.mark.parametrize("named", ["dead", "me"])
-def test_a_failover_from_a_checkpoint_of_a_later_epoch_waits_for_who_served_at_that(named: str) -> None:
+def test_failover_from_a_checkpoint_of_a_later_epoch_waits_for_the_owner_at_that_epoch(named: str) -> None:
     """What the row says of the life of its owner says nothing of the owner of that epoch, who may be alive."""
     harness = EngineHarness()
     harness.reload({SESSION: owner(named, 2)})
@@ -879,7 +879,7 @@ def test_dormant_copy_is_activated_when_no_owner_corrects_an_earlier_row() -> No
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
-def test_a_session_is_not_made_for_whoever_has_gone() -> None:
+def test_session_is_not_created_for_a_disconnected_client() -> None:
     harness = EngineHarness()
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.engine.client_disconnected(1)
@@ -1044,7 +1044,7 @@ def test_an_owner_that_a_first_checkpoint_outranks_takes_an_epoch_above() -> Non
     assert (claim.expected, claim.new) == (owner("me", 1), owner("me", 5))
 
 
-def test_an_owner_whose_registry_went_back_to_before_a_later_owner_rebuilds_what_that_one_wrote() -> None:
+def test_owner_in_a_restored_registry_rebuilds_the_checkpoint_of_a_later_owner() -> None:
     """What clients were answered is in the changelog, and not in the copy of the earlier owner."""
     harness = EngineHarness()
     harness.serve()
@@ -1071,7 +1071,7 @@ def test_an_owner_that_another_one_followed_leaves_the_session_to_it() -> None:
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.FindCheckpoint)]
 
 
-def test_until_that_is_settled_nothing_is_written_over_what_counts_more() -> None:
+def test_owner_with_an_outdated_checkpoint_writes_no_further_checkpoint() -> None:
     harness = EngineHarness()
     harness.serve()
     session = harness.engine.context.sessions[SESSION]
@@ -1124,7 +1124,7 @@ def test_failed_checkpoint_is_written_again_without_a_change_of_the_session() ->
     assert [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
-def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> None:
+def test_session_is_not_created_while_owners_write_their_lost_rows_again() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
     harness.reload({}, "you")
@@ -1180,7 +1180,7 @@ def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
-def test_sessions_are_made_at_a_bounded_rate_and_who_has_to_wait_is_told() -> None:
+def test_sessions_are_created_at_a_bounded_rate_and_others_are_answered_wait() -> None:
     harness = EngineHarness(creations_a_s=100)
     made = [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50

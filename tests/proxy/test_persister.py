@@ -340,7 +340,7 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
-def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:
+def test_failed_checkpoint_is_reported_to_exactly_the_requests_that_waited_for_it() -> None:
     harness = serving()
     session = harness.engine.context.sessions[SESSION]
     told: list[tuple[str, bool]] = []

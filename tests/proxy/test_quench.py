@@ -58,7 +58,7 @@ class Quenched(EngineHarness):
         return said
 
 
-def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
+def test_quench_reports_only_terms_with_its_attributes() -> None:
     harness = Quenched()
     harness.register("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
     harness.ask("a")
@@ -182,7 +182,7 @@ def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
     assert harness.terms == {"a == 1"}
 
 
-def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
+def test_many_interests_are_examined_and_reported_in_pieces() -> None:
     harness = Quenched()
     many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
     harness.register(*(f"a == {number}" for number in range(many)))

@@ -241,7 +241,7 @@ def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
     assert given_to(harness) == [2, 3]
 
 
-def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change_it() -> None:
+def test_queue_limits_are_part_of_a_session_and_only_an_administrator_changes_them() -> None:
     harness = bounded(Queue(2), away=False)
     session = harness.engine.context.sessions[SESSION]
     assert session.descriptor().queue == Queue(2)

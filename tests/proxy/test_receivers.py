@@ -56,7 +56,7 @@ def test_repeated_selective_acknowledgements_count_once() -> None:
     assert len(served(harness).selective) == 2 * OVERTAKING
 
 
-def test_a_last_word_of_origins_that_nobody_heard_of_is_not_kept() -> None:
+def test_unknown_origins_of_a_detach_are_not_kept() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.send(1, Detach(frontier={Origin("nowhere/0"): 5}))

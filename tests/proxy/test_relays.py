@@ -79,7 +79,7 @@ def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says()
     assert Attached in [type(message) for message in harness.received()]
 
 
-def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_relays() -> None:
+def test_late_end_of_an_earlier_incarnation_leaves_the_relays_of_the_current_one() -> None:
     harness = EngineHarness()
     harness.reload({}, "you")
     harness.serve()

@@ -123,7 +123,7 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
         assert receivers[r("other")].reliability == LEVELS[below]
 
 
-def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
+def test_reliability_of_a_session_applies_to_later_attaches() -> None:
     harness = serving(None)
     harness.send(
         12,
@@ -270,7 +270,7 @@ def test_receiver_with_everything_acknowledged_gets_no_gap_after_restart() -> No
     assert [fact for fact in later.facts if fact.kind == "gap"] == []
 
 
-def test_gaps_that_were_not_told_of_cannot_be_heard_of() -> None:
+def test_acknowledgement_of_an_unreported_gap_is_refused() -> None:
     harness = serving(None)
     harness.send(11, Acknowledge(0, gaps=1))
     assert [problem.field for problem in harness.received(11) if isinstance(problem, Problem)] == ["gaps"]
@@ -306,7 +306,7 @@ def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
     assert later.engine.context.sessions[SESSION].gaps == []
 
 
-def test_a_gap_is_told_when_it_is_on_record() -> None:
+def test_gap_is_reported_after_its_journal_record() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     harness.engine.client_disconnected(11)
     publish(harness, 1)
@@ -318,7 +318,7 @@ def test_a_gap_is_told_when_it_is_on_record() -> None:
     assert len(gaps(later, 11)) == 1
 
 
-def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
+def test_entries_behind_a_gap_are_delivered_only_after_the_gap() -> None:
     """Else the receiver's frontier passes the gap, and a crash now would leave it unreported for ever."""
     harness = serving(BEST_EFFORT_EVENTS)
     harness.engine.client_disconnected(11)

@@ -37,7 +37,7 @@ def claims(harness: EngineHarness) -> list[object]:
     return [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
 
 
-def test_a_copy_is_not_woken_by_an_earlier_row_than_one_that_the_watch_has_told_of() -> None:
+def test_copy_is_not_activated_by_an_earlier_row_than_the_watch_has_had() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4), watch=False, lease=False)
     harness.engine.memory.row_lost(SESSION, owner("you", 6))
     harness.reload({SESSION: owner("me", 4)}, "you")
@@ -79,7 +79,7 @@ def test_a_lost_row_that_is_there_again_is_lost_no_more() -> None:
     assert memory.lost_row(SESSION) is None
 
 
-def test_a_proxy_whose_lease_the_registry_has_forgotten_counts_as_live_as_long_as_that_lasts() -> None:
+def test_proxy_with_a_forgotten_lease_counts_as_live_until_the_lease_ends() -> None:
     """Nobody takes its sessions over, ends its transfers, or says that what it needs has expired."""
     harness = EngineHarness()
     you = row("you").model_copy(update={"lease_ttl_ms": LEASE_MS})
@@ -117,7 +117,7 @@ def test_a_session_without_a_copy_here_is_not_taken_over_by_an_earlier_row_than_
     assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 7))
 
 
-def test_a_session_is_served_at_the_epoch_that_was_claimed_whatever_is_learnt_meanwhile() -> None:
+def test_session_is_served_at_its_claimed_epoch_despite_later_reports_of_the_watch() -> None:
     """The watch tells of the claim before its answer, and what was lost is lost no more."""
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
@@ -134,7 +134,7 @@ def test_a_session_is_served_at_the_epoch_that_was_claimed_whatever_is_learnt_me
     assert (session.role, session.epoch) == (Role.SERVING, created.ownership.epoch)
 
 
-def test_a_session_is_made_at_the_epoch_of_its_first_checkpoint_whatever_is_learnt_meanwhile() -> None:
+def test_session_is_created_at_the_epoch_of_its_first_checkpoint_despite_later_reports() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
@@ -262,7 +262,7 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
         assert harness.next(effects.CreateRow).ownership == owner("me", 5)
 
 
-def test_a_site_that_is_away_keeps_nobody_from_making_a_session() -> None:
+def test_absent_site_does_not_prevent_the_creation_of_a_session() -> None:
     harness = EngineHarness()
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
@@ -290,7 +290,7 @@ def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: Pr
     harness.run_effects()
 
 
-def test_a_row_that_was_claimed_and_of_which_the_watch_never_told_is_read() -> None:
+def test_claimed_row_that_the_watch_never_reported_is_read() -> None:
     """The claim may have been done in a registry that was put back since."""
     harness = EngineHarness()
     harness.serve()

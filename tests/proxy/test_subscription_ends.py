@@ -152,7 +152,7 @@ def test_a_site_that_does_not_answer_is_asked_again_and_then_not_waited_for() ->
     assert asked(harness) == []
 
 
-def test_an_answer_to_what_was_asked_before_is_none() -> None:
+def test_answer_to_an_earlier_log_end_request_is_ignored() -> None:
     """By an earlier incarnation, or before the subscription was ended: more may have been acknowledged since."""
     harness = subscribed(neighbour=True)
     harness.send(1, Subscribe(subscription="y", expression="n > 0"))

@@ -29,7 +29,7 @@ def test_takeover_delay_doubles_up_to_a_maximum_and_resets_after_a_quiet_period(
     assert takeover_backoff.damped == 13
 
 
-def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
+def test_takeover_delay_is_per_session_and_its_memory_is_bounded() -> None:
     takeover_backoff = TakeoverBackoff()
     for number in range(TAKEOVERS_REMEMBERED + 1):
         assert takeover_backoff.try_takeover(SessionId(f"s{number}"), R, "mine", 0) == 0

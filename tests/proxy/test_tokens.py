@@ -112,7 +112,7 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
 
 
 @pytest.mark.parametrize("principal", ["bob", ""])
-def test_a_token_of_somebody_whom_the_session_does_not_know_is_refused(principal: str) -> None:
+def test_token_of_a_principal_without_a_grant_is_refused(principal: str) -> None:
     harness = guarded({"owner": Granted(ALL, "secret")} | {"eve": EVE["eve"]} | {"": Granted(ALL, "x")})
     harness.engine.secret_read(SECRET)
     (refused,) = comes(harness, token_for(harness, "nobody"), principal=principal)
@@ -145,7 +145,7 @@ def test_when_a_token_ends_its_receiver_gets_nothing_more_until_it_comes_with_an
     assert Attached in kinds(comes(harness, token_for(harness), connection=3))
 
 
-def test_a_change_of_the_access_leaves_those_in_who_came_by_token() -> None:
+def test_access_change_keeps_receivers_with_tokens_attached() -> None:
     harness = serving()
     comes(harness, token_for(harness))
     change(harness, EVE | {"eve": Granted([READ], "a password now")})

@@ -57,7 +57,7 @@ def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch,
     assert "L1  session=s receiver=r producer=[bold]p" in done.stdout
 
 
-def test_wrong_input_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
+def test_wrong_input_is_refused_without_waiting_for_spark(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [str(tmp_path / "nowhere")])
     assert isinstance(done.exception, WaypostError)
     assert done.exception.exit_status == 2
@@ -65,7 +65,7 @@ def test_wrong_input_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
-def test_report_that_cannot_be_written_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
+def test_unwritable_report_is_refused_without_waiting_for_spark(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("a file")
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path / "run")), "--report", str(taken)])

@@ -117,7 +117,7 @@ def test_the_oldest_put_away_and_one_more_from_the_middle_are_told_apart(
     assert WRITER in writers(verdict, "A3") and WRITER in writers(verdict, "A1")
 
 
-def test_a_beginning_that_nobody_speaks_of_is_a_hole(written: Path, tmp_path: Path, spark: SparkSession) -> None:
+def test_journal_without_a_recorded_beginning_has_a_hole(written: Path, tmp_path: Path, spark: SparkSession) -> None:
     root = without(written, tmp_path)
     path = parts(root)[0]
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[2:]))

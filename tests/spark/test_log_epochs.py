@@ -40,7 +40,7 @@ def test_positions_belong_to_origins_and_those_in_between_to_none() -> None:
     assert told.continued == (Continued(FIRST, SECOND, 12, 17),)
 
 
-def test_a_log_that_lost_what_it_said_of_an_epoch_has_nothing_of_that() -> None:
+def test_log_that_lost_its_epoch_record_has_no_span_of_that_epoch() -> None:
     told = read([EpochStart("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
     assert told.spans == (Span("A", 0, 6, FIRST), Span("A", 9, LAST, THIRD))
     assert told.lost == (LostEnd("A", FIRST, 7, 14), LostEnd("A", SECOND, 0, 30))

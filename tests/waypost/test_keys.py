@@ -44,7 +44,7 @@ def test_the_public_form_of_a_key_is_its_hash(algorithm: Algorithm) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha1"])
-def test_the_producers_key_lets_in_who_has_its_public_form(algorithm: Algorithm) -> None:
+def test_key_of_a_producer_meets_its_public_form(algorithm: Algorithm) -> None:
     sent = published(Keys.producer(b"raw", algorithm=algorithm))
     assert sent.lets(subscribed(Keys.producer(public_key(b"raw", algorithm), algorithm=algorithm)))
     assert not sent.lets(subscribed(Keys.producer(public_key(b"other", algorithm), algorithm=algorithm)))

@@ -87,7 +87,7 @@ def test_no_process_and_no_folder_is_left_behind() -> None:
     assert not data.exists()
 
 
-def test_a_port_that_is_taken_is_told_by_the_end_of_the_log() -> None:
+def test_error_for_an_occupied_port_has_the_end_of_the_log() -> None:
     port = free_port()
     with (
         socket.create_server((LOOPBACK, port)),

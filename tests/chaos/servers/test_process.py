@@ -71,7 +71,7 @@ def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     assert "No such file" in (caught.value.hint or "")
 
 
-def test_stop_kills_whoever_does_not_listen(tmp_path: Path) -> None:
+def test_stop_kills_a_process_that_ignores_the_signal(tmp_path: Path) -> None:
     child = Process("stubborn", STUBBORN, log=tmp_path / "log")
     child.start()
     child.wait_until(lambda: child.has_logged("up"), timeout_s=5)

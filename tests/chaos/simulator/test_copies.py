@@ -172,7 +172,7 @@ def test_nothing_is_frozen_before_all_is_copied(monkeypatch: pytest.MonkeyPatch)
     transcript.end_well()
 
 
-def test_a_copy_of_what_all_receivers_have_by_now_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_of_acknowledged_entries_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript(monkeypatch)
     transcript.scenario.world.lose_next["Chunk"] = 1 << 30
     transcript.record("resume c\nmove c a1\ngive s a2\nuntil a2 is target shadowing\nrun 1000")

@@ -39,6 +39,6 @@ def test_every_rule_is_switched_off_by_a_plant_unless_something_else_stands_befo
     assert caught | masked | MADE_SO == set(range(1, 30))
 
 
-def test_the_page_of_the_rules_says_what_catches_each() -> None:
+def test_page_of_the_rules_has_the_current_table_of_mutants() -> None:
     """Else: `python -m tests.chaos.simulator.mutants --table`."""
     assert table() in (Path(__file__).parents[3] / "docs/handover-rules.md").read_text()

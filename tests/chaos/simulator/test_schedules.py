@@ -51,7 +51,7 @@ def test_a_storm_costs_nothing_that_was_promised(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
-def test_of_what_a_log_has_forgotten_everybody_is_told(first: int) -> None:
+def test_receivers_get_a_gap_for_records_removed_by_retention(first: int) -> None:
     gaps = 0
     for seed in range(first, first + 100):
         world, wrong = with_retention(draw(seed)).play()
@@ -61,7 +61,7 @@ def test_of_what_a_log_has_forgotten_everybody_is_told(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
-def test_of_what_is_damaged_nothing_is_given_and_everybody_is_told(first: int) -> None:
+def test_damaged_records_are_not_delivered_and_receivers_get_a_gap(first: int) -> None:
     gaps = repairs = 0
     for seed in range(first, first + 100):
         world, wrong = with_damage(draw(seed)).play()
@@ -96,7 +96,7 @@ def keeps_all(run: Schedule) -> bool:
     return run.policy == KEEP and not excuses & {name for _, name, _ in run.script}
 
 
-def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
+def test_verdict_finds_a_violation_planted_into_a_correct_world() -> None:
     runs = (draw(seed) for seed in range(200))
     world, wrong = next(run for run in runs if keeps_all(run) and len(run.script) > 30).play()
     client = world.clients["c"]

@@ -405,7 +405,7 @@ def test_a_problem_before_the_proxy_let_us_in_is_a_refusal() -> None:
     assert [type(event) for event in machine.take_events()] == [Refusal]
 
 
-def test_publishes_are_told_their_coordinates() -> None:
+def test_publish_reports_its_coordinate() -> None:
     machine = attached_machine()
     machine.publish(b"x")
     machine.publish(b"y")
@@ -457,7 +457,7 @@ def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() ->
     assert Subscribe not in [type(message) for message in machine.take_messages()]
 
 
-def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
+def test_moved_and_wait_become_events_and_end_the_attachment() -> None:
     machine = attached_machine()
     machine.message(Moved(SessionId("s"), ProxyId("b"), "ws://b"))
     machine.message(deliver(1, 1, entry(A, 1)))
@@ -609,7 +609,7 @@ def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> Non
     assert (again.receiver_expiry_s, again.reliability) == (5, BEST_EFFORT)
 
 
-def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
+def test_acknowledgement_has_the_number_of_received_gaps() -> None:
     machine = attached_machine()
     machine.message(Gap(A, 1, 3, GapCause.RETENTION))
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
@@ -636,7 +636,7 @@ def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered
 MADE_ANEW = Problem("NOT_FOUND", "the session s that it was in was deleted", "session", AboutSession("s"))
 
 
-def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> None:
+def test_recreated_session_is_not_taken_for_the_deleted_one() -> None:
     machine = attached_machine(epoch=3)
     machine.delete()
     machine.disconnected()
@@ -664,7 +664,7 @@ def test_pending_request_to_a_recreated_session_fails_with_session_deleted() -> 
     assert isinstance(refusal.error, SessionDeleted)
 
 
-def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now() -> None:
+def test_answer_to_an_earlier_request_does_not_complete_the_current_one() -> None:
     machine = attached_machine()
     machine.subscribe(SUB, "n > 0")
     machine.unsubscribe(SUB)
