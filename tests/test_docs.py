@@ -133,7 +133,7 @@ def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    named = [each for code in code_of(page) for each in code.split() if PATH.fullmatch(each) and "SITE" not in each]
+    named = [word for code in code_of(page) for word in code.split() if PATH.fullmatch(word) and "SITE" not in word]
     missing = [path for path in named if not any((at / path).exists() for at in (page.parent, ROOT))]
     assert missing == []
 

@@ -182,8 +182,8 @@ async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_
 
 async def test_checkpoints_of_a_deleted_session_are_removed_up_to_its_epoch(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
-    for one in (("deleted", 1, 0), ("deleted", 1, 3), ("anew", 2, 1), ("deleted", 2, 1), ("stays", 1, 1)):
-        await writer.put(checkpoint(*one))
+    for fields in (("deleted", 1, 0), ("deleted", 1, 3), ("anew", 2, 1), ("deleted", 2, 1), ("stays", 1, 1)):
+        await writer.put(checkpoint(*fields))
     await reader.forget({SessionId("deleted"): 2, SessionId("anew"): 1, SessionId("never was"): 9})
     for changelog in (writer, reader, await changelogs.open()):
         assert await changelog.latest(SessionId("deleted")) is None

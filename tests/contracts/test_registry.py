@@ -109,12 +109,12 @@ async def test_a_session_without_a_row_has_no_owner(registries: Registries) -> N
 
 
 async def test_create_wins_once_and_returns_the_owner_to_the_loser(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    won = await one.create(SESSION, owned("p1", 1))
+    handle, other_handle = await registries.open(), await registries.open()
+    won = await handle.create(SESSION, owned("p1", 1))
     assert (won.won, won.current) == (True, owned("p1", 1))
-    lost = await other.create(SESSION, owned("p2", 1))
+    lost = await other_handle.create(SESSION, owned("p2", 1))
     assert (lost.won, lost.current) == (False, owned("p1", 1))
-    assert await other.owner(SESSION) == owned("p1", 1)
+    assert await other_handle.owner(SESSION) == owned("p1", 1)
 
 
 async def test_twenty_creators_have_one_winner(registries: Registries) -> None:
@@ -165,7 +165,7 @@ async def test_rows_survive_reopening(registries: Registries) -> None:
 
 
 async def test_claim_with_a_lost_answer_is_decided_by_a_read(registries: Registries) -> None:
-    requester, other = await registries.open(), await registries.open()
+    requester, other_handle = await registries.open(), await registries.open()
     await requester.create(SESSION, owned("p1", 1))
     claim = asyncio.create_task(requester.claim(SESSION, owned("p1", 1), owned("p2", 2)))
     await asyncio.sleep(0.001)
@@ -173,32 +173,32 @@ async def test_claim_with_a_lost_answer_is_decided_by_a_read(registries: Registr
     with suppress(asyncio.CancelledError):
         await claim
     # The other side decides it for good; then both read the same.
-    answer = await other.claim(SESSION, owned("p1", 1), owned("p1", 2))
+    answer = await other_handle.claim(SESSION, owned("p1", 1), owned("p1", 2))
     assert answer.current in (owned("p2", 2), owned("p1", 2))
     assert answer.won == (answer.current == owned("p1", 2))
-    assert await requester.owner(SESSION) == answer.current == await other.owner(SESSION)
+    assert await requester.owner(SESSION) == answer.current == await other_handle.owner(SESSION)
 
 
 async def test_the_highest_checkpoint_that_was_noted_stays_until_the_row_is_forgotten(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
+    handle, other_handle = await registries.open(), await registries.open()
     without = SessionId("never made")
     first = owned("p1", 1)
-    await one.create(SESSION, first)
-    async with watching(other) as observer:
-        assert await one.noted_checkpoint(SESSION) is None
-        await one.note_checkpoints({SESSION: (1, 9), without: (1, 1)})
+    await handle.create(SESSION, first)
+    async with watching(other_handle) as observer:
+        assert await handle.noted_checkpoint(SESSION) is None
+        await handle.note_checkpoints({SESSION: (1, 9), without: (1, 1)})
         await asyncio.gather(
-            *(registry.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for registry in (one, other))
+            *(registry.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for registry in (handle, other_handle))
         )
-        assert await other.noted_checkpoint(SESSION) == (1, 12)
-        await other.note_checkpoints({SESSION: (2, 1)})
-        await one.note_checkpoints({SESSION: (1, 99)})
-        assert await one.noted_checkpoint(SESSION) == (2, 1)
-        assert await one.noted_checkpoint(without) is None
-        assert (await one.claim(SESSION, first, first.gone())).won
-        await one.forget({SESSION: first.gone()})
+        assert await other_handle.noted_checkpoint(SESSION) == (1, 12)
+        await other_handle.note_checkpoints({SESSION: (2, 1)})
+        await handle.note_checkpoints({SESSION: (1, 99)})
+        assert await handle.noted_checkpoint(SESSION) == (2, 1)
+        assert await handle.noted_checkpoint(without) is None
+        assert (await handle.claim(SESSION, first, first.gone())).won
+        await handle.forget({SESSION: first.gone()})
         await observer.until_seen(OwnerChanged(SESSION, None))
-        assert await one.noted_checkpoint(SESSION) is None
+        assert await handle.noted_checkpoint(SESSION) is None
         assert set(observer.owners) <= {SESSION}
 
 
@@ -210,24 +210,24 @@ async def test_a_closed_handle_says_so(registries: Registries) -> None:
 
 
 async def test_forgotten_session_counts_as_deleted_and_its_epochs_continue(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
+    handle, other_handle = await registries.open(), await registries.open()
     first, never = owned("p1", 1), SessionId("never used")
-    await one.create(SESSION, first)
+    await handle.create(SESSION, first)
     gone = first.gone()
-    async with watching(other) as observer:
-        assert (await one.claim(SESSION, first, gone)).won
-        await one.forget({SESSION: gone})
+    async with watching(other_handle) as observer:
+        assert (await handle.claim(SESSION, first, gone)).won
+        await handle.forget({SESSION: gone})
         await observer.until_seen(OwnerChanged(SESSION, None))
-    async with watching(other) as observer:
+    async with watching(other_handle) as observer:
         assert SESSION not in observer.owners
     for session in (SESSION, never):
-        assert await other.owner(session) == gone
-        lost = await other.create(session, owned("p2", 1))
+        assert await other_handle.owner(session) == gone
+        lost = await other_handle.create(session, owned("p2", 1))
         assert (lost.won, lost.current) == (False, gone)
-        assert not (await other.claim(session, first, owned("p2", 2))).won
+        assert not (await other_handle.claim(session, first, owned("p2", 2))).won
         again = gone.next(P2)
-        assert await other.claim(session, gone, again) == Claimed(True, again)
-        assert await one.owner(session) == again
+        assert await other_handle.claim(session, gone, again) == Claimed(True, again)
+        assert await handle.owner(session) == again
 
 
 async def test_forget_removes_only_unchanged_rows_and_never_lowers_the_epoch_floor(registries: Registries) -> None:
@@ -252,8 +252,8 @@ async def test_forget_removes_only_unchanged_rows_and_never_lowers_the_epoch_flo
 
 
 async def test_a_proxy_is_known_as_long_as_its_lease_is_renewed(registries: Registries) -> None:
-    holder, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
+    holder, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
         lease = await holder.announce(row(), registries.ttl_ms)
         assert lease.ttl_ms == registries.ttl_ms
         await observer.until_seen(ProxyUp(row()))
@@ -267,8 +267,8 @@ async def test_a_proxy_is_known_as_long_as_its_lease_is_renewed(registries: Regi
 
 
 async def test_a_lease_that_has_ended_is_never_renewed_again(registries: Registries) -> None:
-    holder, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
+    holder, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
         lease = await holder.announce(row(), registries.ttl_ms)
         await observer.until_seen(ProxyDown(P1, row().incarnation))
         assert not await lease.renew()
@@ -277,8 +277,8 @@ async def test_a_lease_that_has_ended_is_never_renewed_again(registries: Registr
 
 async def test_the_end_comes_no_sooner_than_the_holder_expects(registries: Registries) -> None:
     """The holder counts its time from before the renewal; others hear of the end only after that."""
-    holder, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
+    holder, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
         lease = await holder.announce(row(), registries.ttl_ms)
         for _ in range(3):
             await asyncio.sleep(registries.ttl_ms / 2000)
@@ -289,8 +289,8 @@ async def test_the_end_comes_no_sooner_than_the_holder_expects(registries: Regis
 
 
 async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
-    holder, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
+    holder, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
         lease = await holder.announce(row(), LONG_MS)
         await observer.until_seen(ProxyUp(row()))
         await lease.revoke()
@@ -301,10 +301,10 @@ async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
 
 async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries: Registries) -> None:
     old, new = row(incarnation="a" * 16), row(incarnation="b" * 16)
-    one, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
-        old_lease = await one.announce(old, registries.ttl_ms)
-        new_lease = await one.announce(new, LONG_MS)
+    handle, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
+        old_lease = await handle.announce(old, registries.ttl_ms)
+        new_lease = await handle.announce(new, LONG_MS)
         await observer.until_seen(ProxyUp(new))
         assert not await old_lease.renew()
         await observer.until_seen(ProxyDown(P1, old.incarnation))
@@ -331,23 +331,23 @@ def instance(number: int, incarnation: str) -> ProxyRow:
 
 
 async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    handle, other_handle = await registries.open(), await registries.open()
+    lease = await handle.announce(instance(1, "a"), LONG_MS, earlier=())
     with pytest.raises(NameInUse) as refusal:
-        await other.announce(instance(2, "b"), LONG_MS, earlier=())
+        await other_handle.announce(instance(2, "b"), LONG_MS, earlier=())
     assert refusal.value.holder == instance(1, "a")
     assert await lease.renew()
     await lease.revoke()
-    assert await (await other.announce(instance(2, "b"), LONG_MS, earlier=())).renew()
+    assert await (await other_handle.announce(instance(2, "b"), LONG_MS, earlier=())).renew()
 
 
 async def test_another_instance_gets_the_name_once_the_lease_has_run_out(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease = await one.announce(instance(1, "a"), registries.ttl_ms, earlier=())
+    handle, other_handle = await registries.open(), await registries.open()
+    lease = await handle.announce(instance(1, "a"), registries.ttl_ms, earlier=())
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(NameInUse):
-                taken = await other.announce(instance(2, "b"), LONG_MS, earlier=())
+                taken = await other_handle.announce(instance(2, "b"), LONG_MS, earlier=())
                 break
             await asyncio.sleep(registries.ttl_ms / 5000)
     assert not await lease.renew()
@@ -357,40 +357,40 @@ async def test_another_instance_gets_the_name_once_the_lease_has_run_out(registr
 async def test_an_instance_takes_its_name_back_at_once_from_an_incarnation_that_has_ended(
     registries: Registries,
 ) -> None:
-    one, other = await registries.open(), await registries.open()
-    before = await one.announce(instance(1, "a"), LONG_MS, earlier=())
-    after = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
+    handle, other_handle = await registries.open(), await registries.open()
+    before = await handle.announce(instance(1, "a"), LONG_MS, earlier=())
+    after = await other_handle.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
     assert not await before.renew()
     assert await after.renew()
 
 
 async def test_of_two_live_copies_of_an_instance_the_second_does_not_get_the_name(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    handle, other_handle = await registries.open(), await registries.open()
+    lease = await handle.announce(instance(1, "a"), LONG_MS, earlier=())
     with pytest.raises(NameInUse):
-        await other.announce(instance(1, "b"), LONG_MS, earlier=())
+        await other_handle.announce(instance(1, "b"), LONG_MS, earlier=())
     with pytest.raises(NameInUse):
-        await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("c" * 16)])
+        await other_handle.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("c" * 16)])
     assert await lease.renew()
 
 
 async def test_replacing_instance_gets_the_name_from_its_holder_at_once(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
-    taken = await other.announce(instance(2, "b"), LONG_MS, earlier=(), replace=True)
+    handle, other_handle = await registries.open(), await registries.open()
+    lease = await handle.announce(instance(1, "a"), LONG_MS, earlier=())
+    taken = await other_handle.announce(instance(2, "b"), LONG_MS, earlier=(), replace=True)
     assert not await lease.renew()
     assert await taken.renew()
     with pytest.raises(NameInUse):
-        await one.announce(instance(1, "c"), LONG_MS, earlier=[Incarnation("a" * 16)])
+        await handle.announce(instance(1, "c"), LONG_MS, earlier=[Incarnation("a" * 16)])
 
 
 async def test_replaced_incarnation_does_not_come_back_when_its_successor_ends(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
-    taken = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
+    handle, other_handle = await registries.open(), await registries.open()
+    lease = await handle.announce(instance(1, "a"), LONG_MS, earlier=())
+    taken = await other_handle.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
     await taken.revoke()
     assert not await lease.renew()
-    assert await (await other.announce(instance(2, "c"), LONG_MS, earlier=())).renew()
+    assert await (await other_handle.announce(instance(2, "c"), LONG_MS, earlier=())).renew()
 
 
 async def test_of_twenty_instances_that_want_a_name_at_once_one_gets_it(registries: Registries) -> None:
@@ -409,14 +409,14 @@ async def test_of_twenty_instances_that_want_a_name_at_once_one_gets_it(registri
 
 
 async def test_a_link_has_one_leader_at_a_time(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    lease1, lease2 = await one.announce(row(P1), LONG_MS), await other.announce(row(P2), LONG_MS)
-    epoch = await one.elect("north->south", P1, lease1)
+    handle, other_handle = await registries.open(), await registries.open()
+    lease1, lease2 = await handle.announce(row(P1), LONG_MS), await other_handle.announce(row(P2), LONG_MS)
+    epoch = await handle.elect("north->south", P1, lease1)
     assert epoch is not None
-    assert await other.elect("north->south", P2, lease2) is None
-    assert await other.elect("north->east", P2, lease2) is not None
+    assert await other_handle.elect("north->south", P2, lease2) is None
+    assert await other_handle.elect("north->east", P2, lease2) is not None
     # Asking again, as after a lost answer, it leads still.
-    assert await one.elect("north->south", P1, lease1) is not None
+    assert await handle.elect("north->south", P1, lease1) is not None
 
 
 async def test_twenty_candidates_have_one_winner(registries: Registries) -> None:
@@ -441,28 +441,28 @@ async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registrie
 
 async def test_a_leader_that_is_elected_again_begins_a_later_term(registries: Registries) -> None:
     """What it appended in the term before, and never had an answer to, must not count behind what it says in this."""
-    one, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
-        lease1 = await one.announce(row(P1), LONG_MS)
-        lease2 = await other.announce(row(P2), LONG_MS)
-        first, second = [await one.elect("link", P1, lease1) for _ in range(2)]
+    handle, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
+        lease1 = await handle.announce(row(P1), LONG_MS)
+        lease2 = await other_handle.announce(row(P2), LONG_MS)
+        first, second = [await handle.elect("link", P1, lease1) for _ in range(2)]
         assert first is not None and second is not None and second > first
-        assert await other.elect("link", P2, lease2) is None
+        assert await other_handle.elect("link", P2, lease2) is None
         await observer.until_seen(LeaderChanged("link", P1, second))
         assert observer.leaders == {"link": (P1, second)}
 
 
 async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
-        lease1 = await one.announce(row(P1), registries.ttl_ms)
-        lease2 = await other.announce(row(P2), LONG_MS)
-        epoch = await one.elect("link", P1, lease1)
+    handle, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
+        lease1 = await handle.announce(row(P1), registries.ttl_ms)
+        lease2 = await other_handle.announce(row(P2), LONG_MS)
+        epoch = await handle.elect("link", P1, lease1)
         assert epoch is not None
         await observer.until_seen(LeaderChanged("link", P1, epoch))
         await observer.until_seen(LeaderChanged("link", None, epoch))
-        assert await one.elect("link", P1, lease1) is None
-        successor = await other.elect("link", P2, lease2)
+        assert await handle.elect("link", P1, lease1) is None
+        successor = await other_handle.elect("link", P2, lease2)
         assert successor is not None and successor > epoch
         await observer.until_seen(LeaderChanged("link", P2, successor))
         assert observer.leaders == {"link": (P2, successor)}
@@ -472,14 +472,14 @@ async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -
 
 
 async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
-        await one.drain(P1, DrainRow(rate=5))
-        await one.drain(P1, DrainRow(rate=5, paused=True))
+    handle, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
+        await handle.drain(P1, DrainRow(rate=5))
+        await handle.drain(P1, DrainRow(rate=5, paused=True))
         await observer.until_seen(DrainChanged(P1, DrainRow(rate=5, paused=True)))
         async with watching(await registries.open()) as late:
             assert late.events == [Reloaded({}, {}, {}, {}, {P1: DrainRow(rate=5, paused=True)})]
-        await other.drain(P1, None)
+        await other_handle.drain(P1, None)
         await observer.until_seen(DrainChanged(P1, None))
 
 
@@ -487,10 +487,10 @@ async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(registr
 
 
 async def test_every_handle_reads_the_same_secret(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
-    secret = await one.secret()
+    handle, other_handle = await registries.open(), await registries.open()
+    secret = await handle.secret()
     assert len(secret) == SECRET_BYTES
-    assert await other.secret() == secret == await one.secret()
+    assert await other_handle.secret() == secret == await handle.secret()
 
 
 async def test_concurrent_requests_create_one_secret(registries: Registries) -> None:
@@ -500,10 +500,10 @@ async def test_concurrent_requests_create_one_secret(registries: Registries) -> 
 
 
 async def test_a_registry_that_has_none_takes_the_secret_that_is_known(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
+    handle, other_handle = await registries.open(), await registries.open()
     known = bytes(range(SECRET_BYTES))
-    assert await one.secret(known) == known
-    assert await other.secret() == await other.secret(known[::-1]) == known
+    assert await handle.secret(known) == known
+    assert await other_handle.secret() == await other_handle.secret(known[::-1]) == known
 
 
 async def test_the_secret_survives_reopening(registries: Registries) -> None:
@@ -577,8 +577,8 @@ async def test_a_watch_skips_nothing_and_keeps_the_order_under_concurrent_change
 
 
 async def test_a_change_is_seen_soon(registries: Registries) -> None:
-    writer, other = await registries.open(), await registries.open()
-    async with watching(other) as observer:
+    writer, other_handle = await registries.open(), await registries.open()
+    async with watching(other_handle) as observer:
         started = time.monotonic()
         await writer.create(SESSION, owned("p1", 1))
         await observer.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
@@ -590,20 +590,23 @@ async def test_a_change_is_seen_soon(registries: Registries) -> None:
 
 
 async def test_a_sites_log_is_claimed_by_compare_and_set(registries: Registries) -> None:
-    one, other = await registries.open(), await registries.open()
+    first_handle, other_handle = await registries.open(), await registries.open()
     site = SiteId("A")
-    assert await one.site_log(site) is None
+    assert await first_handle.site_log(site) is None
     first = SiteLogRow(identity="i")
     answers = await asyncio.gather(
-        *(handle.claim_site_log(site, None, SiteLogRow(identity=f"i{n}")) for n, handle in enumerate([one, other] * 5))
+        *(
+            handle.claim_site_log(site, None, SiteLogRow(identity=f"i{n}"))
+            for n, handle in enumerate([first_handle, other_handle] * 5)
+        )
     )
     assert answers.count(True) == 1
-    first = await other.site_log(site) or first
+    first = await other_handle.site_log(site) or first
     later = SiteLogRow(identity=first.identity, log_epoch=2, ended={Origin("A/0"): (5, 7)})
-    assert await one.claim_site_log(site, first, later)
-    assert not await other.claim_site_log(site, first, SiteLogRow(identity="stale"))
-    assert await other.site_log(site) == later
-    assert await one.site_log(SiteId("B")) is None
+    assert await first_handle.claim_site_log(site, first, later)
+    assert not await other_handle.claim_site_log(site, first, SiteLogRow(identity="stale"))
+    assert await other_handle.site_log(site) == later
+    assert await first_handle.site_log(SiteId("B")) is None
 
 
 async def test_a_watch_does_not_tell_of_site_logs(registries: Registries) -> None:

@@ -78,8 +78,8 @@ class Innocent:
 
 def resident(proxy: ProxyProcess) -> int:
     """Return the bytes of memory that the proxy has."""
-    mine = psutil.Process(proxy.process.pid)
-    return sum(each.memory_info().rss for each in [mine, *mine.children(recursive=True)])
+    root = psutil.Process(proxy.process.pid)
+    return sum(process.memory_info().rss for process in [root, *root.children(recursive=True)])
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -72,10 +72,10 @@ async def both_at_once(pair: list[Guest], cluster: Cluster, relayed: list[int]) 
     for turn in range(ROUNDS):
         await asyncio.gather(*(traveller.vanish(politely=False) for traveller in pair))
         wanted = proxies[turn % 3], proxies[(turn + 1) % 3]
-        await asyncio.gather(*(each.appear(proxy.url, ()) for each, proxy in zip(pair, wanted, strict=True)))
+        await asyncio.gather(*(guest.appear(proxy.url, ()) for guest, proxy in zip(pair, wanted, strict=True)))
         before = [len(traveller.got) for traveller in pair]
         async with asyncio.timeout(TIMEOUT_S):
-            while any(len(each.got) <= had for each, had in zip(pair, before, strict=True)):
+            while any(len(guest.got) <= had for guest, had in zip(pair, before, strict=True)):
                 await asyncio.sleep(0.02)
         relayed += [(await asyncio.to_thread(proxy.request, "/v1/status"))["relayed"] for proxy in proxies]
 

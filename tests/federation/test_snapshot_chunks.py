@@ -69,9 +69,9 @@ def test_writer_behind_the_stored_snapshot_writes_no_chunks() -> None:
 
 
 def test_parts_of_two_writers_are_never_joined() -> None:
-    one, other = SnapshotChunks(SIZE).cut(snapshot(1)), SnapshotChunks(SIZE).cut(snapshot(1))
-    assert read([*one[:5], *other[5:]]) is None
-    mixed = [each for pair in zip(one, other, strict=True) for each in pair]
+    first, second = SnapshotChunks(SIZE).cut(snapshot(1)), SnapshotChunks(SIZE).cut(snapshot(1))
+    assert read([*first[:5], *second[5:]]) is None
+    mixed = [each for pair in zip(first, second, strict=True) for each in pair]
     assert read(mixed) == snapshot(1)
 
 

@@ -134,9 +134,9 @@ class EngineHarness:
 
     def received(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""
-        mine = [message for recipient, message in self.sent if recipient == connection]
+        messages = [message for recipient, message in self.sent if recipient == connection]
         self.sent = [sending for sending in self.sent if sending[0] != connection]
-        return mine
+        return messages
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
         self.send(

@@ -145,8 +145,8 @@ def test_expression_with_two_matching_alternatives_is_returned_once(many: int) -
 @pytest.mark.parametrize("many", [0, 1000])
 def test_numbers_of_all_types_meet(many: int) -> None:
     index = indexed("a == 1", "a == 1L && b == 2.0", many=many)
-    for one in (1, Int64(1), 1.0):
-        assert len(index.match({"a": one, "b": Int64(2)})) == 2
+    for equal in (1, Int64(1), 1.0):
+        assert len(index.match({"a": equal, "b": Int64(2)})) == 2
     assert index.match(Notification({"a": "1", "b": 2})) == []
 
 

@@ -205,11 +205,11 @@ def test_a_password_file_that_has_none_is_refused(tmp_path: Path) -> None:
 
 async def test_of_two_equal_passwords_the_hashes_differ_and_both_are_verified() -> None:
     passwords = Passwords()
-    one, other = await passwords.hash([SECRET, SECRET])
-    assert one != other
-    assert await passwords.verify(SECRET, one)
-    assert await passwords.verify(SECRET, other)
-    assert not await passwords.verify(OTHER, one)
+    first, second = await passwords.hash([SECRET, SECRET])
+    assert first != second
+    assert await passwords.verify(SECRET, first)
+    assert await passwords.verify(SECRET, second)
+    assert not await passwords.verify(OTHER, first)
     assert not await passwords.verify(SECRET, "")
     with pytest.raises(BadRecord):
         await passwords.verify(SECRET, "no hash")

@@ -195,7 +195,7 @@ def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path
             out, err = process.communicate(timeout=WAIT_S)
         assert (process.returncode, out) == (0, "")
         said = [json.loads(line)["event"] for line in err.splitlines()]
-        assert [each for each in said if each != "ready"] == ["starting", "shutting down", "shut down"]
+        assert [word for word in said if word != "ready"] == ["starting", "shutting down", "shut down"]
 
 
 def test_a_proxy_that_ends_under_load_complains_of_nothing_that_it_closes_itself(tmp_path: Path, session: str) -> None:

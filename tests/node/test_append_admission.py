@@ -244,7 +244,7 @@ def test_fair_order_completes_no_job_later_than_equal_shares_would() -> None:
     rng = random.Random(3)
     for _ in range(100):
         jobs = sorted((rng.uniform(0, 500), rng.choice([1.0, 10.0, 200.0])) for _ in range(rng.randint(1, 30)))
-        assert all(mine <= shared + 1 for mine, shared in zip(in_order(jobs), in_shares(jobs), strict=True))
+        assert all(fair <= shared + 1 for fair, shared in zip(in_order(jobs), in_shares(jobs), strict=True))
 
 
 def in_order(jobs: list[tuple[float, float]]) -> list[float]:
@@ -306,9 +306,9 @@ def test_cost_spent_without_competition_does_not_count_in_the_fair_order() -> No
 
 def test_waiting_job_is_overtaken_by_a_bounded_number_of_later_ones() -> None:
     order, overtaken = FairOrder(), 0
-    mine = order.charge(1, 1_000.0)
+    waiting = order.charge(1, 1_000.0)
     for connection in range(2, 100_000):
-        overtaken += order.charge(connection, 10.0) < mine
+        overtaken += order.charge(connection, 10.0) < waiting
         order.advance(10.0)
     assert overtaken < 10_000
     assert len(order._finish) < 1_000 and len(order._next) < 10_000

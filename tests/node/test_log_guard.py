@@ -66,26 +66,26 @@ def notice(guard: LogGuard, end: int | None) -> None:
 async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> None:
     """Where it is not, whoever begins next sees the log as it has grown by then, and takes that for what was read."""
     known = SiteLogRow(identity="log", seen=3)
-    mine, registry = await guard(read=10, there=8, known=known, row=known.model_copy(update={"seen": 7}))
-    notice(mine, end=6)
-    await mine.raise_epoch()
+    own_guard, registry = await guard(read=10, there=8, known=known, row=known.model_copy(update={"seen": 7}))
+    notice(own_guard, end=6)
+    await own_guard.raise_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
 
 async def test_log_guard_lowers_the_recorded_end_of_a_log_to_an_earlier_one() -> None:
     site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
-    mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
-    notice(mine, end=6)
-    await mine.raise_epoch()
+    own_guard, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
+    notice(own_guard, end=6)
+    await own_guard.raise_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
 
 async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
     known = SiteLogRow(identity="log")
-    mine, registry = await guard(read=5, there=9, known=known, row=known)
-    await mine.raise_epoch()
+    own_guard, registry = await guard(read=5, there=9, known=known, row=known)
+    await own_guard.raise_epoch()
     assert await registry.site_log(A) == known
 
 
@@ -139,7 +139,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
     del storage.records[6:]
     append = asyncio.create_task(behind.log.append([published(99)]))
     done, _ = await asyncio.wait(looking, timeout=5)
-    assert {type(each.exception()) for each in done} == {LogReplaced} and len(done) == 2
+    assert {type(task.exception()) for task in done} == {LogReplaced} and len(done) == 2
     assert not append.done() and storage.end == 6
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})

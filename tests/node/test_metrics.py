@@ -374,4 +374,4 @@ def test_the_page_explains_every_cause_and_every_phase() -> None:
     causes = set(re.findall(r'Ending\("([a-z ]+)"', (ROOT / "proxy/core/transfer_record.py").read_text()))
     assert {"timeout", "refused", "lease lost"} <= causes
     phases = {state.name.lower() for state in (*SourceState, *TargetState)} - {"ended"}
-    assert [each for each in sorted(causes | phases) if f"`{each}`" not in PAGE.read_text()] == []
+    assert [label for label in sorted(causes | phases) if f"`{label}`" not in PAGE.read_text()] == []

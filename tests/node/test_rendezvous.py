@@ -210,12 +210,12 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
         assert offering.stderr is not None
         assert offering.stderr.readline() == f"offering {files} as kim\n"
         asked = [run("ask", "kim", path, "--as", "leo", url=url) for path in ("1.bin", "../secret")]
-        assert [each.returncode for each in asked] == [0, 0]
-        assert [each.stderr for each in asked] == ["", ""]
+        assert [process.returncode for process in asked] == [0, 0]
+        assert [process.stderr for process in asked] == ["", ""]
         took = run("take", str(into), "--as", "leo", "-C", "2", "--json", url=url)
         offering.kill()
     told = [json.loads(line) for line in took.stdout.splitlines()]
-    assert [each["id"] for each in told] == [each.stdout.strip() for each in asked]
+    assert [each["id"] for each in told] == [process.stdout.strip() for process in asked]
     assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
     assert [path.name for path in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
@@ -253,8 +253,8 @@ async def test_requester_can_send_a_request_while_its_session_is_in_use(cluster:
             for identity in (first, second):
                 assert (await resource_of(meeting, identity)).data == DATA
             serving.cancel()
-        mine = cluster.proxies["a2"].shown("rendezvous/requester/omar")
-        assert mine is not None and {*mine["registrations"]} == {"main"}
+        shown = cluster.proxies["a2"].shown("rendezvous/requester/omar")
+        assert shown is not None and {*shown["registrations"]} == {"main"}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])

@@ -58,13 +58,13 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
 def test_data_folder_of_another_site_is_refused_without_damage(tmp_path: Path) -> None:
     """A mistyped --site: what the folder knows is not true of that site's log, and says nothing of it."""
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
-    mine, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
-    mine.start()
-    mine.process.wait_until(
-        lambda: mine.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
+    first, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
+    first.start()
+    first.process.wait_until(
+        lambda: first.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
     )
     time.sleep(REPORTED_S)
-    mine.stop()
+    first.stop()
     other.start()
     mistyped = ProxyProcess(ProxySpec("x", "B", folder), (), tmp_path / "mistyped")
     line = _refused(other, mistyped)
@@ -75,11 +75,11 @@ def test_data_folder_of_another_site_is_refused_without_damage(tmp_path: Path) -
     line = _refused(other, ProxyProcess(ProxySpec("x", "B", folder), (), tmp_path / "again"))
     assert line.startswith("error: BAD_CONFIGURATION: site: this proxy's folder has read log ")
     assert "log epoch" not in mistyped.process.log.read_text()
-    mine.start()
+    first.start()
     try:
-        assert "begins anew" not in mine.process.log.read_text()
+        assert "begins anew" not in first.process.log.read_text()
     finally:
-        mine.stop()
+        first.stop()
 
 
 def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) -> None:

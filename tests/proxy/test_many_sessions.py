@@ -334,8 +334,8 @@ def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
     tried = 0
     for _ in range(4):
         harness.pass_time(1_000)
-        mine = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
-        tried += sum(put_checkpoint.checkpoint.session == name(250) for put_checkpoint in mine)
+        writes = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
+        tried += sum(put_checkpoint.checkpoint.session == name(250) for put_checkpoint in writes)
         harness.complete_all(effects.PutCheckpoint, RegistryUnavailable("away"))
         harness.complete_all(effects.Save, None)
     assert tried >= 3

@@ -564,11 +564,11 @@ def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost
 
 def test_owner_without_its_session_answers_session_lost_until_its_row_changes() -> None:
     harness = EngineHarness()
-    mine = owner("me", 4)
-    harness.reload({SESSION: mine}, "you")
+    own_row = owner("me", 4)
+    harness.reload({SESSION: own_row}, "you")
     for _ in range(2):
         # It is looked for again and again: changelogs may come back.
-        harness.complete(effects.ReadRow, mine)
+        harness.complete(effects.ReadRow, own_row)
         harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
         harness.pass_time(5_000)
     assert harness.engine.context.counters.damaged["session"] == 1
@@ -585,7 +585,7 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
     )
     harness.run_effects()
     assert [refused.lost for refused in refusals()] == [True, False]
-    harness.engine.registry_event(OwnerChanged(SESSION, mine.gone()))
+    harness.engine.registry_event(OwnerChanged(SESSION, own_row.gone()))
     harness.run_effects()
     harness.pass_time(5_000)
     assert not harness.engine.memory.lost

@@ -77,12 +77,12 @@ def test_queue_limits_discard_as_the_model_does(discard: Discard, most: int, ste
 
 
 def test_bytes_are_counted_as_well() -> None:
-    one = entry(1, size=100)[1].size
-    queue_limits = filled(Queue(max_bytes=3 * one), *(entry(number, size=100) for number in range(1, 6)))
+    entry_bytes = entry(1, size=100)[1].size
+    queue_limits = filled(Queue(max_bytes=3 * entry_bytes), *(entry(number, size=100) for number in range(1, 6)))
     assert [kept.number for kept in queue_limits.surplus()] == [1, 2]
-    assert queue_limits.bytes == 3 * one
+    assert queue_limits.bytes == 3 * entry_bytes
     queue_limits.remove(5)
-    assert queue_limits.bytes == one
+    assert queue_limits.bytes == entry_bytes
 
 
 def test_entry_larger_than_the_byte_limit_is_discarded_alone() -> None:

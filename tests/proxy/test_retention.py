@@ -46,8 +46,8 @@ class Model:
 
     def displaced(self, identity: SubscriptionId, entry: Entry) -> bool:
         most = self.policies[identity][1]
-        mine = [entry.number for entry in self.entries if identity in entry.matched and entry.number >= self.first]
-        newer = [number for number in mine if number > entry.number]
+        numbers = [entry.number for entry in self.entries if identity in entry.matched and entry.number >= self.first]
+        newer = [number for number in numbers if number > entry.number]
         return most is not None and len(newer) >= most
 
     def age_allows(self, identity: SubscriptionId, entry: Entry, now: int, grain: int = 0) -> bool:
@@ -64,7 +64,7 @@ class Policies(RuleBasedStateMachine):
         self.marked_at = self.now
         self.next = 1
         self.model = Model(dict(zip((X, Y, Z), policies, strict=True)))
-        self.subscriptions = [subscription(each, *policy) for each, policy in self.model.policies.items()]
+        self.subscriptions = [subscription(identity, *policy) for identity, policy in self.model.policies.items()]
         self.retention = known(*self.subscriptions)
         self.displaced: set[tuple[SubscriptionId, int]] = set()
 
@@ -150,14 +150,14 @@ def test_copied_entries_count_for_a_subscription_that_is_known_later() -> None:
 
 
 def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
-    one = subscription(X, ttl_s=60)
-    retention = known(one)
+    changed = subscription(X, ttl_s=60)
+    retention = known(changed)
     retention.add(1, (X,))
     retention.mark(1_000, 2)
     retention.expire(5_000)
     assert retention.retained_for(1, (X,)) == (X,)
-    one.ttl_s = 2
-    retention.know([one])
+    changed.ttl_s = 2
+    retention.know([changed])
     retention.expire(5_000)
     assert retention.retained_for(1, (X,)) == ()
 

@@ -68,12 +68,12 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
 
 def test_an_entry_goes_when_all_receivers_have_it() -> None:
     made = session()
-    one, two = made.join(ReceiverId("1")), made.join(ReceiverId("2"))
+    first, second = made.join(ReceiverId("1")), made.join(ReceiverId("2"))
     made.accept(stored(0), (X,))
-    one.acknowledged = 1
+    first.acknowledged = 1
     made.remove_acknowledged()
     assert made.entries.count == 1
-    two.acknowledged = 1
+    second.acknowledged = 1
     made.remove_acknowledged()
     assert made.entries.count == 0
 

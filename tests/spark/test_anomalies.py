@@ -50,7 +50,7 @@ def test_audit_finds_no_anomaly_that_missing_evidence_could_excuse(
 def two_sites() -> Run:
     """A session that began at B, with a second subscription and a policy stated there, and went on at A."""
     run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(3)]
+    own = [run.publish("A", topic="x", n=n) for n in range(3)]
     other = run.publish("A", topic="y")
     far = [run.publish("B", "q", topic="x", n=n) for n in range(2)]
     session = "s"
@@ -63,8 +63,8 @@ def two_sites() -> Run:
     at["subscription"] = "s2"
     run.fact("proxy/b/life", "subscribed", **at, expression="topic == 'y'", epoch=1)
     run.fact("proxy/b/life", "policy", session=session, subscription="s1", epoch=1, ttl_s=60)
-    run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[mine[2].offset], epoch=1, policies=[TTL])
-    run.receive(session, *mine[:2], other, *far)
+    run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[own[2].offset], epoch=1, policies=[TTL])
+    run.receive(session, *own[:2], other, *far)
     run.fact("proxy/a/life", "drained", session=session, receiver="r", frontier=EVERYTHING)
     run.end()
     return run
@@ -186,9 +186,9 @@ def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: AnomalyRun
 
 def test_an_open_horizon_makes_the_verdict_unknown(spark: SparkSession, tmp_path: Path) -> None:
     run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(4)]
+    own = [run.publish("A", topic="x", n=n) for n in range(4)]
     run.subscribe("s", WANTED, {A: -1})
-    run.receive("s", *mine[:2])
+    run.receive("s", *own[:2])
     for writer in list(run.journals):
         run.fact(writer, "closed")
     verdict = judge(spark, locate(str(run.write(tmp_path))))

@@ -29,15 +29,15 @@ EVERYTHING = {"A/0": 10_000}
 def told() -> Run:
     """A run of one proxy: what `s` is owed and had; `early` had all before the first part was full."""
     run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(12)]
+    own = [run.publish("A", topic="x", n=n) for n in range(12)]
     run.append("A", InterestRegistered(ProxyId("a"), Incarnation("life"), SessionId("s"), (WANTED,)))
     run.fact(WRITER, "opened", site="A")
     run.fact(WRITER, "subscribed", session="s", subscription="s1", expression=WANTED, epoch=1)
     run.fact(WRITER, "effective", session="s", subscription="s1", frontier={"A/0": -1}, epoch=1)
-    for coordinate in mine:
+    for coordinate in own:
         run.fact(WRITER, "acknowledged", origin="A/0", offsets=[coordinate.offset])
-    run.receive("s", *mine[:3])
-    run.receive("s", *mine[3:])
+    run.receive("s", *own[:3])
+    run.receive("s", *own[3:])
     run.fact(WRITER, "drained", session="s", receiver="r", frontier=EVERYTHING, epoch=1)
     run.end()
     return run

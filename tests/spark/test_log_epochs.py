@@ -232,19 +232,19 @@ def test_the_other_promises_hold_across_log_epochs(
 def test_a_log_that_lost_its_end_twice(spark: SparkSession, tmp_path: Path) -> None:
     """The second time it loses what it said of its second epoch, too."""
     run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(4)]
+    own = [run.publish("A", topic="x", n=n) for n in range(4)]
     run.lose_end("A", 1)
     second = run.publish("A", topic="x", n=4)
-    for each in (*mine, second):
+    for each in (*own, second):
         run.forward("B", each)
     # What is gone: the second epoch as a whole, and one more of the first.
-    run.lose_end("A", 3, {FIRST: (1, mine[3].offset)})
+    run.lose_end("A", 3, {FIRST: (1, own[3].offset)})
     third = run.publish("A", topic="x", n=5)
     run.subscribe("level", WANTED, {FIRST: -1})
-    run.receive("level", *mine, second, third)
+    run.receive("level", *own, second, third)
     run.drain("level", EVERYTHING)
     run.subscribe("not told", WANTED, {FIRST: -1})
-    run.receive("not told", *mine[:2], third)
+    run.receive("not told", *own[:2], third)
     run.drain("not told", EVERYTHING)
     verdict = audited(run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 2, ("L1", "not told"): 2}, verdict.examples

@@ -30,9 +30,9 @@ A = origin("A")
 
 def small_run() -> Run:
     run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(4)]
+    own = [run.publish("A", topic="x", n=n) for n in range(4)]
     run.subscribe("s", "topic == 'x' && n > 0", {A: -1})
-    run.receive("s", *mine[1:3])
+    run.receive("s", *own[1:3])
     run.drain("s", {A: 10_000})
     run.end()
     return run

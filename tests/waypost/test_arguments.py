@@ -187,7 +187,7 @@ async def test_wrong_argument_is_refused_by_name(field: str, act: Callable[[Any]
     assert error.definite and error.exit_status in (2, 5)
     assert (error.field or "") == field, error
     assert len(str(error).splitlines()) == 1 and len(error.message) < 300
-    assert not any(each in error.message for each in LIBRARIES), error
+    assert not any(library in error.message for library in LIBRARIES), error
 
 
 @pytest.mark.parametrize(

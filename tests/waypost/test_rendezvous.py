@@ -35,7 +35,7 @@ REQUEST = Request(id="r1", owner="bob", requester="alice", path="photos/1.jpg")
 
 def taken(assembly: Assembly, parts: list[Notification]) -> list[Resource]:
     came = [assembly.add(part, 0) for part in parts]
-    return [each for each in came if each is not None]
+    return [resource for resource in came if resource is not None]
 
 
 def test_a_request_is_read_as_it_was_written() -> None:

@@ -173,7 +173,7 @@ MUTANTS = (
         "a source that tires serves on without the compare-and-set",
         rows(
             source.TABLE,
-            {(_S.FROZEN, each): ((source.Thaw,), _S.ENDED) for each in (machine.Deadline, machine.PeerGone, Aborted)},
+            {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (machine.Deadline, machine.PeerGone, Aborted)},
         ),
         ("SIDES",),
         (143, 345, 588),

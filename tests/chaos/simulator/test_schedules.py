@@ -110,7 +110,7 @@ def test_verdict_finds_a_violation_planted_into_a_correct_world() -> None:
     identity, (origin, _), _ = given[0]
     assert words(*given[1:]) == {"LOST"}
     assert words(*given, (identity, Coordinate(origin, 1 << 40), given[0][2])) >= {"TWICE"}
-    assert words(*reversed([each for each in given if each[1].origin == origin])) >= {"ORDER"}
+    assert words(*reversed([item for item in given if item[1].origin == origin])) >= {"ORDER"}
     stranger = NotificationId("p", Incarnation("i"), 1 << 40)
     assert words(*given, (stranger, Coordinate(origin, 1 << 40), -1)) == {"PHANTOM"}
     assert words(*given) == set()
