@@ -13,7 +13,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any
 
-from handover.machine import Deadline, Table, TableMachine
+from handover.machine import Deadline, Table, TableMachine, render
 from proxy.core.effects import Attest, ignore_result
 from waypost.clock import NEVER
 from waypost.facts import Fact
@@ -146,3 +146,7 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
 def _size(attest: Attest) -> int:
     """Return about how many bytes these facts are."""
     return sum(FACT_BYTES + COORDINATE_BYTES * (len(fact.offsets) + len(fact.digests)) for fact in attest.facts)
+
+
+if __name__ == "__main__":
+    print(render(TABLE))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from handover.machine import Deadline, Table, TimedMachine
+from handover.machine import Deadline, Table, TimedMachine, render
 from waypost.identity import Incarnation
 
 TAKE_BACK_MS = 2_000
@@ -323,3 +323,7 @@ class Lifecycle(TimedMachine[LifecycleInput, LifecycleEffect]):
         if kind is SpeakLast:
             return SpeakLast(self._marked)
         return super().effect(kind, input)
+
+
+if __name__ == "__main__":
+    print(render(TABLE))

@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from federation.link_endpoints import LinkEndpoints
 from federation.ports import Batch, OwnerChanged, RegistryEvent
-from handover.machine import Deadline, Table, TimedMachine
+from handover.machine import Deadline, Table, TimedMachine, render
 from proxy.engine import Engine
 from waypost.identity import Incarnation
 
@@ -111,3 +111,7 @@ class Runtime:
         """The lease has ended, or may have: lead no link any more, and serve nothing."""
         self.links.lease_ended()
         self.engine.lease_lost()
+
+
+if __name__ == "__main__":
+    print(render(STREAM_TABLE))

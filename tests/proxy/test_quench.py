@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, reject, settings
 
-from proxy.clients.quench import alternatives_of
+from proxy.clients.quench import QuenchHandler, Term, alternatives_of
 from tests.helpers import expressions
 from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.keys import Keys, Protection, public_key
-from waypost.limits import QUENCH_EXAMINED, QUENCH_TERMS
+from waypost.limits import QUENCH_COMPARED, QUENCH_EXAMINED, QUENCH_TERMS
 from waypost.messages import Interest, PublishWith, Quench, Subscribe, Unsubscribe
 from waypost.notification import Value
 from waypost.records import FiltersRequested, InterestRegistered, InterestsExpired
@@ -64,6 +67,34 @@ def test_quench_reports_only_terms_with_its_attributes() -> None:
     harness.ask("a")
     assert harness.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
     assert harness.caught_up
+
+
+def test_producers_that_ask_again_and_again_do_not_hold_up_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, compared = Quenched(), list[int]()
+    match_terms = QuenchHandler._match_terms
+
+    def counted(handler: QuenchHandler, requester: Any, expression: str, terms: tuple[Term, ...]) -> None:
+        compared[-1] += len(terms)
+        match_terms(handler, requester, expression, terms)
+
+    compared.append(0)
+    monkeypatch.setattr(QuenchHandler, "_match_terms", counted)
+    harness.register(*(" || ".join(f"a == {10 * number + leg}" for leg in range(10)) for number in range(400)))
+    harness.ask("a")
+    assert harness.caught_up
+    connections = range(20, 40)
+    harness.send(19, Quench(1, ["a"], [], True))
+    for _ in range(4_000 * 2 // QUENCH_COMPARED * len(connections) * 2):
+        for connection in connections:
+            harness.engine.client_message(connection, Quench(1, ["a"], [], True))
+        compared.append(0)
+        harness.engine.tick()
+        harness.run_effects()
+        compared.append(0)
+    answers = [message for message in harness.received(19) if isinstance(message, Interest)]
+    assert sum(len(answer.added) for answer in answers) == 4_000
+    assert answers[-1].caught_up
+    assert max(compared[1:]) <= QUENCH_COMPARED
 
 
 def test_quench_is_caught_up_at_once_without_any_interest() -> None:

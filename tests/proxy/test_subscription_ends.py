@@ -134,6 +134,20 @@ def test_silence_that_is_spoken_settles_it_too() -> None:
     assert not is_held(harness)
 
 
+def test_silent_site_is_given_up_only_when_the_own_log_is_read_which_has_what_came_from_it() -> None:
+    harness = subscribed(neighbour=True)
+    harness.log.append(forwarded(6))
+    unsubscribe(harness)
+    harness.pass_time(2 * LOG_END_MS)
+    assert is_held(harness)
+    harness.read_log()
+    harness.pass_time(1)
+    assert stored(harness) == [(B, 6)]
+    assert not is_held(harness)
+    (*_, end) = (fact for fact in harness.facts if fact.kind == FactKind.UNSUBSCRIBED)
+    assert (end.frontier[B], end.unconfirmed_ends) == (6, [B])
+
+
 def test_a_site_that_does_not_answer_is_asked_again_and_then_not_waited_for() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
