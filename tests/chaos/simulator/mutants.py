@@ -1,13 +1,19 @@
 """All mutants, and the hunt for schedules that catch them.
 
-``python -m tests.chaos.simulator.mutants --hunt NAME --seeds 0..500``, and ``--table`` for docs/handover-rules.md.
+``python -m tests.chaos.simulator.mutants --hunt NAME --seeds 0..500``; ``--draw NAME --html FILE`` draws the first run
+that catches one; ``--table`` for docs/handover-rules.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+from dataclasses import replace
+from pathlib import Path
 
+from chaos.simulator.generator import draw
+from chaos.simulator.picture import drawn
+from chaos.simulator.schedule import KEPT, Kept, shrink, violations_of
 from tests.chaos.simulator import (
     mutants_of_access,
     mutants_of_bounds,
@@ -68,6 +74,24 @@ def hunt(mutant: Mutant, seeds: range, most: int) -> list[int]:
     return found
 
 
+def picture(mutant: Mutant) -> str:
+    """Return the page of the first seed or kept schedule that catches the mutant, shrunk, with the mutant on.
+
+    Raises:
+        LookupError: none that is named for it does.
+    """
+    runs = [(f"seed {seed}", draw(seed)) for seed in mutant.seeds]
+    for name in mutant.kept:
+        kept = Kept.read(KEPT / f"{name}.json")
+        runs += [(f"{name}.json", replace(kept.schedule, seed=seed)) for seed in (kept.schedule.seed, *kept.seeds)]
+    with mutant.switch():
+        for name, run in runs:
+            caught = [line for line in violations_of(run) if line.split()[0] in mutant.kinds]
+            if caught:
+                return drawn(shrink(run, caught[0].split()[0]), f"{name}: {mutant.effect}")[0]
+    raise LookupError(f"no seed or kept schedule catches {mutant.name!r}")
+
+
 def table() -> str:
     """Return all mutants as Markdown, those that switch off a rule first."""
     lines = ["| rule | mutant | caught by | as |", "|---|---|---|---|"]
@@ -85,14 +109,19 @@ def main() -> None:
     parser.add_argument("--hunt", action="append", choices=[*MUTANTS, *MASKED], help="a mutant's name; all of them")
     parser.add_argument("--seeds", default="0..500", metavar="A..B")
     parser.add_argument("--most", type=int, default=4, help="so many seeds are enough")
+    parser.add_argument("--draw", choices=MUTANTS, metavar="NAME", help="a mutant's name")
+    parser.add_argument("--html", type=Path, help="the file for --draw")
     parser.add_argument("--table", action="store_true", help="print the mutants, as Markdown")
-    given = parser.parse_args()
-    if given.table:
+    options = parser.parse_args()
+    if options.table:
         print(table())
         return
-    first, _, last = given.seeds.partition("..")
-    for name in given.hunt or MUTANTS:
-        found = hunt((MUTANTS | MASKED)[name], range(int(first), int(last)), given.most)
+    if options.draw:
+        options.html.write_text(picture(MUTANTS[options.draw]))
+        return
+    first, _, last = options.seeds.partition("..")
+    for name in options.hunt or MUTANTS:
+        found = hunt((MUTANTS | MASKED)[name], range(int(first), int(last)), options.most)
         print(f"{name}: {found or 'not caught'}", flush=True)
 
 
