@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from operator import itemgetter
@@ -240,7 +241,7 @@ async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
     return {
         "proxy": node.proxy,
-        "handovers": [transfer_view._asdict() for transfer_view in node.serving_engine.transfers.shown()],
+        "handovers": [asdict(transfer_view) for transfer_view in node.serving_engine.transfers.shown()],
     }
 
 

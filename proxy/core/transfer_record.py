@@ -65,7 +65,8 @@ class TransferRecord:
         self.turned_ms = now_ms
 
 
-class TransferView(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferView:
     """One transfer, as operators see it.
 
     `outcome`, `cause` and `why` are empty while it runs. `age_ms` is how long it runs, or ran, `phase_ms` how long it
