@@ -97,11 +97,13 @@ class EtcdLease:
 
     async def renew(self) -> bool:
         # A later life has taken its place: this one is not renewed, and ends when its time is over.
+        """Implement :meth:`federation.ports.Lease.renew`."""
         if not await self._registry.has_name(self.row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
 
     async def revoke(self) -> None:
+        """Implement :meth:`federation.ports.Lease.revoke`."""
         await self._registry.revoke(self.number)
 
 
@@ -154,16 +156,20 @@ class EtcdRegistry:
             raise
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.create`."""
         return await self._swap_owner(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.claim`."""
         return await self._swap_owner(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
+        """Implement :meth:`federation.ports.Registry.owner`."""
         _, answers = await self._transact([], self._reading(session), [])
         return _read(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        """Implement :meth:`federation.ports.Registry.forget`."""
         await self._raise_floor(max((ownership.generation for ownership in deleted.values()), default=0))
         for session, expected in deleted.items():
             key = self._key(OWNER, session)
@@ -195,6 +201,7 @@ class EtcdRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EtcdLease:
+        """Implement :meth:`federation.ports.Registry.announce`."""
         name = self._key(NAME, quote(row.proxy, safe=""))
         while True:
             with self._asking():
@@ -227,11 +234,13 @@ class EtcdRegistry:
         return None
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Implement :meth:`federation.ports.Registry.drain`."""
         key = self._key(DRAIN, proxy)
         change = aetcd.transactions.Delete(key) if row is None else _put(key, row)
         await self._transact([], [change], [])
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        """Implement :meth:`federation.ports.Registry.elect`."""
         if not isinstance(lease, EtcdLease):
             raise Internal("a lease of another registry")
         key = self._key(LEADER, link)
@@ -248,6 +257,7 @@ class EtcdRegistry:
         return int(answers[-1][0][1].mod_revision) if won else None
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
+        """Implement :meth:`federation.ports.Registry.secret`."""
         key, proposed = self._key(SECRET, ""), before or secrets.token_bytes(SECRET_BYTES)
         if not make:
             _, answers = await self._transact([], [aetcd.transactions.Get(key)], [])
@@ -257,12 +267,14 @@ class EtcdRegistry:
         return proposed if made else bytes(answers[0][0][0])
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        """Implement :meth:`federation.ports.Registry.site_log`."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(LOG, site))
         return SiteLogRow.model_validate_json(row.value) if row is not None else None
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
         key = self._key(LOG, site)
         if expected is None:
             condition = aetcd.transactions.Create(key) == 0
@@ -272,6 +284,7 @@ class EtcdRegistry:
         return won
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
         await asyncio.gather(*(self._note_checkpoint(session, rank) for session, rank in ranks.items()))
 
     async def _note_checkpoint(self, session: SessionId, rank: Rank) -> None:
@@ -289,6 +302,7 @@ class EtcdRegistry:
                 return
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(CHECKPOINT, session))
@@ -310,6 +324,7 @@ class EtcdRegistry:
             pause_s = min(pause_s * 2, longest_s)
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.Registry.close`."""
         self._closed = True
         clients, self._clients = self._clients, []
         for client in clients:
@@ -332,6 +347,7 @@ class EtcdRegistry:
         return found is not None and bool(found.lease == lease)
 
     async def keep_alive(self, lease: int) -> bool:
+        """Renew a lease of etcd; return False where it has ended. Raises RegistryUnavailable."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)
@@ -340,6 +356,7 @@ class EtcdRegistry:
         return bool(reply.TTL > 0)
 
     async def revoke(self, lease: int) -> None:
+        """Give a lease of etcd back; one that has ended is no error. Raises RegistryUnavailable."""
         with suppress(LookupError), self._asking():
             async with asyncio.timeout(self._deadline_s):
                 await (await self._client()).revoke_lease(lease)

@@ -329,6 +329,7 @@ class _Consumer:
         return consumer
 
     async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
+        """Implement :meth:`federation.log_reader.Consumer.fetch`."""
         partition = self._topic.partition
         try:
             with self._topic.translated():
@@ -341,24 +342,29 @@ class _Consumer:
         return messages
 
     async def position(self) -> int:
+        """Implement :meth:`federation.log_reader.Consumer.position`."""
         with self._topic.translated():
             return int(await self._consumer.position(self._topic.partition))
 
     def seek(self, offset: int) -> None:
+        """Implement :meth:`federation.log_reader.Consumer.seek`."""
         self._consumer.seek(self._topic.partition, offset)
 
     async def first_offset(self) -> int:
+        """Implement :meth:`federation.log_reader.Consumer.first_offset`."""
         with self._topic.translated():
             found = await self._consumer.beginning_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
     async def end_offset(self) -> int:
+        """Implement :meth:`federation.log_reader.Consumer.end_offset`."""
         with self._topic.translated():
             found = await self._consumer.end_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
     async def stop(self) -> None:
         # A consumer whose fetcher is in back-off lets the cancellation of its own task out.
+        """Implement :meth:`federation.log_reader.Consumer.stop`."""
         with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)
 
@@ -461,6 +467,7 @@ class KafkaSiteLog(_Handle):
         await self._interruption.wait_resumed()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
+        """Implement :meth:`federation.ports.SiteLog.append`."""
         taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < taken_below:
@@ -469,6 +476,7 @@ class KafkaSiteLog(_Handle):
         return offsets
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        """Implement :meth:`federation.ports.SiteLog.tail`."""
         self._interruption.saw(offset)
         async with aclosing(self._reader.follow(offset)) as following:
             async for messages, place in following:
@@ -480,28 +488,35 @@ class KafkaSiteLog(_Handle):
                     self._interruption.saw(place)
 
     async def read(self, offset: int, limit: int) -> Batch:
+        """Implement :meth:`federation.ports.SiteLog.read`."""
         messages, place = await self._reader.read_to(offset, limit)
         return next(iter(_batches(messages, offset, place)), [])
 
     async def first_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
         return await self._reader.first_offset()
 
     async def end_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
         return await self._reader.end_offset()
 
     @property
     def seen_below(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.seen_below`."""
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.interrupted`."""
         await self._interruption.wait_interrupted()
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
     def resume(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.resume`."""
         self._interruption.resume()
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.close`."""
         self._interruption.close()
         await super().close()
 
@@ -548,10 +563,12 @@ class KafkaChangelog(_Handle):
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.start`."""
         await super().start()
         self._following = asyncio.create_task(self._follow())
 
     async def put(self, checkpoint: Checkpoint) -> None:
+        """Implement :meth:`federation.ports.Changelog.put`."""
         if checkpoint.is_first or not self._is_read:
             await self._read_up()
             self._is_read = True
@@ -592,6 +609,7 @@ class KafkaChangelog(_Handle):
         self._lost.set()
 
     async def lost(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.lost`."""
         await self._lost.wait()
         self._lost.clear()
 
@@ -601,11 +619,13 @@ class KafkaChangelog(_Handle):
         return self._table.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Implement :meth:`federation.ports.Changelog.forget`."""
         await self._read_up()
         keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
         await self._append([(key, None) for key in keys])
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Implement :meth:`federation.ports.Changelog.put_site`."""
         await self._read_up()
         for part in self._site.cut(snapshot):
             await self._append([part])
@@ -635,6 +655,7 @@ class KafkaChangelog(_Handle):
         raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.close`."""
         for task in (self._following, self._looking):
             if task is not None:
                 task.cancel()
@@ -691,6 +712,7 @@ class KafkaJournal(_Handle):
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
+        """Implement :meth:`federation.ports.Journal.attest`."""
         if not facts:
             return
         lines = [encode_fact(fact) for fact in facts]

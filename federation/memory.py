@@ -106,15 +106,19 @@ class MemoryLogStorage(Fallible):
 
 
 class MemorySiteLog:
+    """A site log in memory, for tests and the simulator."""
+
     def __init__(self, storage: MemoryLogStorage) -> None:
         self._storage = storage
         self._closed = False
         self._interruption = Interruption()
 
     async def start(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.start`."""
         await self._begin()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
+        """Implement :meth:`federation.ports.SiteLog.append`."""
         await self._begin()
         await self._interruption.wait_resumed()
         start = self._storage.end
@@ -124,6 +128,7 @@ class MemorySiteLog:
         return list(range(start, self._storage.end))
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        """Implement :meth:`federation.ports.SiteLog.tail`."""
         self._interruption.saw(offset)
         while True:
             await self._interruption.wait_resumed()
@@ -139,14 +144,17 @@ class MemorySiteLog:
             await self._storage.changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
+        """Implement :meth:`federation.ports.SiteLog.read`."""
         await self._begin()
         return self._slice(offset, limit)
 
     async def first_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
         await self._begin()
         return self._storage.first
 
     async def end_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
         await self._begin()
         return self._storage.end
 
@@ -156,15 +164,19 @@ class MemorySiteLog:
 
     @property
     def seen_below(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.seen_below`."""
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.interrupted`."""
         await self._interruption.wait_interrupted()
 
     def resume(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.resume`."""
         self._interruption.resume()
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.close`."""
         self._closed = True
         self._interruption.close()
         self._storage.changed.notify()
@@ -232,6 +244,8 @@ class _Rows:
 
 
 class MemoryRegistryStorage(Fallible):
+    """A registry in memory."""
+
     """The rows of a registry, and its past changes; handles are :class:`MemoryRegistry`."""
 
     error = RegistryUnavailable
@@ -281,6 +295,8 @@ class MemoryRegistryStorage(Fallible):
 
 
 class MemoryLease:
+    """A lease of a :class:`MemoryRegistry`."""
+
     def __init__(self, storage: MemoryRegistryStorage, clock: Clock, number: int, ttl_ms: int) -> None:
         self._storage = storage
         self._clock = clock
@@ -288,6 +304,7 @@ class MemoryLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
+        """Implement :meth:`federation.ports.Lease.renew`."""
         await self._storage.check_reachable()
         now_ms = self._clock.now_ms()
         self._storage.expire_leases(now_ms)
@@ -298,6 +315,7 @@ class MemoryLease:
         return True
 
     async def revoke(self) -> None:
+        """Implement :meth:`federation.ports.Lease.revoke`."""
         await self._storage.check_reachable()
         self._storage.end_lease(self.number)
 
@@ -309,18 +327,23 @@ class MemoryRegistry:
         self._closed = False
 
     async def start(self) -> None:
+        """Implement :meth:`federation.ports.Registry.start`."""
         await self._begin()
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.create`."""
         return await self._compare_and_set(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.claim`."""
         return await self._compare_and_set(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
+        """Implement :meth:`federation.ports.Registry.owner`."""
         return (await self._begin()).owner(session)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        """Implement :meth:`federation.ports.Registry.forget`."""
         rows = await self._begin()
         rows.generation_floor = max([rows.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
@@ -338,6 +361,7 @@ class MemoryRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> MemoryLease:
+        """Implement :meth:`federation.ports.Registry.announce`."""
         rows = await self._begin()
         check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
         for (proxy, _), incarnation in rows.incarnations.items():
@@ -362,6 +386,7 @@ class MemoryRegistry:
         )
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Implement :meth:`federation.ports.Registry.drain`."""
         rows = await self._begin()
         if row is None:
             rows.drains.pop(proxy, None)
@@ -371,6 +396,7 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        """Implement :meth:`federation.ports.Registry.elect`."""
         if not isinstance(lease, MemoryLease):
             raise Internal("a lease of another registry")
         rows = await self._begin()
@@ -386,6 +412,7 @@ class MemoryRegistry:
         return epoch
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
+        """Implement :meth:`federation.ports.Registry.secret`."""
         rows = await self._begin()
         if not rows.secret and make:
             rows.secret = before or secrets.token_bytes(SECRET_BYTES)
@@ -393,9 +420,11 @@ class MemoryRegistry:
         return rows.secret
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        """Implement :meth:`federation.ports.Registry.site_log`."""
         return (await self._begin()).site_logs.get(site)
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
         rows = await self._begin()
         if rows.site_logs.get(site) != expected:
             return False
@@ -404,6 +433,7 @@ class MemoryRegistry:
         return True
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
         rows = await self._begin()
         for session, rank in ranks.items():
             if session in rows.owners:
@@ -411,9 +441,11 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
         return (await self._begin()).noted.get(session)
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
+        """Implement :meth:`federation.ports.Registry.watch`."""
         storage = self._storage
         position = -1
         while not self._closed:
@@ -433,6 +465,7 @@ class MemoryRegistry:
                     yield WatchAlive()
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.Registry.close`."""
         self._closed = True
         self._storage.changed.notify()
 
@@ -463,6 +496,8 @@ class MemoryRegistry:
 
 
 class MemoryChangelogStorage(Fallible):
+    """A changelog in memory."""
+
     """The highest checkpoints, and the site's snapshot; handles are :class:`MemoryChangelog`."""
 
     def __init__(self) -> None:
@@ -476,9 +511,11 @@ class MemoryChangelog:
         self._storage = storage
 
     async def start(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.start`."""
         await self._storage.check_reachable()
 
     async def put(self, checkpoint: Checkpoint) -> None:
+        """Implement :meth:`federation.ports.Changelog.put`."""
         await self._storage.check_reachable()
         known = self._storage.highest.get(checkpoint.session)
         if known is not None:
@@ -488,10 +525,12 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
+        """Implement :meth:`federation.ports.Changelog.latest`."""
         await self._storage.check_reachable()
         return self._storage.highest.get(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Implement :meth:`federation.ports.Changelog.forget`."""
         await self._storage.check_reachable()
         for session, epoch in deleted.items():
             known = self._storage.highest.get(session)
@@ -500,9 +539,11 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def lost(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.lost`."""
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Implement :meth:`federation.ports.Changelog.put_site`."""
         await self._storage.check_reachable()
         known = self._storage.site
         if known is None or known.rank < snapshot.rank:
@@ -510,6 +551,7 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest_site(self) -> SiteSnapshot | None:
+        """Implement :meth:`federation.ports.Changelog.latest_site`."""
         await self._storage.check_reachable()
         return self._storage.site
 
@@ -517,6 +559,8 @@ class MemoryChangelog:
 
 
 class MemoryJournalStorage(Fallible):
+    """A journal in memory."""
+
     """The facts of a journal; handles are :class:`MemoryJournal`."""
 
     def __init__(self) -> None:
@@ -530,9 +574,11 @@ class MemoryJournal:
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def start(self) -> None:
+        """Implement :meth:`federation.ports.Journal.start`."""
         await self._storage.check_reachable()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
+        """Implement :meth:`federation.ports.Journal.attest`."""
         await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
         beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None

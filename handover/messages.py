@@ -27,6 +27,8 @@ TRIGGERS = (ATTACH, FOLLOW, "drain", "rebalance")
 
 
 class TransferMessage(msgspec.Struct, frozen=True):
+    """Base of all messages of one transfer. `epoch`: the epoch of the source."""
+
     session: SessionId
     transfer: str
     epoch: Epoch

@@ -38,6 +38,8 @@ from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 
 class SourceState(Enum):
+    """Phases of a transfer at its source, in order; RECLAIMING takes the session back."""
+
     COPYING = auto()
     WAITING = auto()
     FROZEN = auto()

@@ -36,6 +36,8 @@ from waypost.identity import Ownership, ProxyId, SessionId
 
 
 class TargetState(Enum):
+    """Phases of a transfer at its target, in order."""
+
     PREPARING = auto()
     SHADOWING = auto()
     READY = auto()
@@ -66,7 +68,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class SendPrepare:
-    pass
+    """Ask the source to prepare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,12 @@ class TakeChunk:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeChunks:
-    pass
+    """Say which chunks of the copy have come."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendReady:
-    pass
+    """Say from where on the target is covered, for each origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class SendAborted:
-    pass
+    """Tell the source that the transfer came to nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Links:
 
     @property
     def leading(self) -> list[SiteId]:
+        """The neighbours whose link to this site this proxy leads."""
         return self._endpoints.leading
 
     def shown(self) -> tuple[list[Pulling], list[Sending]]:
@@ -68,6 +69,7 @@ class Links:
         return self._endpoints.shown(self._clock.now_ms())
 
     def queues(self) -> Iterable[Waiting]:
+        """Return the queues of all ends: how much waits, and the bound."""
         return self._endpoints.queues()
 
     # ------------------------------------------------------------ inputs
@@ -78,6 +80,7 @@ class Links:
         self.drain()
 
     async def close(self) -> None:
+        """Stop: cancel what is under way, and perform no effect any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -720,6 +720,7 @@ class Node:
         return "too many clients from this address" if each and self._addresses[address] >= each else ""
 
     def connect(self, connection: Connection) -> int:
+        """Tell the engine of a client's connection; return the number by which it is called from now on."""
         self._last_connection += 1
         self._connections[self._last_connection] = connection
         self._addresses[connection.address] += 1
@@ -727,6 +728,7 @@ class Node:
         return self._last_connection
 
     def disconnect(self, number: int) -> None:
+        """Tell the engine that a connection has ended."""
         if gone := self._connections.pop(number, None):
             self._addresses[gone.address] -= 1
             if not self._addresses[gone.address]:
@@ -736,6 +738,7 @@ class Node:
             self.drain()
 
     def client_message(self, number: int, message: ClientMessage) -> None:
+        """Take a message of the client on this connection. Raises Refused: the connection goes on."""
         self._engine.client_message(number, message)
         self.drain()
 
@@ -848,6 +851,7 @@ class Node:
         return self.links.leading if self.engine is not None else []
 
     def knows(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
+        """Tell whether the registry's watch shows this incarnation of a proxy under a lease."""
         row = self._row(proxy) if self.engine is not None else None
         return row is not None and row.incarnation == incarnation
 

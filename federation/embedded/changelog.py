@@ -64,6 +64,7 @@ class EmbeddedChangelog:
         await self.latest(SessionId(""))
 
     async def put(self, checkpoint: Checkpoint) -> None:
+        """Implement :meth:`federation.ports.Changelog.put`."""
         row = (checkpoint.session, checkpoint.epoch, checkpoint.serial, encode_checkpoint(checkpoint))
         with self._translated():
             highest = await self._puts.submit(row)
@@ -71,6 +72,7 @@ class EmbeddedChangelog:
             checkpoint.check_above(highest)
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
+        """Implement :meth:`federation.ports.Changelog.latest`."""
         with self._translated():
             body = await self._reader.call(lambda connection: _latest(connection, session))
         if body is None:
@@ -81,6 +83,7 @@ class EmbeddedChangelog:
         return found
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Implement :meth:`federation.ports.Changelog.forget`."""
         rows = list(deleted.items())
         with self._translated():
             await self._writer.call(
@@ -92,6 +95,7 @@ class EmbeddedChangelog:
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Implement :meth:`federation.ports.Changelog.put_site`."""
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)
         with self._translated():
             await self._writer.call(
@@ -99,6 +103,7 @@ class EmbeddedChangelog:
             )
 
     async def latest_site(self) -> SiteSnapshot | None:
+        """Implement :meth:`federation.ports.Changelog.latest_site`."""
         with self._translated():
             row = await self._reader.call(
                 lambda connection: connection.execute("SELECT position, body, log_epoch FROM site").fetchone()
@@ -106,6 +111,7 @@ class EmbeddedChangelog:
         return SiteSnapshot(*row) if row else None
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.close`."""
         await self._puts.drain()
         await self._writer.close()
         await self._reader.close()

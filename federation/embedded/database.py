@@ -265,6 +265,7 @@ class GroupCommit(Generic[Entry, Result]):
         self._run: asyncio.Task[None] | None = None
 
     async def submit(self, entry: Entry) -> Result:
+        """Have the entry applied, with others in one transaction; return its result. Raises the transaction's error."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((entry, answer))
         if self._run is None:

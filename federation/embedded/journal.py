@@ -76,6 +76,7 @@ class EmbeddedJournal:
         await self.attest([])
 
     async def attest(self, facts: Sequence[Fact]) -> None:
+        """Implement :meth:`federation.ports.Journal.attest`."""
         facts = tuple(facts)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._attest, facts)
@@ -86,6 +87,7 @@ class EmbeddedJournal:
             ) from error
 
     async def close(self) -> None:
+        """Implement :meth:`federation.ports.Journal.close`."""
         await asyncio.to_thread(self._thread.shutdown)
         if self._file is not None:
             os.close(self._file)

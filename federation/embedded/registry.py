@@ -62,6 +62,7 @@ class MachineClock:
     boot: str
 
     def now_ms(self) -> int:
+        """Implement :meth:`waypost.clock.Clock.now_ms`."""
         return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
@@ -72,10 +73,12 @@ class EmbeddedLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
+        """Implement :meth:`federation.ports.Lease.renew`."""
         now = self._registry.now()
         return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
 
     async def revoke(self) -> None:
+        """Implement :meth:`federation.ports.Lease.revoke`."""
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
 
@@ -106,9 +109,11 @@ class EmbeddedRegistry:
         await self.owner(SessionId(""))
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.create`."""
         return await self._claim(_Claim(session, None, ownership))
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        """Implement :meth:`federation.ports.Registry.claim`."""
         return await self._claim(_Claim(session, expected, new))
 
     async def _claim(self, claim: _Claim) -> Claimed:
@@ -118,9 +123,11 @@ class EmbeddedRegistry:
         return claimed
 
     async def owner(self, session: SessionId) -> Ownership | None:
+        """Implement :meth:`federation.ports.Registry.owner`."""
         return await self._see(lambda c: _owner(c, session))
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        """Implement :meth:`federation.ports.Registry.forget`."""
         await self.change(lambda c: _forget(c, deleted))
 
     async def announce(
@@ -131,6 +138,7 @@ class EmbeddedRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EmbeddedLease:
+        """Implement :meth:`federation.ports.Registry.announce`."""
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
         return EmbeddedLease(self, number, ttl_ms)
@@ -142,6 +150,7 @@ class EmbeddedRegistry:
         return EmbeddedLease(self, lease.number, lease.ttl_ms)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Implement :meth:`federation.ports.Registry.drain`."""
         key = rows.DRAIN + proxy
         if row is None:
             await self.change(lambda c: rows.delete(c, key))
@@ -150,12 +159,14 @@ class EmbeddedRegistry:
             await self.change(lambda c: rows.put(c, key, text))
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        """Implement :meth:`federation.ports.Registry.elect`."""
         if not isinstance(lease, EmbeddedLease):
             raise Internal("a lease of another registry")
         number, now = lease.number, self.now()
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
+        """Implement :meth:`federation.ports.Registry.secret`."""
         stored = await self._see(lambda c: rows.get(c, rows.SECRET))
         if stored is not None or not make:
             return bytes.fromhex(stored or "")
@@ -163,18 +174,23 @@ class EmbeddedRegistry:
         return await self.change(lambda c: rows.get_or_put_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        """Implement :meth:`federation.ports.Registry.site_log`."""
         return await self._see(lambda c: rows.site_log(c, site))
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
         return await self.change(lambda c: rows.claim_site_log(c, site, expected, new))
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
         await self.change(lambda c: rows.note_checkpoints(c, ranks))
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
         return await self._see(lambda c: rows.noted_checkpoint(c, session))
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
+        """Implement :meth:`federation.ports.Registry.watch`."""
         self._poll()
         place: int | None = None
         while True:

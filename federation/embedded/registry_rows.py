@@ -58,6 +58,8 @@ SECRET, FLOOR = "secret", "floor"
 
 
 class Moment(NamedTuple):
+    """A time of the machine's clock: milliseconds since the boot of this id."""
+
     boot: str
     ms: int
 
@@ -72,6 +74,8 @@ class Change(NamedTuple):
 
 
 class LeaderRow(BaseModel):
+    """The leader of a link, and its epoch: how often the link had one."""
+
     model_config = ConfigDict(frozen=True)
 
     link: str

@@ -53,6 +53,7 @@ class EmbeddedSiteLog:
         await self.end_offset()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
+        """Implement :meth:`federation.ports.SiteLog.append`."""
         if not records:
             return []
         with self._translated():
@@ -61,6 +62,7 @@ class EmbeddedSiteLog:
         return list(offsets)
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        """Implement :meth:`federation.ports.SiteLog.tail`."""
         if not self._polling:
             self._polling = True
             self._reader.notify(self._changed.notify)
@@ -78,14 +80,17 @@ class EmbeddedSiteLog:
                 await self._changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
+        """Implement :meth:`federation.ports.SiteLog.read`."""
         with self._translated():
             return await self._reader.call(lambda connection: _read(connection, offset, limit))
 
     async def first_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
         with self._translated():
             return await self._reader.call(_first)
 
     async def end_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
         with self._translated():
             return await self._reader.call(_end)
 

@@ -85,10 +85,12 @@ class SqliteSessionStore:
         self._trimming: asyncio.Task[None] | None = None
 
     async def apply(self, batch: StoreBatch) -> None:
+        """Implement :meth:`proxy.core.store_port.SessionStore.apply`."""
         await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
         self._trim_on()
 
     async def load(self) -> Restored | None:
+        """Implement :meth:`proxy.core.store_port.SessionStore.load`."""
         integrity.condemned(self._path)
         restored = await self._read(self._thread, load)
         self._trim_on()
@@ -97,9 +99,11 @@ class SqliteSessionStore:
     async def entries(
         self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
     ) -> list[Entry]:
+        """Implement :meth:`proxy.core.store_port.SessionStore.entries`."""
         return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        """Implement :meth:`proxy.core.store_port.SessionStore.outdated`."""
         return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
 
     async def set_aside(self) -> str:
@@ -110,6 +114,7 @@ class SqliteSessionStore:
         return str(kept)
 
     async def close(self) -> None:
+        """Implement :meth:`proxy.core.store_port.SessionStore.close`."""
         if self._trimming is not None:
             self._trimming.cancel()
             await asyncio.gather(self._trimming, return_exceptions=True)

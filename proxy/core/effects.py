@@ -38,6 +38,8 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Hangup(msgspec.Struct, frozen=True):
+    """Close a client's connection, after what was sent before. `reason`: for the client and for operators."""
+
     connection: int
     reason: str
 
@@ -63,12 +65,16 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class CreateRow(msgspec.Struct, frozen=True):
+    """Set the row of a session that has none in the registry; answered with the row that there is then."""
+
     session: SessionId
     ownership: Ownership
     on_done: Callable[[Claimed | WaypostError], None]
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
+    """Set a session's row to `new` if it is `expected`; answered with the row that there is then."""
+
     session: SessionId
     expected: Ownership
     new: Ownership
@@ -92,6 +98,8 @@ def claim_row(
 
 
 class ReadRow(msgspec.Struct, frozen=True):
+    """Read a session's row in the registry; answered with it, or None where there is none."""
+
     session: SessionId
     on_done: Callable[[Ownership | WaypostError | None], None]
 
@@ -137,6 +145,8 @@ class FindOutdated(msgspec.Struct, frozen=True):
 
 
 class PutCheckpoint(msgspec.Struct, frozen=True):
+    """Write a checkpoint to our site's changelog; answered with None once it is durable."""
+
     checkpoint: Checkpoint
     on_done: Callable[[WaypostError | None], None]
 
@@ -255,6 +265,8 @@ class Hash(msgspec.Struct, frozen=True):
 
 
 class Attest(msgspec.Struct, frozen=True):
+    """Write facts to the journal, after all before them; answered with None once it has them."""
+
     facts: Sequence[Fact]
     on_done: Callable[[WaypostError | None], None]
 

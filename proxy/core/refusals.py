@@ -12,6 +12,8 @@ NOBODY_PROVEN = ProxyId("")
 
 
 class Refusal(NamedTuple):
+    """A refused message of another proxy: the name of what is wrong with it, its sender, and which one it was."""
+
     name: str
     peer: ProxyId
     detail: str

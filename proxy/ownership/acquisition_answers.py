@@ -255,6 +255,7 @@ class AcquisitionAnswers:
         return is_older and not self._memory.is_past(session, row)
 
     def lives_elsewhere(self, owner: Ownership) -> bool:
+        """Tell whether the row names another proxy, whose lease has not ended as far as the watch says."""
         return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
 
     def _is_gone(self, session: SessionId, owner: Ownership) -> bool:

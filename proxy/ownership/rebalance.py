@@ -11,6 +11,8 @@ from waypost.identity import Ownership, ProxyId, SessionId
 
 
 class Move(NamedTuple):
+    """A session that is to go from its owner to another proxy."""
+
     session: SessionId
     owner: Ownership
     target: ProxyId

@@ -36,6 +36,8 @@ FORGET_S = 2.0
 
 
 class WaitedInVain(WaypostError):
+    """Fewer notifications came within the time than were wanted."""
+
     code = "WAITED_IN_VAIN"
     exit_status = EXIT_IN_VAIN
 
