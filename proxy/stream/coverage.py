@@ -193,6 +193,9 @@ class Coverage:
         if recorded is None:
             old = self._too_old(session, request, answer)
             if old or gap or lost or damaged:
+                if site_of(origin) == self._context.state.site:
+                    # Who reads it from another site says nothing: that site does.
+                    self._context.counters.damaged["log"] += sum(map(len, damaged))
                 gate.fetching = True
                 gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}
                 self._record(session, origin, old, gaps)

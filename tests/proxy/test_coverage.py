@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from handover.gate import Gate
 from proxy.core import effects
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import StoreFailed
@@ -69,3 +70,18 @@ def test_promise_pending_in_the_journal_is_not_announced_for_the_next_subscripti
     harness.pass_time(1_000)
     harness.complete_writes()
     assert [became_effective.subscription for became_effective in announced(harness)] == ["x"]
+
+
+def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
+    """The proxy itself has not read there: it began behind, with what the changelog had of the site."""
+    harness = promising()
+    harness.complete_writes()
+    session = harness.engine.context.sessions[SESSION]
+    origin = harness.engine.state.origin
+    session.gates[origin] = Gate(-1, 4)
+    harness.engine.coverage.advance(session)
+    harness.run_effects()
+    asked = harness.next(effects.FetchHistory)
+    asked.on_done(effects.History([], 4, 0, None, [(1, 2)]))
+    harness.run_effects()
+    assert harness.engine.context.counters.damaged["log"] == 2
