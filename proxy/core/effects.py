@@ -194,10 +194,11 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
         return _last(checkpoint for checkpoint in self.checkpoints if checkpoint.serial)
 
     def last_under(self, row: Ownership) -> Checkpoint | None:
-        """The last one of the session that the row is of."""
-        return _last(
-            checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch
-        )
+        """The last one of the session that the row is of. Where an owner's was never accepted, for a first one of a
+        later epoch is in its changelog, that one: nothing was answered of what the owner had.
+        """
+        of_row = (checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch)
+        return _last(of_row) or self.last
 
 
 def _last(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
