@@ -104,6 +104,8 @@ class AppendAdmission:
         """Of the parts that were admitted and are not folded yet."""
         self._waiting_bytes: Counter[int] = Counter()
         """Of the parts that are not admitted yet, by connection."""
+        self._waiting_total = 0
+        """All of them: every message of a client asks for it."""
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
@@ -119,7 +121,7 @@ class AppendAdmission:
         their turns, hold up nobody else; where all hold too much together, only a connection of which nothing waits
         may publish.
         """
-        total, mine = self._waiting_bytes.total(), self._waiting_bytes[connection]
+        total, mine = self._waiting_total, self._waiting_bytes[connection]
         most = WAITING_BYTES_EACH if total <= WAITING_BYTES else 0
         return self._bytes <= ADMITTED_BYTES and mine <= most and total <= 2 * WAITING_BYTES
 
@@ -248,6 +250,7 @@ class AppendAdmission:
             self._let_in()
 
     def _count_waiting(self, connection: int, size: int) -> None:
+        self._waiting_total += size
         self._waiting_bytes[connection] += size
         if not self._waiting_bytes[connection]:
             del self._waiting_bytes[connection]

@@ -35,18 +35,18 @@ def unknown_neighbours(
         proxies: the rows of the live proxies.
         known: the sites of which a proxy was ever announced.
     """
-    refusals: dict[SiteId, str] = {}
+    reasons: dict[SiteId, str] = {}
     for neighbour in neighbours:
         rows = [row for row in proxies if row.site == neighbour]
         one_sided = [row.proxy for row in rows if row.neighbours is not None and site not in row.neighbours]
         alike = _alike(neighbour, known)
         if neighbour not in known and not rows:
             hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
-            refusals[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
+            reasons[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
         elif one_sided:
             names = ", ".join(sorted(one_sided))
-            refusals[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
-    return refusals
+            reasons[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
+    return reasons
 
 
 def _alike(site: SiteId, known: Iterable[SiteId]) -> SiteId | None:
@@ -80,13 +80,13 @@ class SelfCheck:
         Args:
             proxies: as in :func:`unknown_neighbours`; `known` too.
         """
-        refusals = unknown_neighbours(self._site, self._neighbours, proxies, known)
+        reasons = unknown_neighbours(self._site, self._neighbours, proxies, known)
         is_early = now_ms < self._began_ms + GRACE_MS
         for neighbour in self._neighbours:
             if is_early and not _alike(neighbour, known):
                 continue
-            if neighbour in refusals:
-                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(refusals[neighbour]))
+            if neighbour in reasons:
+                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(reasons[neighbour]))
             else:
                 self._troubles.available(NEIGHBOUR + neighbour)
 

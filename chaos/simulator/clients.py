@@ -427,13 +427,15 @@ class Client:
         An origin of which none was attested is not in it. None is, as long as a life of the subscription has no end;
         nor where the session was deleted, whose last lives nobody attests.
         """
-        highest: dict[Origin, int] = {}
+        if subscription not in self.ended:
+            return {}
         if any(fact.kind == FactKind.DELETED and fact.session == self.session for fact in self.world.facts):
-            return highest
-        ends = self._attested(subscription, FactKind.UNSUBSCRIBED) if subscription in self.ended else []
+            return {}
+        ends = self._attested(subscription, FactKind.UNSUBSCRIBED)
         begun = self._attested(subscription, FactKind.EFFECTIVE, FactKind.RESTATED)
         if {fact.subscription_generation for fact in begun} - {fact.subscription_generation for fact in ends}:
-            return highest
+            return {}
+        highest: dict[Origin, int] = {}
         for fact in ends:
             for origin, end in fact.frontier.items():
                 highest[Origin(origin)] = max(highest.get(Origin(origin), NOTHING), end)

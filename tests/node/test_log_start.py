@@ -16,10 +16,6 @@ from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from federation.embedded.site_log import EmbeddedSiteLog
 from federation.log_epochs import record_of
 from federation.memory import (
-    MemoryChangelog,
-    MemoryChangelogStorage,
-    MemoryJournal,
-    MemoryJournalStorage,
     MemoryLogStorage,
     MemoryRegistry,
     MemoryRegistryStorage,
@@ -28,7 +24,7 @@ from federation.memory import (
 from node.backends import Backends
 from node.dependency_health import DependencyHealth
 from node.log_start import LogStart, where_to_begin
-from node.session_store.sqlite import SqliteSessionStore
+from tests.helpers.memory_backends import memory_ports
 from tests.helpers.polling import until_seen
 from waypost.clock import SystemClock
 from waypost.errors import BadConfiguration
@@ -101,14 +97,10 @@ class Beginning:
         self._folder = folder
 
     async def begin(self, site_log: MemorySiteLog) -> LogStart:
-        backends = Backends(
-            log=site_log,
-            registry=self.registry,
-            changelog=MemoryChangelog(MemoryChangelogStorage()),
-            journal=MemoryJournal(MemoryJournalStorage()),
-            store=SqliteSessionStore(self._folder / "store.db"),
+        ports = memory_ports(self._folder) | {"log": site_log, "registry": self.registry}
+        return await where_to_begin(
+            SiteId("A"), Backends(**ports), None, DependencyHealth(random.Random(1), SystemClock())
         )
-        return await where_to_begin(SiteId("A"), backends, None, DependencyHealth(random.Random(1), SystemClock()))
 
 
 async def test_proxy_that_begins_beside_another_at_an_empty_log_waits_for_the_logs_identity(tmp_path: Path) -> None:

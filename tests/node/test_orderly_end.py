@@ -13,16 +13,14 @@ from federation.memory import (
     MemoryChangelogStorage,
     MemoryJournal,
     MemoryJournalStorage,
-    MemoryLogStorage,
     MemoryRegistry,
     MemoryRegistryStorage,
-    MemorySiteLog,
 )
 from node import service
 from node.backends import Backends
 from node.config import NodeConfig
 from node.node import Node
-from node.session_store.sqlite import SqliteSessionStore
+from tests.helpers.memory_backends import memory_ports
 from waypost.checkpoint import Checkpoint
 from waypost.clock import SystemClock
 from waypost.errors import Unreachable
@@ -65,13 +63,10 @@ async def test_last_checkpoints_are_durable_before_the_lease_is_given_back_thoug
     monkeypatch.setattr(registry, "announce", announce_watched)
 
     async def open_backends() -> Backends:
-        return Backends(
-            log=MemorySiteLog(MemoryLogStorage()),
-            registry=registry,
-            changelog=LateChangelog(MemoryChangelogStorage()),
-            journal=JournalAwayAtTheEnd(MemoryJournalStorage()),
-            store=SqliteSessionStore(tmp_path / "store.db"),
-        )
+        ports = memory_ports(tmp_path) | {"registry": registry}
+        ports |= {"changelog": LateChangelog(MemoryChangelogStorage())}
+        ports |= {"journal": JournalAwayAtTheEnd(MemoryJournalStorage())}
+        return Backends(**ports)
 
     stop = asyncio.Event()
     monkeypatch.setattr(service, "Node", lambda *arguments: Node(arguments[0], open_backends, *arguments[2:]))

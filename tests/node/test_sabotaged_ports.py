@@ -16,13 +16,7 @@ import pytest
 
 import waypost
 from federation.memory import (
-    MemoryChangelog,
-    MemoryChangelogStorage,
-    MemoryJournal,
-    MemoryJournalStorage,
     MemoryLogStorage,
-    MemoryRegistry,
-    MemoryRegistryStorage,
     MemorySiteLog,
 )
 from node import node as node_module
@@ -31,8 +25,7 @@ from node.backends import Backends
 from node.config import NodeConfig
 from node.dependency_health import DependencyHealth
 from node.node import Node
-from node.session_store.sqlite import SqliteSessionStore
-from waypost.clock import SystemClock
+from tests.helpers.memory_backends import memory_ports
 from waypost.errors import Internal, StoreFailed, WaypostError
 
 SOON_MS = 700
@@ -125,14 +118,7 @@ class Stage:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open_backends(self) -> Backends:
-        clock = SystemClock()
-        ports: dict[str, Any] = {
-            "log": MemorySiteLog(self.log),
-            "registry": MemoryRegistry(MemoryRegistryStorage(), clock),
-            "changelog": MemoryChangelog(MemoryChangelogStorage()),
-            "journal": MemoryJournal(MemoryJournalStorage()),
-            "store": SqliteSessionStore(self.folder / "store.db"),
-        }
+        ports = memory_ports(self.folder) | {"log": MemorySiteLog(self.log)}
         port = "registry" if self.sabotage.port == "lease" else self.sabotage.port
         ports[port] = Sabotaged(ports[port], self.sabotage)
         return Backends(**ports)
