@@ -46,6 +46,7 @@ from proxy.core.effects import Effect, SendPeer, ignore_result
 from proxy.core.events import (
     ActivationWanted,
     DeletionWanted,
+    EndsChanged,
     EngineEvent,
     FetchWanted,
     LogEndFound,
@@ -187,6 +188,8 @@ class Engine:
                 self.subscription_ends.moved()
             case SubscriptionEnded(session):
                 self.subscription_ends.watch(session)
+            case EndsChanged(session):
+                self.dispatcher.end_replies.ends_changed(session)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
             case FetchWanted(identity, owner, request):
@@ -700,6 +703,7 @@ class Engine:
         self._after()
         self.dispatcher.delivery.tick()
         self.dispatcher.quenching.tick()
+        self.dispatcher.end_replies.tick()
         self.expiry.tick()
         self.persister.tick()
 
@@ -719,6 +723,7 @@ class Engine:
             self.dispatcher.relays.next_deadline(),
             self.dispatcher.delivery.next_deadline(),
             self.dispatcher.quenching.next_deadline(),
+            self.dispatcher.end_replies.next_deadline(),
             self.expiry.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
             self._repair_at if self.state.is_broken and self.context.lease.may_serve() else NEVER,

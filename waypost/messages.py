@@ -145,7 +145,10 @@ class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
-    """A request to end a subscription. `number`, which the client chooses, is repeated in the answer."""
+    """A request to end a subscription; the answer comes once it is known where that is.
+
+    `number`, which the client chooses, is repeated in the answer.
+    """
 
     subscription: Name
     number: Serial = 0

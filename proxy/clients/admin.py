@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from proxy.clients.access_control import AccessControl
 from proxy.clients.authorization import Authorizer
 from proxy.clients.durable_reply import when_durable
+from proxy.clients.end_replies import EndReplies
 from proxy.clients.session_policy import SessionPolicy, apply_policy
 from proxy.clients.subscribe import Subscriptions
 from proxy.core.context import Context
@@ -43,6 +44,7 @@ class Administration:
         authorizer: Authorizer,
         access: AccessControl,
         subscriptions: Subscriptions,
+        end_replies: EndReplies,
         expiry: Expiry,
         tell: Callable[[Session, SubscriptionId], None],
     ) -> None:
@@ -51,6 +53,7 @@ class Administration:
         self._authorizer = authorizer
         self._access = access
         self._subscriptions = subscriptions
+        self._end_replies = end_replies
         self._expiry = expiry
         self._broadcast = tell
 
@@ -145,7 +148,11 @@ class Administration:
         """End a subscription; its receivers are told. Raises as :meth:`retain`."""
         session = self.session(identity)
         self._subscriptions.unsubscribe(session, self._known(session, subscription))
-        self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
+
+        def answer() -> None:
+            self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
+
+        self._end_replies.reply_when_known(session, subscription, object(), answer)
 
     def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
         """Unregister a receiver that is not attached: it is owed nothing any more.

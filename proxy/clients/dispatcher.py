@@ -16,6 +16,7 @@ from proxy.clients.authorization import Authorizer
 from proxy.clients.connection import Change, Connection, OfSession, problem
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.durable_reply import DurableReplies, not_served
+from proxy.clients.end_replies import EndReplies
 from proxy.clients.publish import PublishHandler
 from proxy.clients.quench import QuenchHandler
 from proxy.clients.relay import Relays
@@ -116,6 +117,7 @@ class ClientDispatcher:
             self.connections,
         )
         self._durable_replies = DurableReplies(context, persister)
+        self.end_replies = EndReplies(context)
         self.access = AccessControl(
             context,
             self._durable_replies,
@@ -125,7 +127,14 @@ class ClientDispatcher:
             self.attach_handler.leave,
         )
         self.administration = Administration(
-            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._broadcast_subscription
+            context,
+            persister,
+            self.authorizer,
+            self.access,
+            self._subscriptions,
+            self.end_replies,
+            expiry,
+            self._broadcast_subscription,
         )
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """Requests that came while their session was frozen; they are taken when it is served again."""
@@ -348,8 +357,15 @@ class ClientDispatcher:
         session = self._session_of(connection, message)
         if session is None:
             return
-        self._subscriptions.unsubscribe(session, SubscriptionId(message.subscription))
-        self._reply_when_durable(connection, session, message)
+        identity, attached = SubscriptionId(message.subscription), connection.attached
+        self._subscriptions.unsubscribe(session, identity)
+
+        def answer() -> None:
+            if connection.attached == attached:
+                # Else it has attached since, and asked again for what was not answered by then.
+                self._reply_when_durable(connection, session, message)
+
+        self.end_replies.reply_when_known(session, identity, connection.number, answer)
 
     def _set_keys(self, connection: Connection, message: SetKeys) -> None:
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)

@@ -56,6 +56,13 @@ class SubscriptionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class EndsChanged:
+    """More is known of where the ended subscriptions of the session end."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
 class LogEndFound:
     """The site log has told where its end is: who waits for that looks at it."""
 
@@ -162,6 +169,7 @@ class DeletionWanted:
 
 EngineEvent = (
     SubscriptionEnded
+    | EndsChanged
     | LogEndFound
     | SessionServed
     | SessionUnavailable

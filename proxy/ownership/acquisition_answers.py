@@ -157,7 +157,7 @@ class AcquisitionAnswers:
             return self._nobody_has_it(running, why)
         if machine.has_no_row:
             return acquisition.Found(found)
-        if owner is not None and found.epoch > owner.epoch and not self._memory.is_past(machine.session, owner):
+        if owner is not None and has_later_owner(found, owner) and not self._memory.is_past(machine.session, owner):
             return acquisition.GONE_BACK
         return acquisition.Found(found)
 
@@ -286,6 +286,14 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
     """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
     return any(row is not None and row.outlives(found.epoch) for row in rows)
+
+
+def has_later_owner(found: Checkpoint, row: Ownership) -> bool:
+    """Tell whether the checkpoint is of an owner after the row's: the registry has gone back.
+
+    A first checkpoint is none: whoever tries to create the session writes it, and lets nobody in before a second one.
+    """
+    return found.epoch > row.epoch and found.serial > 0
 
 
 def _is_owners(last: Checkpoint | None, row: Ownership) -> bool:

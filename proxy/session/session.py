@@ -220,8 +220,11 @@ class Session:
         return subscription
 
     def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
-        """Return (generation, ends by origin) of each ended subscription, in a form that can be compared."""
-        return frozenset((ended.generation, frozenset((ended.end or {}).items())) for ended in self.ended)
+        """Return (generation, known ends by origin) of each ended subscription, in a form that can be compared.
+
+        UNKNOWN_END is left out: its hash is the one of offset 2.
+        """
+        return frozenset((ended.generation, frozenset(ended.known_end.items())) for ended in self.ended)
 
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
         """Set the ends that are known by now of ended subscriptions: origin -> the last offset that it matches."""

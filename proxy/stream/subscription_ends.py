@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from federation.messages import LogEndMessage
 from proxy.core import journal_facts
 from proxy.core.context import Context
+from proxy.core.events import EndsChanged
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
@@ -111,6 +112,7 @@ class SubscriptionEnds:
                 resolved.append((subscription, known))
         if resolved:
             session.resolve_ends(resolved)
+            context.events.report(EndsChanged(session))
             context.sessions.subscriptions_changed(session)
             context.sessions.mark_changed(session.id)
             if context.sessions.serving(session.id) is session:

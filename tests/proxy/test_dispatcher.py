@@ -228,8 +228,8 @@ def test_a_thousand_times_on_and_off_is_not_too_many_subscriptions() -> None:
         harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
         harness.complete_writes()
         harness.send(1, Unsubscribe(f"x{number}"))
-        harness.complete_writes()
         harness.read_log()
+        harness.complete_writes()
     heard = [kind for kind in kinds(harness.received()) if kind is not BecameEffective]
     assert heard == [Subscribed, Unsubscribed] * (MAX_SUBSCRIPTIONS_PER_SESSION + 1)
 
@@ -375,6 +375,7 @@ def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time
     )
     harness.send(1, Unsubscribe("y"))
     harness.received()
+    harness.read_log()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
     assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [
@@ -414,6 +415,7 @@ def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
     harness.run_effects()
+    harness.read_log()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
     assert [message for message in harness.received() if isinstance(message, Subscribed | Unsubscribed)] == [

@@ -9,7 +9,7 @@ from waypost.errors import LogUnavailable
 from waypost.facts import Acquisition, FactKind
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_END_MS, LOG_END_RETRY_MS
-from waypost.messages import Subscribe, Unsubscribe
+from waypost.messages import Subscribe, Unsubscribe, Unsubscribed
 from waypost.notification import Notification
 from waypost.records import Effective, Forwarded, Progress, Published
 
@@ -273,10 +273,73 @@ def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any
     harness.log.append(published())
     harness.read_log()
     harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    harness.log.append(published())
     unsubscribe(harness)
+    harness.pass_time(LOG_END_MS)
+    harness.complete_writes()
+    assert is_answered(harness), "without the end"
     harness.read_log()
     harness.changelog_waits = True
+    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    harness.complete_all(effects.Save, None)
     harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
     written = harness.next(effects.PutCheckpoint).checkpoint.descriptor.subscriptions
     (x,) = [subscription for subscription in written if subscription.id == "x"]
     assert x.end is not None and x.end[A] < len(harness.log)
+
+
+def is_answered(harness: EngineHarness) -> bool:
+    return any(isinstance(message, Unsubscribed) for message in harness.received())
+
+
+def test_an_unsubscribe_is_answered_once_its_end_is_known_and_durable() -> None:
+    """What is published after the answer is not delivered."""
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    (request,) = asked(harness)
+    harness.read_log()
+    harness.complete_writes()
+    assert not is_answered(harness), "site B has not answered"
+    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 5}))
+    harness.log.append(Progress(B_SITE, 1, B, 5))
+    harness.read_log()
+    assert not is_answered(harness), "the end is not written"
+    harness.complete_writes()
+    assert is_answered(harness)
+    before = stored(harness)
+    harness.log += [published(), forwarded(6)]
+    harness.read_log()
+    assert stored(harness) == before
+
+
+def test_an_unsubscribe_is_answered_though_a_site_is_silent() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    harness.read_log()
+    harness.pass_time(LOG_END_MS - 1)
+    harness.complete_writes()
+    assert not is_answered(harness)
+    harness.pass_time(1)
+    harness.complete_writes()
+    assert is_answered(harness)
+
+
+def test_an_unsubscribe_is_answered_though_the_own_log_cannot_be_read() -> None:
+    harness = subscribed()
+    harness.log.append(published())
+    unsubscribe(harness)
+    harness.pass_time(LOG_END_MS)
+    harness.complete_writes()
+    assert is_answered(harness)
+
+
+def test_an_unsubscribe_that_is_requested_again_is_answered_when_its_end_is_known() -> None:
+    harness = subscribed(neighbour=True)
+    unsubscribe(harness)
+    unsubscribe(harness)
+    (request,) = asked(harness)
+    assert not is_answered(harness)
+    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 4}))
+    harness.read_log()
+    harness.complete_writes()
+    assert is_answered(harness)

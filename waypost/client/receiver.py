@@ -334,13 +334,12 @@ class Receiver(Client):
                 )
 
     async def unsubscribe(self, subscription: str) -> None:
-        """End a subscription.
+        """End a subscription, and return once it is known where it ends.
 
-        Every matching notification that was acknowledged to its producer before is still delivered, also after this
-        returns. Notifications published later may be delivered until the session's owner has learnt the ends of the
-        logs: some milliseconds as a rule. If the owner is paused or dies just then, that lasts until it or another
-        proxy serves the session again: a lease and some seconds. Of a site that the owner cannot reach for 5 s, only
-        what has arrived from there is delivered.
+        Every matching notification that was acknowledged to its producer before the call is still delivered, also
+        after this returns. What is published after this has returned is not. Where a site does not answer for 5 s how
+        far its log goes, this returns without it: of that site what has arrived is delivered, and what is published
+        there later, if the session's owner is still catching up with that site.
 
         Args:
             subscription: its id.

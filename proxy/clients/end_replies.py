@@ -1,0 +1,72 @@
+"""Answers to requests that end a subscription: given once it is known where it ends, or after LOG_END_MS.
+
+So what is published after the answer is not delivered any more, as MQTT 5 has it (section 3.10.4). A site that does
+not answer how far its log goes does not hold the answer back for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from proxy.core.context import Context
+from proxy.session.session import Session
+from waypost.clock import NEVER
+from waypost.identity import SubscriptionId
+from waypost.limits import LOG_END_MS
+
+
+class _Waiting(NamedTuple):
+    session: Session
+    subscription: SubscriptionId
+    until: int
+    answer: Callable[[], None]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is not known yet, in some origin, where the subscription ends."""
+        return any(ended.id == self.subscription and ended.has_unknown_end for ended in self.session.ended)
+
+
+class EndReplies:
+    """Holds the answers to those who end subscriptions."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._waiting: dict[Hashable, _Waiting] = {}
+        """By requester and subscription; a repeated request takes the place of the one before."""
+
+    def reply_when_known(
+        self, session: Session, subscription: SubscriptionId, requester: Hashable, answer: Callable[[], None]
+    ) -> None:
+        """Call `answer` once the ends of the subscription are known, or cannot be found soon.
+
+        Args:
+            requester: who is answered, and only once for each subscription: a connection's number, or an object of
+                its own.
+        """
+        waiting = _Waiting(session, subscription, self._context.clock.now_ms() + LOG_END_MS, answer)
+        if waiting.is_awaited:
+            self._waiting[requester, session.id, subscription] = waiting
+        else:
+            answer()
+
+    def ends_changed(self, session: Session) -> None:
+        """Give the answers of the session that are due: more is known of where its subscriptions end."""
+        self._give(lambda waiting: waiting.session is session and not waiting.is_awaited)
+
+    def tick(self) -> None:
+        """Give the answers that have waited for LOG_END_MS."""
+        now = self._context.clock.now_ms()
+        if self._waiting:
+            self._give(lambda waiting: waiting.until <= now)
+
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min((waiting.until for waiting in self._waiting.values()), default=NEVER)
+
+    def _give(self, is_due: Callable[[_Waiting], bool]) -> None:
+        for key, waiting in [*self._waiting.items()]:
+            if is_due(waiting):
+                del self._waiting[key]
+                waiting.answer()
