@@ -570,7 +570,9 @@ class Node:
                 self.certificate.renew()
                 await self.certificate.check(now_ms, self._clock.unix_ms())
             if context.cluster.is_watching:
-                check.check_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
+                rows = [*context.cluster.proxies.values()]
+                check.check_neighbours(rows, context.cluster.changelogs.keys(), now_ms)
+                check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 
     def _progress(self) -> Iterator[Progress]:
@@ -801,7 +803,7 @@ class Node:
         try:
             self.peers.send(peer, await self.effect_runner.history.answer(wanted))
         except WaypostError as error:
-            self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
+            self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, error.message))
 
     async def mark(self) -> int:
         """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""

@@ -17,6 +17,7 @@ from waypost.identity import SiteId
 NEIGHBOUR = "neighbour "
 """With the name of a site."""
 ADVERTISED = "advertised address"
+SHARED = "address of its own"
 GRACE_MS = 30_000
 """A federation that starts is not complete at once."""
 AGAIN_MS = 30_000
@@ -89,6 +90,21 @@ class SelfCheck:
                 self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(reasons[neighbour]))
             else:
                 self._troubles.available(NEIGHBOUR + neighbour)
+
+    def check_address(self, url: str, proxies: Iterable[ProxyRow], now_ms: int) -> None:
+        """Report other proxies that are announced under this proxy's own address, GRACE_MS after the start: clients and
+        peers that mean one of them come to another.
+
+        Args:
+            url: the address under which this proxy is announced.
+            proxies: the rows of the other live proxies.
+        """
+        others = ", ".join(sorted(row.proxy for row in proxies if row.url == url))
+        if not others:
+            self._troubles.available(SHARED)
+        elif now_ms >= self._began_ms + GRACE_MS:
+            why = f"{url} is also the address of {others}; each proxy needs one of its own (--advertise)"
+            self._troubles.unavailable(SHARED, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
         """Connect to the advertised address, every AGAIN_MS until that has worked once; report a failure."""

@@ -11,7 +11,7 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.dependency_health import DependencyHealth
-from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, unknown_neighbours
+from node.self_check import ADVERTISED, GRACE_MS, SHARED, SelfCheck, unknown_neighbours
 from tests.helpers.polling import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
@@ -45,6 +45,19 @@ def test_a_neighbour_that_is_none_is_named(
     proxies: list[ProxyRow], known: list[SiteId], wrong: dict[SiteId, str]
 ) -> None:
     assert unknown_neighbours(A, [B], proxies, known) == wrong
+
+
+def test_an_address_of_two_proxies_is_a_trouble_until_one_of_them_has_another() -> None:
+    clock = ManualClock()
+    troubles = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(A, [], "", troubles, clock.now_ms())
+    check.check_address("ws://h:1", [row("a2", A, None)], clock.now_ms())
+    assert troubles.now == {}
+    clock.advance(GRACE_MS)
+    check.check_address("ws://h:1", [row("a2", A, None)], clock.now_ms())
+    assert "also the address of a2" in troubles.now[SHARED]
+    check.check_address("ws://h:2", [row("a2", A, None)], clock.now_ms())
+    assert troubles.now == {}
 
 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from federation.link_in import LinkIn
 from proxy.core.effects import FoundCheckpoint
+from proxy.ownership import acquisition_answers
 from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
@@ -100,8 +101,15 @@ MUTANTS = (
         "a first checkpoint hides the owner's",
         "a session goes on from what another proxy wrote that tried to make it, and did not",
         replaced(FoundCheckpoint, "last_under", lambda self, row: self.last),
-        ("SIDES", "STUCK"),
+        ("SIDES", "STUCK", "LOST"),
         kept=("94541114",),
+    ),
+    Mutant(
+        "a first checkpoint counts as an owner's",
+        "a session waits for an owner that there never was: only a first checkpoint is above its row",
+        replaced(acquisition_answers, "has_later_owner", lambda found, row: found.epoch > row.epoch),
+        ("SIDES", "STUCK"),
+        kept=("95287214",),
     ),
 )
 MASKED = (
