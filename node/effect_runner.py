@@ -17,8 +17,8 @@ from node.password_hasher import Passwords
 from node.remote_changelogs import RemoteChangelogs
 from node.tls import credentials_of
 from proxy.core import effects
-from proxy.core.context import Context
 from proxy.core.counters import MILLISECONDS, Histogram
+from proxy.core.environment import Environment
 from waypost import cancellation
 from waypost.clock import Clock
 from waypost.errors import (
@@ -50,7 +50,7 @@ class EffectRunner:
 
     history: History
     _backends: Backends
-    _context: Context
+    _env: Environment
 
     def __init__(self, config: NodeConfig, requests: Requests, troubles: DependencyHealth, clock: Clock) -> None:
         self._site = SiteId(config.site)
@@ -68,11 +68,11 @@ class EffectRunner:
         self._waiting: dict[int, str] = {}
         """The effects under way, by number, oldest first."""
 
-    def begin(self, backends: Backends, context: Context) -> None:
+    def begin(self, backends: Backends, env: Environment) -> None:
         """Set the backends to call, once they are open. To be called on the event loop before all else."""
         self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
-        self._backends, self._context = backends, context
-        self.history = History(context.state, backends.log)
+        self._backends, self._env = backends, env
+        self.history = History(env.state, backends.log)
 
     async def until_damaged(self) -> None:
         """Wait until an effect finds the store damaged, then raise that StoreDamaged."""
@@ -235,9 +235,7 @@ class EffectRunner:
         except BadRecord as error:
             damaged = error.message
         others = {
-            site: locator
-            for site, locator in self._context.cluster.changelogs.items()
-            if locator != self._own_changelog
+            site: locator for site, locator in self._env.cluster.changelogs.items() if locator != self._own_changelog
         }
         found = await self._foreign_changelogs.latest(session, others, within_ms)
         for site in others:

@@ -53,7 +53,7 @@ class LogFolding:
 
     def _fitting(self, records: Batch) -> int:
         """Return how many of these go into one slice by estimate; 0: the first alone does not."""
-        matcher, room_s = self._engine.context.sessions.matcher, FOLD_SLICE_S
+        matcher, room_s = self._engine.sessions.matcher, FOLD_SLICE_S
         cost, each_s = matcher.spending.proxy.cost, matcher.unindexed * UNINDEXED_S
         if cost.work_ns / 1e9 + each_s < FOLD_SLICE_S / LOG_BATCH:
             return len(records)

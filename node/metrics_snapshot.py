@@ -31,7 +31,7 @@ class NodeSnapshot:
     @property
     def counters(self) -> Counters:
         """The engine's counters."""
-        return self.engine.context.counters
+        return self.engine.output.counters
 
     @property
     def relays(self) -> Relays:
@@ -77,7 +77,7 @@ class Sessions:
 
 def _sessions(engine: Engine) -> Sessions:
     found = Sessions(Counter({role.value: 0 for role in Role}))
-    for session in engine.context.sessions.values():
+    for session in engine.sessions.values():
         found.roles[session.role.value] += 1
         found.stored += session.entries.count
         found.gates += len(session.gates)

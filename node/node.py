@@ -209,9 +209,7 @@ class Node:
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
-        self._append_admission = AppendAdmission(
-            lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies)
-        )
+        self._append_admission = AppendAdmission(lambda bodies: self._engine.sessions.matcher.foreseen_ns(bodies))
         self._heart = Heart()
         self._room = asyncio.Event()
         self._journal = JournalWriter(self._clock, self._on_journal_tried)
@@ -222,7 +220,7 @@ class Node:
         self.peers = Peers(
             self.proxy,
             self._row,
-            lambda: self._engine.context.lease.incarnation,
+            lambda: self._engine.env.lease.incarnation,
             lambda: self.secret,
             self.refused,
             self.tls.peers if self.tls else None,
@@ -242,9 +240,9 @@ class Node:
             return "it is starting"
         if self._waits_for:
             return f"another process has its name, at {self._waits_for}"
-        if not self.engine.context.lease.may_serve():
+        if not self.engine.env.lease.may_serve():
             return "it has no lease"
-        if not self.engine.context.cluster.is_watching:
+        if not self.engine.env.cluster.is_watching:
             return "it has not read the registry yet"
         if Dependency.LOG in self.troubles.now:
             return "the log of its site does not answer"
@@ -330,10 +328,10 @@ class Node:
                 log_epoch=begin.log_epoch,
             )
             del restored
-        engine.context.counters.damaged["store"] += self._store_damaged
-        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.cluster.proxies.values())
+        engine.output.counters.damaged["store"] += self._store_damaged
+        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.env.cluster.proxies.values())
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
-        self.effect_runner.begin(parts, engine.context)
+        self.effect_runner.begin(parts, engine.env)
         ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.runtime = Runtime(engine, ends)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
@@ -521,8 +519,8 @@ class Node:
                 self.troubles.unavailable(Dependency.LOG, error)
                 continue
             self.troubles.available(Dependency.LOG)
-            context = self._engine.context
-            reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
+            engine = self._engine
+            reports = engine.env.lease.may_serve() and min([self.proxy, *engine.env.cluster.at_site()]) == self.proxy
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
                     await self.log_guard.watch(self.log_end, reports=reports)
@@ -558,7 +556,7 @@ class Node:
 
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
-        config, context = self.config, self._engine.context
+        config, engine = self.config, self._engine
         neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
         check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
         if self.tls is not None:
@@ -569,9 +567,9 @@ class Node:
             if self.certificate is not None:
                 self.certificate.renew()
                 await self.certificate.check(now_ms, self._clock.unix_ms())
-            if context.cluster.is_watching:
-                rows = [*context.cluster.proxies.values()]
-                check.check_neighbours(rows, context.cluster.changelogs.keys(), now_ms)
+            if engine.env.cluster.is_watching:
+                rows = [*engine.env.cluster.proxies.values()]
+                check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 
@@ -624,7 +622,7 @@ class Node:
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
-        ended = self._engine.context.lease.incarnation
+        ended = self._engine.env.lease.incarnation
         if row is not None and row.incarnation != ended and not self._is_earlier_incarnation(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
@@ -752,7 +750,7 @@ class Node:
     def refused_client(self, error: Refused) -> None:
         """Count a frame, request or handshake of a client that was refused before it reached the engine."""
         if self.engine is not None:
-            self.engine.context.counters.refused[error.kind] += 1
+            self.engine.output.counters.refused[error.kind] += 1
 
     def _on_journal_tried(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
@@ -828,11 +826,11 @@ class Node:
     # ------------------------------------------------------------ who is there
 
     def _row(self, proxy: ProxyId) -> ProxyRow | None:
-        return self._engine.context.cluster.proxies.get(proxy)
+        return self._engine.env.cluster.proxies.get(proxy)
 
     def rows_of(self, site: SiteId) -> list[ProxyRow]:
         """Return the live proxies of a site, in a fixed order."""
-        rows = self._engine.context.cluster.proxies.values()
+        rows = self._engine.env.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     def queues(self) -> Iterator[Waiting]:
@@ -859,11 +857,11 @@ class Node:
 
     def refused(self, name: str, peer: ProxyId, detail: str) -> None:
         """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""
-        self._engine.context.refused.note(name, peer, detail)
+        self._engine.output.refused.note(name, peer, detail)
         self._log_refusals()
 
     def _log_refusals(self) -> None:
-        for refusal in self._engine.context.refused.take_new():
+        for refusal in self._engine.output.refused.take_new():
             log.warning("refused", what=refusal.name, peer=refusal.peer or "not proven", detail=refusal.detail)
 
     # ------------------------------------------------------------ the engine's effects

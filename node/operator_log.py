@@ -18,9 +18,9 @@ import structlog
 from federation.ports import Claimed, DrainRow
 from handover.messages import StayReason
 from proxy.core.effects import ClaimRow
+from proxy.core.registry_memory import Lost
 from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
 from proxy.engine import Engine
-from proxy.ownership.registry_memory import Lost
 from proxy.ownership.transfer_driver import TransferDriver
 from waypost.clock import Clock
 from waypost.facts import Acquisition, Fact, FactKind
@@ -86,9 +86,9 @@ class OperatorLog:
     # ------------------------------------------------------------ the lease
 
     def _report_lease(self, engine: Engine) -> None:
-        before, sessions = self._incarnation, len(engine.context.sessions)
+        before, sessions = self._incarnation, len(engine.sessions)
         incarnation = self._incarnation = (
-            engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
+            engine.env.lease.incarnation if engine.env.lease.may_serve() else Incarnation("")
         )
         if incarnation == before:
             return
@@ -99,7 +99,7 @@ class OperatorLog:
         elif self._served_before:
             log.info("lease taken anew", incarnation=incarnation, sessions=sessions)
         else:
-            site = engine.context.settings.site
+            site = engine.env.settings.site
             log.info("ready", proxy=self._proxy, site=site, url=self._url(), incarnation=incarnation, sessions=sessions)
         self._served_before = True
 
@@ -110,18 +110,18 @@ class OperatorLog:
     # ------------------------------------------------------------ damage
 
     def _report_damage(self, engine: Engine) -> None:
-        damaged = engine.context.counters.damaged
-        if engine.context.counters.rows_lost > self._rows_lost:
+        damaged = engine.output.counters.damaged
+        if engine.output.counters.rows_lost > self._rows_lost:
             count, self._rows_lost = (
-                engine.context.counters.rows_lost - self._rows_lost,
-                engine.context.counters.rows_lost,
+                engine.output.counters.rows_lost - self._rows_lost,
+                engine.output.counters.rows_lost,
             )
             log.error(
                 "the registry has lost rows of our sessions: it was restored from an older copy, or is another one; "
                 "they are written again",
                 count=count,
             )
-        if (outdated := engine.context.counters.outdated) > self._outdated:
+        if (outdated := engine.output.counters.outdated) > self._outdated:
             log.error(
                 "the changelog has later checkpoints of sessions than the registry has owners: it was restored from "
                 "an older copy; they are rebuilt from the changelog",
@@ -134,11 +134,11 @@ class OperatorLog:
             self._few.write(log.error, "what was written cannot be read", "log", dependency="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
-            for session, lost in engine.memory.lost.items():
+            for session, lost in engine.env.registry_memory.lost.items():
                 if self._lost.get(session) != lost:
                     hint = f"waypost sessions rm {session} lets it begin anew"
                     self._few.write(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
-            self._lost = dict(engine.memory.lost)
+            self._lost = dict(engine.env.registry_memory.lost)
 
     # ------------------------------------------------------------ a drain of this proxy
 
@@ -147,16 +147,16 @@ class OperatorLog:
         if row is not before and row != before:
             self._drain = row
             if before is None:
-                self._drained, self._moved_before = False, engine.context.counters.drained
+                self._drained, self._moved_before = False, engine.output.counters.drained
             self._drain_changed(before, row, engine)
         # To count what is left is to walk over all sessions of the federation, so only when none is here any more.
-        if row is not None and not self._drained and not engine.context.sessions and engine.moving.left == 0:
+        if row is not None and not self._drained and not engine.sessions and engine.moving.left == 0:
             self._drained = True
-            log.info("drain finished", moved=engine.context.counters.drained - self._moved_before)
+            log.info("drain finished", moved=engine.output.counters.drained - self._moved_before)
 
     def _drain_changed(self, before: DrainRow | None, row: DrainRow | None, engine: Engine) -> None:
         if row is None:
-            log.info("drain over" if self._drained else "drain cancelled", sessions=len(engine.context.sessions))
+            log.info("drain over" if self._drained else "drain cancelled", sessions=len(engine.sessions))
         elif row.paused:
             log.info("drain paused", left=engine.moving.left)
         else:

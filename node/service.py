@@ -179,7 +179,7 @@ async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Ev
             announcement = Announcement(config.name, config.site, url)
             tasks.append(group.create_task(_announce(announcement, node), name="announcement"))
         await stop.wait()
-        log.info("shutting down", sessions=len(node.engine.context.sessions) if node.engine else 0)
+        log.info("shutting down", sessions=len(node.engine.sessions) if node.engine else 0)
         for task in tasks:
             task.cancel()
 
@@ -207,7 +207,7 @@ async def _announce(announcement: Announcement, node: Node) -> None:
 def _sessions_served(node: Node) -> int:
     if node.engine is None:
         return 0
-    return sum(session.role is Role.SERVING for session in node.engine.context.sessions.values())
+    return sum(session.role is Role.SERVING for session in node.engine.sessions.values())
 
 
 def _failure(failures: Exception) -> WaypostError:

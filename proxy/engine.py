@@ -41,16 +41,27 @@ from handover.gate import Gate
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.tokens import token_key
-from proxy.core.context import Context
+from proxy.core.cluster_view import ClusterView
 from proxy.core.effects import Effect, SendPeer, ignore_result
+from proxy.core.environment import Environment
 from proxy.core.events import (
+    AccessAltered,
+    AccessHashed,
+    ActivationAfterWanted,
     ActivationWanted,
+    CopyQuestioned,
     DeletionWanted,
+    DeliveryDue,
     EndsChanged,
     EngineEvent,
+    FarRelayBegun,
+    FarRelayEnded,
+    FarRelayMessage,
     FetchWanted,
     LogEndFound,
     MoveWanted,
+    NearRelayLeft,
+    NearRelayWanted,
     OwnerRead,
     ReceiverReturned,
     RelayWanted,
@@ -58,17 +69,22 @@ from proxy.core.events import (
     SessionServed,
     SessionUnavailable,
     SessionWanted,
+    SubscriptionAltered,
     SubscriptionEnded,
     TransferFailed,
 )
-from proxy.core.journal import writer_of
+from proxy.core.interest import Interest
+from proxy.core.journal import Journal, writer_of
+from proxy.core.lease import Lease
+from proxy.core.output import Output
+from proxy.core.registry_memory import RegistryMemory
+from proxy.core.session_table import SessionTable
 from proxy.core.settings import Settings
 from proxy.core.store_port import Policed, Restored, SavedSession
 from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.deleted_rows import DeletedRows
 from proxy.ownership.drain import SessionMoves
 from proxy.ownership.rebalance import Move, plan
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.row_checks import RowChecks
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfers import Transfers
@@ -78,6 +94,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
@@ -132,22 +149,35 @@ class Engine:
         state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         taken_below = restored.position if restored is not None and is_intact else 0
-        self.context = Context.of(settings, clock, rng, state, applied_below=taken_below)
+        lease, cluster = Lease(clock, settings.lease_margin_ms), ClusterView(settings.proxy, settings.site)
+        self.output = Output(Journal(settings.proxy, settings.site, clock))
+        self.env = Environment(
+            settings=settings,
+            clock=clock,
+            rng=rng,
+            lease=lease,
+            cluster=cluster,
+            registry_memory=RegistryMemory(settings, clock, cluster, self.output.counters),
+            state=state,
+            applied_below=taken_below,
+        )
+        self.sessions = SessionTable(lease, Interest(settings.proxy, lease, state, self.output))
         if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
-        self.context.begin(incarnation)
-        self.persister = Persister(self.context)
-        self.coverage = Coverage(self.context, self.persister)
-        self.subscription_ends = SubscriptionEnds(self.context, self.coverage)
-        self.moving = SessionMoves(self.context)
-        self._forgetting = DeletedRows(self.context)
-        self.memory = RegistryMemory(self.context)
-        self.served = ServedSessions(self.context, self.persister, self.coverage, self.memory)
-        self.acquisitions = Acquisitions(self.context, self.persister, self.served, self.memory)
-        self.row_checks = RowChecks(self.context, self.persister, self.served, self.acquisitions, self.memory)
-        self.transfers = Transfers(self.context, self.persister, self.coverage, self.served, self.memory)
-        self.expiry = Expiry(self.context)
-        self.dispatcher = ClientDispatcher(self.context, self.persister, self.coverage, self.moving, self.expiry)
+        self._begin(incarnation)
+        env, sessions, output = self.env, self.sessions, self.output
+        self.persister = Persister(env, sessions, output)
+        self.coverage = Coverage(env, sessions, output, self.persister)
+        self.expiry = Expiry(env, sessions, output)
+        stream = Stream(self.persister, self.coverage, self.expiry)
+        self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
+        self.moving = SessionMoves(env, sessions, output)
+        self._forgetting = DeletedRows(env, output)
+        self.served = ServedSessions(env, sessions, output, stream)
+        self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served)
+        self.row_checks = RowChecks(env, sessions, output, self.persister, self.served)
+        self.transfers = Transfers(env, sessions, output, stream, self.served)
+        self.dispatcher = ClientDispatcher(env, sessions, output, stream)
         self._had: Mapping[Origin, int] = {}
         """The frontier up to which the sessions of our store had read."""
         self._repair_at = 0
@@ -167,18 +197,24 @@ class Engine:
         Call it after each input, and after :meth:`tick`.
         """
         self._dispatch()
-        return self.dispatcher.relays.far.translated(self.context.take_effects())
+        return self.dispatcher.relays.far.translated(self.output.drain_effects())
+
+    def _begin(self, incarnation: Incarnation) -> None:
+        """Begin an incarnation, as a new writer of the journal. The present one again changes nothing."""
+        if incarnation != self.env.lease.incarnation:
+            self.env.lease.incarnation = incarnation
+            self.output.journal.begin(incarnation)
 
     def _dispatch(self) -> None:
         """Hand each event that a part reported to the parts that it concerns, until there are no more."""
-        while events := self.context.events.drain():
+        while events := self.output.drain_events():
             for event in events:
                 self._handle(event)
 
     def _handle(self, event: EngineEvent) -> None:
         match event:
             case SessionServed(session):
-                if self.context.sessions.get(session.id) is session:
+                if self.sessions.get(session.id) is session:
                     self.acquisitions.end(session.id)
                     self.expiry.watch(session)
                     self.expiry.resume(session)
@@ -189,7 +225,29 @@ class Engine:
             case SubscriptionEnded(session):
                 self.subscription_ends.watch(session)
             case EndsChanged(session):
-                self.dispatcher.end_replies.ends_changed(session)
+                self.dispatcher.subscriptions.end_replies.ends_changed(session)
+            case SubscriptionAltered(session, subscription):
+                self.dispatcher.broadcast_subscription(session, subscription)
+            case AccessAltered(session):
+                self.dispatcher.access_altered(session)
+            case AccessHashed():
+                self.dispatcher.access_hashed(event)
+            case DeliveryDue(session):
+                self.dispatcher.deliver(session)
+            case NearRelayWanted(connection, attach, owner):
+                self.dispatcher.relay(connection, attach, owner)
+            case NearRelayLeft(connection):
+                self.dispatcher.relays.near.leave(connection)
+            case FarRelayBegun(connection, proxy, address):
+                self.dispatcher.connected(connection, address, proxy)
+            case FarRelayMessage(connection, message):
+                self.dispatcher.message(connection, message)
+            case FarRelayEnded(connection):
+                self.dispatcher.disconnected(connection)
+            case CopyQuestioned(session, row):
+                self.acquisitions.compare(session, row)
+            case ActivationAfterWanted(session, row):
+                self.acquisitions.activate_after(session, row)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
             case FetchWanted(identity, owner, request):
@@ -219,16 +277,16 @@ class Engine:
     def _let_in(self, session: Session) -> None:
         """Let in the clients that wait for the session, once the gaps that they are told of are on record."""
         if any(gap.cause is GapCause.LOST_WITH_PROCESS for gap in session.gaps):
-            self.context.journal.once_attested(lambda: self._served(session))
+            self.output.journal.once_attested(lambda: self._served(session))
         else:
             self._served(session)
 
     def _served(self, session: Session) -> None:
-        if self.context.sessions.serving(session.id) is session:
+        if self.sessions.serving(session.id) is session:
             self.dispatcher.served(session)
 
     def _activate_now(self, identity: SessionId) -> None:
-        copy = self.context.sessions.get(identity)
+        copy = self.sessions.get(identity)
         if copy is not None and copy.role is Role.DORMANT:
             self.acquisitions.activate(copy, is_waited_for=True)
 
@@ -258,12 +316,12 @@ class Engine:
             if origin not in session.gates:
                 session.gates[origin] = Gate(offset, live_from.get(origin, NOTHING))
         session.expire_unpersisted_copy(session.frontier(live_from))
-        self.context.sessions.put(session)
+        self.sessions.put(session)
         self.coverage.watch(session)
 
     def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
         """Convert marks in Unix time into marks of the engine's clock; none lies in the future."""
-        now, unix = self.context.clock.now_ms(), self.context.clock.unix_ms()
+        now, unix = self.env.clock.now_ms(), self.env.clock.unix_ms()
         return [Mark(mark.below, now - max(0, unix - mark.at_ms)) for mark in marks]
 
     # ------------------------------------------------------------ the site log
@@ -274,7 +332,7 @@ class Engine:
         The results of the latest record are kept for :meth:`log_batch`. Nothing else changes.
         """
         if isinstance(record, Published | Forwarded):
-            yield from self.context.sessions.matcher.evaluate(record.body)
+            yield from self.sessions.matcher.evaluate(record.body)
 
     def log_batch(self, batch: Batch) -> int:
         """Apply the next records of our own site's log, and deliver what they match.
@@ -297,7 +355,7 @@ class Engine:
             taken += 1
             events = self.state.fold(offset, record)
             interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
-            if offset < self.context.applied_below:
+            if offset < self.env.applied_below:
                 # Read once more only for what the log means: the sessions have it.
                 if isinstance(record, Damaged):
                     self.coverage.damaged_before(self._had)
@@ -318,20 +376,18 @@ class Engine:
                         self.coverage.damaged(event)
                     case StateReset():
                         self._state_reset()
-                    case RegistrationsExpired() if event.proxy == self.context.proxy:
+                    case RegistrationsExpired() if event.proxy == self.env.proxy:
                         self._registrations_expired(event)
-                    case InterestWithdrawn() if event.proxy == self.context.proxy:
+                    case InterestWithdrawn() if event.proxy == self.env.proxy:
                         self._interest_withdrawn(event)
             match record:
                 case Closed():
                     self._closed()
                 case Damaged():
-                    self.context.counters.damaged["log"] += 1
-                case InterestRegistered() if (
-                    record.proxy == self.context.proxy and record.session in self.context.sessions
-                ):
-                    registered_here[record.session] = self.context.sessions[record.session]
-                    if record.incarnation != self.context.lease.incarnation:
+                    self.output.counters.damaged["log"] += 1
+                case InterestRegistered() if record.proxy == self.env.proxy and record.session in self.sessions:
+                    registered_here[record.session] = self.sessions[record.session]
+                    if record.incarnation != self.env.lease.incarnation:
                         self._registered_by_earlier_incarnation(registered_here[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
@@ -351,9 +407,7 @@ class Engine:
         """Store the notification in each session that wants it; return ten a session, and one a subscription."""
         attributes = read_body(event.record.body)
         record = event.record
-        wanting = self.context.sessions.matcher.match(
-            event.origin, event.offset, attributes, record.protection, record.body
-        )
+        wanting = self.sessions.matcher.match(event.origin, event.offset, attributes, record.protection, record.body)
         if not wanting:
             return 0
         matches = 0
@@ -362,7 +416,7 @@ class Engine:
             matches += 10 + len(matched)
             if session.arrive(stored, matched):
                 touched[session.id] = session
-                self.context.sessions.mark_changed(session.id)
+                self.sessions.mark_changed(session.id)
                 self.persister.count_unstored(stored, matched)
         return matches
 
@@ -371,65 +425,65 @@ class Engine:
 
         Also where another session has registered the same: it may withdraw that before our next record is read.
         """
-        for session in list(self.context.sessions.values()):
-            if session.interest_expressions() and not self.context.interest.is_covered(session):
+        for session in list(self.sessions.values()):
+            if session.interest_expressions() and not self.sessions.interest.is_covered(session):
                 self.coverage.broken(session)
-            self.context.interest.forget(session.id)
-        if event.incarnation != self.context.lease.incarnation:
+            self.sessions.interest.forget(session.id)
+        if event.incarnation != self.env.lease.incarnation:
             self._register_interests_again()
 
     def _state_reset(self) -> None:
         """Register all interests again after a reset of the site's state; of other origins we may lack something."""
-        for session in list(self.context.sessions.values()):
+        for session in list(self.sessions.values()):
             self.coverage.broken(session)
-            self.context.interest.forget(session.id)
+            self.sessions.interest.forget(session.id)
         self._register_interests_again()
 
     def _repair(self) -> None:
         """Ask all proxies to repeat the records that could not be read, once the log is read up (handover rule 29)."""
-        context, now = self.context, self.context.clock.now_ms()
-        if not self.state.is_broken or context.rereading or not context.lease.may_serve() or now < self._repair_at:
+        now = self.env.clock.now_ms()
+        if not self.state.is_broken or self.env.rereading or not self.env.lease.may_serve() or now < self._repair_at:
             return
-        self._repair_at = now + context.settings.repair_ms
-        context.outbox.append(Repaired(self.state.damaged))
+        self._repair_at = now + self.env.settings.repair_ms
+        self.output.append(Repaired(self.state.damaged))
 
     def _interest_withdrawn(self, event: InterestWithdrawn) -> None:
         """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
-        session = self.context.sessions.get(event.session)
+        session = self.sessions.get(event.session)
         if session is not None and event.expressions.intersection(session.interest_expressions()):
             self.coverage.broken(session)
 
     def _registered_by_earlier_incarnation(self, session: Session) -> None:
         """Register again where a record of an earlier incarnation came to the log after ours."""
-        if session.interest_expressions() and not self.context.interest.is_exact(session):
-            self.context.interest.forget(session.id)
-            self.context.interest.register(session)
+        if session.interest_expressions() and not self.sessions.interest.is_exact(session):
+            self.sessions.interest.forget(session.id)
+            self.sessions.interest.register(session)
 
     def _end_lost(self) -> None:
         """Register again what the lost end of our log may have had: records of ours that we had not read yet."""
-        for session in self.context.sessions.values():
-            if not self.context.interest.is_exact(session):
-                self.context.interest.forget(session.id)
+        for session in self.sessions.values():
+            if not self.sessions.interest.is_exact(session):
+                self.sessions.interest.forget(session.id)
         self._register_interests_again()
         for proxy, identity in list(self.state.registered):
-            if proxy == self.context.proxy and identity not in self.context.sessions:
-                self.context.interest.forget(identity)
-                self.context.interest.withdraw(identity)
+            if proxy == self.env.proxy and identity not in self.sessions:
+                self.sessions.interest.forget(identity)
+                self.sessions.interest.withdraw(identity)
 
     def _register_interests_again(self) -> None:
-        self.context.interest.register_all(
-            session for session in self.context.sessions.values() if session.interest_expressions()
+        self.sessions.interest.register_all(
+            session for session in self.sessions.values() if session.interest_expressions()
         )
 
     def _closed(self) -> None:
         """Note each served session's frontier at a closing marker; it is attested once its receivers have all of it."""
-        for session in self.context.sessions.values():
+        for session in self.sessions.values():
             if session.role is Role.SERVING:
-                self._undrained[session.id] = self.context.frontier(session)  # type: ignore[assignment]
+                self._undrained[session.id] = self.env.frontier(session)  # type: ignore[assignment]
 
     def _attest_drained(self) -> None:
         for identity in list(self._undrained):
-            session = self.context.sessions.serving(identity)
+            session = self.sessions.serving(identity)
             if session is None:
                 del self._undrained[identity]
             elif not session.gates:
@@ -441,7 +495,7 @@ class Engine:
             return
         del self._undrained[session.id]
         for receiver in session.receivers.values():
-            self.context.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
+            self.output.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
 
     def close_log(self, on_done: Callable[[int | WaypostError], None] = ignore_result) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here.
@@ -449,17 +503,16 @@ class Engine:
         Args:
             on_done: called with the marker's offset once log and journal have it, or with the error of the append.
         """
-        context = self.context
-        closed = Closed(context.journal.writer, context.clock.unix_ms(), dict(self.state.frontier))
+        closed = Closed(self.output.journal.writer, self.env.clock.unix_ms(), dict(self.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
             if isinstance(answer, WaypostError):
                 on_done(answer)
                 return
-            context.journal.attest(FactKind.MARKED)
-            context.journal.once_attested(lambda: on_done(answer[0]))
+            self.output.journal.attest(FactKind.MARKED)
+            self.output.journal.once_attested(lambda: on_done(answer[0]))
 
-        context.outbox.append(closed, appended)
+        self.output.append(closed, appended)
 
     @property
     def undrained(self) -> int:
@@ -494,7 +547,7 @@ class Engine:
             self.close_log()
         self.lease_lost()
         self.persister.last_checkpoints(on_done)
-        self.context.journal.attest(FactKind.CLOSED)
+        self.output.journal.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers
 
@@ -550,14 +603,13 @@ class Engine:
         Args:
             apply: also request the moves of their owners.
         """
-        context = self.context
-        moves = plan(context.cluster.owners, context.cluster.proxies.values(), context.cluster.drains)
+        moves = plan(self.env.cluster.owners, self.env.cluster.proxies.values(), self.env.cluster.drains)
         for move in moves if apply else ():
             give = MoveRequest(move.session, move.owner.epoch, move.target)
-            if move.owner.proxy == context.proxy:
-                self.moving.on_move_request(context.proxy, give)
+            if move.owner.proxy == self.env.proxy:
+                self.moving.on_move_request(self.env.proxy, give)
             else:
-                context.outbox.emit(SendPeer(move.owner.proxy, give))
+                self.output.emit(SendPeer(move.owner.proxy, give))
         self.moving.tick()
         return moves
 
@@ -568,7 +620,7 @@ class Engine:
             before: the row that the deletion took the place of.
             reason: for people.
         """
-        self.context.journal.attest(
+        self.output.journal.attest(
             FactKind.DELETED, session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason
         )
 
@@ -581,10 +633,10 @@ class Engine:
             incarnation: the one to which the lease was granted.
             until_ms: when the lease ends, in ms of the engine's clock.
         """
-        self.context.begin(incarnation)
-        self.context.lease.granted(until_ms)
+        self._begin(incarnation)
+        self.env.lease.granted(until_ms)
         self._register_interests_again()
-        for session in list(self.context.sessions.values()):
+        for session in list(self.sessions.values()):
             if session.role is Role.DORMANT:
                 self.acquisitions.activate(session)
         self._after()
@@ -595,36 +647,34 @@ class Engine:
 
     def secret_read(self, secret: bytes) -> None:
         """Take the federation's secret, as read from the registry; tokens are verified with a key derived of it."""
-        self.context.cluster.secret_reported(token_key(secret))
+        self.env.cluster.secret_reported(token_key(secret))
 
     def lease_renewed(self, until_ms: int) -> None:
         """Extend the lease to `until_ms`, in ms of the engine's clock."""
-        self.context.lease.granted(until_ms)
+        self.env.lease.granted(until_ms)
 
     def lease_lost(self) -> None:
         """Stop serving at once: the lease has ended, or may have. Copies stay until the registry names their owners."""
-        self.context.lease.lost()
+        self.env.lease.lost()
         self.acquisitions.fence()
         self.served.fence()
         self.transfers.fence()
-        self.dispatcher.relays.fence()
-        self.dispatcher.attach_handler.fenced()
+        self.dispatcher.fenced()
 
     def registry_event(self, event: RegistryEvent) -> None:
         """Take an event of the registry's watch: the change of a row, or all rows when the watch begins anew."""
-        context = self.context
         match event:
             case Reloaded():
                 self._reloaded(event)
             case OwnerChanged():
-                context.cluster.owner_changed(event.session, event.ownership)
+                self.env.cluster.owner_changed(event.session, event.ownership)
                 self._forgetting.watched(event.session, event.ownership)
                 self._owner_changed(event.session, event.ownership)
             case ProxyUp():
-                before = context.cluster.proxies.get(event.row.proxy)
+                before = self.env.cluster.proxies.get(event.row.proxy)
                 if before is not None and before.incarnation != event.row.incarnation:
                     self.dispatcher.relays.proxy_gone(event.row.proxy, before.incarnation)
-                context.cluster.proxy_up(event.row)
+                self.env.cluster.proxy_up(event.row)
             case ProxyDown():
                 self._proxy_down(event)
             case DrainChanged():
@@ -636,19 +686,18 @@ class Engine:
         self._after()
 
     def _reloaded(self, event: Reloaded) -> None:
-        context = self.context
-        for proxy, row in list(context.cluster.proxies.items()):
+        for proxy, row in list(self.env.cluster.proxies.items()):
             now = event.proxies.get(proxy)
             if now is not None and now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
-        for session, known in context.cluster.owners.items():
+        for session, known in self.env.cluster.owners.items():
             current = event.owners.get(session)
             if current is None or current.epoch < known.epoch:
-                self.memory.row_lost(session, known)
-        context.cluster.reloaded(event.owners, event.proxies, event.changelogs, context.clock.now_ms())
+                self.env.registry_memory.row_lost(session, known)
+        self.env.cluster.reloaded(event.owners, event.proxies, event.changelogs, self.env.clock.now_ms())
         self._end_forgotten_leases()
         self._forgetting.reloaded(event.owners)
-        for proxy in {**context.cluster.drains, **event.drains}:
+        for proxy in {**self.env.cluster.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
         for session, current in event.owners.items():
             self._owner_changed(session, current)
@@ -661,33 +710,31 @@ class Engine:
         self.row_checks.owner_changed(session, current)
 
     def _proxy_down(self, event: ProxyDown) -> None:
-        context = self.context
-        if event.incarnation != context.lease.incarnation:
-            context.journal.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
-        if context.cluster.proxy_down(event.proxy, event.incarnation):
+        if event.incarnation != self.env.lease.incarnation:
+            self.output.journal.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
+        if self.env.cluster.proxy_down(event.proxy, event.incarnation):
             self.transfers.proxy_down(event.proxy)
             self.dispatcher.relays.proxy_gone(event.proxy, event.incarnation)
         self._drop_dead()
 
     def _end_forgotten_leases(self) -> None:
-        context = self.context
-        for row in context.cluster.ended_leases(context.clock.now_ms()):
+        for row in self.env.cluster.ended_leases(self.env.clock.now_ms()):
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
 
     def _drop_dead(self) -> None:
         """Append to the site log which interests expired with a lease; any proxy of the site may, once is enough."""
-        alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
-        alive.add((self.context.proxy, self.context.lease.incarnation))
+        alive = {(row.proxy, row.incarnation) for row in self.env.cluster.proxies.values()}
+        alive.add((self.env.proxy, self.env.lease.incarnation))
         registered = {(proxy, interest.incarnation) for (proxy, _), interest in self.state.registered.items()}
         for proxy, incarnation in sorted(registered - alive):
-            if proxy != self.context.proxy:
-                self.context.outbox.append(InterestsExpired(proxy, incarnation))
+            if proxy != self.env.proxy:
+                self.output.append(InterestsExpired(proxy, incarnation))
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
         """Do what is due by the engine's clock: timeouts, retries, flushes, sweeps."""
-        if self.context.lease.has_ended:
+        if self.env.lease.has_ended:
             self.lease_lost()
         self._end_forgotten_leases()
         self.transfers.tick()
@@ -703,15 +750,15 @@ class Engine:
         self._after()
         self.dispatcher.delivery.tick()
         self.dispatcher.quenching.tick()
-        self.dispatcher.end_replies.tick()
+        self.dispatcher.subscriptions.end_replies.tick()
         self.expiry.tick()
         self.persister.tick()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the engine's clock; NEVER: not without another input."""
-        fence_at_ms = self.context.lease.fence_at_ms
+        fence_at_ms = self.env.lease.fence_at_ms
         return min(
-            self.context.cluster.next_deadline(),
+            self.env.cluster.next_deadline(),
             self.persister.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
@@ -723,15 +770,15 @@ class Engine:
             self.dispatcher.relays.next_deadline(),
             self.dispatcher.delivery.next_deadline(),
             self.dispatcher.quenching.next_deadline(),
-            self.dispatcher.end_replies.next_deadline(),
+            self.dispatcher.subscriptions.end_replies.next_deadline(),
             self.expiry.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
-            self._repair_at if self.state.is_broken and self.context.lease.may_serve() else NEVER,
+            self._repair_at if self.state.is_broken and self.env.lease.may_serve() else NEVER,
         )
 
     def _follow_receivers(self) -> None:
         for identity in self.dispatcher.relays.far.sessions():
-            session = self.context.sessions.serving(SessionId(identity))
+            session = self.sessions.serving(SessionId(identity))
             if session is not None:
                 self.moving.follow(session)
 
@@ -739,7 +786,7 @@ class Engine:
         """Do what follows from an input: dispatch the events of the parts, and deliver from opened gates."""
         self._dispatch()
         while self.coverage.ready:
-            session = self.context.sessions.get(self.coverage.ready.pop())
+            session = self.sessions.get(self.coverage.ready.pop())
             if session is not None:
                 self.dispatcher.deliver(session)
         if self._undrained:

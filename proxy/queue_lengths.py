@@ -35,7 +35,7 @@ def of_windows(session: Session) -> Iterator[Waiting]:
 
 def of_engine(engine: Engine) -> Iterator[Waiting]:
     """Yield each queue of an engine: its name, its length, and its bound."""
-    for session in engine.context.sessions.values():
+    for session in engine.sessions.values():
         yield from of_windows(session)
         for gate in session.gates.values():
             yield "gate", len(gate), GATE_BUFFER
@@ -55,7 +55,7 @@ def of_engine(engine: Engine) -> Iterator[Waiting]:
 
 def _of_copies(engine: Engine) -> Iterator[Waiting]:
     """Chunks of a copy that are not acknowledged, and entries of one acknowledged that wait for the disk."""
-    bounds = engine.context.settings.bounds
+    bounds = engine.env.settings.bounds
     for outgoing in engine.transfers.sources.running.values():
         # A frozen source sends all that is left; one that takes the session back sends no more.
         if outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING):

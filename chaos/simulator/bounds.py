@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def of_proxy(engine: Engine) -> Iterator[Waiting]:
     yield from of_engine(engine)
-    queue_in_memory = engine.context.settings.bounds.queue_in_memory
-    for session in engine.context.sessions.values():
+    queue_in_memory = engine.env.settings.bounds.queue_in_memory
+    for session in engine.sessions.values():
         yield "entries in memory that the store has", session.entries.saved_in_memory, queue_in_memory
         subscriptions = len(session.subscriptions) + len(session.ended)
         yield "subscriptions, ended ones included", subscriptions, MAX_SUBSCRIPTIONS_PER_SESSION

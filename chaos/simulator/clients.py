@@ -527,12 +527,7 @@ class Client:
         self.ended.add(subscription)
         self.open.add(subscription)
         engine = self.wire.node.engine if self.wire else None
-        if (
-            is_first
-            and engine is not None
-            and self.session is not None
-            and engine.context.sessions.serving(self.session)
-        ):
+        if is_first and engine is not None and self.session is not None and engine.sessions.serving(self.session):
             # What matched before is still delivered, whatever the session has read, or is catching up.
             self.world.published_before.setdefault(
                 (self.session, subscription), PublishedBefore(self.world.last_offsets(), dict(engine.state.frontier))

@@ -117,7 +117,7 @@ def claim_is_durable(node: Node, claim: CreateRow | ClaimRow) -> bool:
     new = claim.ownership if isinstance(claim, CreateRow) else claim.new
     expected = None if isinstance(claim, CreateRow) else claim.expected
     is_new = not new.deleted and (expected is None or expected.deleted)
-    if node.engine is not None and claim.session in node.engine.context.sessions:
+    if node.engine is not None and claim.session in node.engine.sessions:
         # The registry has lost its row.
         is_new = False
     if not is_new or Durable.CHANGELOG not in LAW[CreateRow]:

@@ -67,12 +67,12 @@ class Invariants:
         assert engine is not None and session is not None
         if not world.rights.may_read(session, client.machine.credential):
             world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
-        incarnation = engine.context.lease.incarnation
+        incarnation = engine.env.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.add_violation(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
         if world.registry.lease_until(node.proxy, incarnation) <= world.clock.time_ms:
             world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
-        held = engine.context.sessions.get(session)
+        held = engine.sessions.get(session)
         if held is not None:
             self._within(node.proxy, of_windows(held))
 
@@ -81,7 +81,7 @@ class Invariants:
         engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
             self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
-        session = engine.context.sessions.serving(client.session) if engine is not None and client.session else None
+        session = engine.sessions.serving(client.session) if engine is not None and client.session else None
         if session is None or isinstance(message, Acknowledged):
             # It only passes on what the owner tells.
             return
@@ -158,7 +158,7 @@ class Invariants:
     def _inherits(self, proxy: ProxyId, fact: Fact) -> None:
         """What policy has decided at one owner is decided at the next one (handover rule 20)."""
         engine = self._world.nodes[proxy].engine
-        session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None
+        session = engine.sessions.get(SessionId(fact.session)) if engine is not None else None
         before = self._decided.get((fact.session, fact.epoch - 1), {})
         for row in session.descriptor().subscriptions if session is not None else ():
             if _dropped_below(row) < before.get(row.generation, 0):

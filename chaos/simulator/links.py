@@ -44,14 +44,14 @@ class LinkShell:
         self._node = node
         self._world = node.world
         self._engine = node.engine
-        self.incarnation = node.engine.context.lease.incarnation
+        self.incarnation = node.engine.env.lease.incarnation
         """Under which this proxy takes part in elections."""
         rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
         self.machine = LinkEndpoints(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
     def _rows(self, site: SiteId) -> list[ProxyRow]:
-        rows = self._engine.context.cluster.proxies.values()
+        rows = self._engine.env.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     # ------------------------------------------------------------ inputs

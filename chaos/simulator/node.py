@@ -621,7 +621,7 @@ class Node:
         assert self.engine is not None
         row, state = self.log_row(), self.engine.state
         seen = state.position - 1
-        first = min([self.proxy, *self.engine.context.cluster.at_site()]) == self.proxy
+        first = min([self.proxy, *self.engine.env.cluster.at_site()]) == self.proxy
         if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
             self.world.registry.site_logs[self.site] = row.model_copy(update={"seen": seen})
 
@@ -726,7 +726,7 @@ class Node:
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
         """Count what another proxy said wrong, as node/http/server.py does."""
         if self.engine is not None:
-            self.engine.context.refused.note(name_of(error), peer, str(error))
+            self.engine.output.refused.note(name_of(error), peer, str(error))
             self._trace(f"refuses {what}: {error}")
 
     def _attest(self, effect: effects.Attest) -> None:
@@ -961,7 +961,7 @@ class Node:
                 self._answer(world.delay(), effect.on_done, answer)
             else:
                 noted = world.registry.noted.get(effect.session)
-                others = sorted({*engine.context.cluster.changelogs.values()} - {self.site})
+                others = sorted({*engine.env.cluster.changelogs.values()} - {self.site})
                 read = [site for site in others if not world.chances(world.faults.answers)]
                 found = [world.changelogs[site].latest(effect.session) for site in (self.site, *read)]
                 checkpoints, complete = tuple(filter(None, found)), len(read) == len(others)

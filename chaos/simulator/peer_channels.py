@@ -63,7 +63,7 @@ class PeerChannel:
             return None
         self._introductions += 1
         challenge, nonce = (number.to_bytes(NONCE_BYTES) for number in (self._introductions, 1 << 64))
-        incarnation, callee = caller_engine.context.lease.incarnation, self.far.proxy
+        incarnation, callee = caller_engine.env.lease.incarnation, self.far.proxy
         caller = Introduction(
             challenge=challenge,
             nonce=nonce,

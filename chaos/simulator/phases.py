@@ -37,12 +37,12 @@ def phases(world: World) -> set[str]:
             continue
         for side in (engine.transfers.sources, engine.transfers.targets):
             found.update(f"{side.role} {one.machine.state.name.lower()}" for one in side.running.values())
-        for session in engine.context.sessions.values():
+        for session in engine.sessions.values():
             if session.gates:
                 found.add(CATCHING_UP)
             if session.rebuilding:
                 found.add(REBUILDING)
-        if not engine.context.lease.may_serve():
+        if not engine.env.lease.may_serve():
             found.add(WITHOUT_LEASE)
     return found
 

@@ -72,7 +72,7 @@ class RegistryRestores:
 
     def _has_copy(self, proxy: ProxyId, session: SessionId) -> bool:
         node = self._world.nodes.get(proxy)
-        return node is not None and node.engine is not None and session in node.engine.context.sessions
+        return node is not None and node.engine is not None and session in node.engine.sessions
 
     def disturbed(self, what: str) -> None:
         """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose
@@ -109,7 +109,7 @@ class RegistryRestores:
             world.void = why
         for node in world.nodes.values() if is_anew else ():
             if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.rows_back_ms):
-                copy = node.engine.context.sessions.get(session)
+                copy = node.engine.sessions.get(session)
                 if copy is not None and copy.role is Role.SERVING:
                     world.add_violation(f"ANEW {proxy} makes {session}, and {node.proxy} serves it at {copy.epoch}")
         self._lost.discard(session)

@@ -91,11 +91,11 @@ def is_idle(world: World) -> bool:
         frontiers.append(engine.state.frontier)
         if frontiers[-1] != frontiers[0]:
             return False
-        if (engine.context.lease.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
+        if (engine.env.lease.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
             return False
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
-        for session in engine.context.sessions.values():
+        for session in engine.sessions.values():
             behind = any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
@@ -159,7 +159,7 @@ def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
             known = {origin: node.engine.state.frontier.get(origin, NOTHING) for origin in ends}
             if any(not _has_come(world, origin, upto, ends[origin]) for origin, upto in known.items()):
                 wrong.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
-            for session in node.engine.context.sessions.values():
+            for session in node.engine.sessions.values():
                 if session.gates:
                     wrong.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
     return wrong
@@ -188,7 +188,7 @@ def _one_side(world: World, client: Client) -> list[str]:
         node.proxy: (session.role, session.epoch)
         for node in world.nodes.values()
         if node.engine is not None
-        for session in [node.engine.context.sessions.get(client.session)]
+        for session in [node.engine.sessions.get(client.session)]
         if session is not None
     }
     if row is None or copies != {row.proxy: (Role.SERVING, row.epoch)}:
@@ -204,7 +204,7 @@ def _forgotten(world: World, client: Client) -> list[str]:
         node.proxy
         for node in world.nodes.values()
         if node.engine is not None
-        for session in [node.engine.context.sessions.get(client.session)]  # type: ignore[arg-type]
+        for session in [node.engine.sessions.get(client.session)]  # type: ignore[arg-type]
         if session is not None and client.name in session.receivers
     ]
     return [f"STUCK {client.name} has left for good, and has a place at {proxy}" for proxy in held if client.gone]
@@ -287,7 +287,7 @@ def _quenched(world: World, producer: Client) -> list[str]:
         subscription.expression.canonical
         for node in world.nodes.values()
         if node.engine is not None
-        for session in node.engine.context.sessions.values()
+        for session in node.engine.sessions.values()
         for subscription in session.active()
         if subscription.insecure
     }

@@ -229,7 +229,7 @@ class World:
                 continue
             if node.still:
                 found[proxy, ""] = ("stalled", 0)
-            for session in node.engine.context.sessions.values():
+            for session in node.engine.sessions.values():
                 found[proxy, session.id] = (session.role.value, session.epoch)
         return found
 

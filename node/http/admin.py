@@ -19,8 +19,8 @@ from node.http.schemas import (
 )
 from node.node import Node
 from proxy.clients.admin import Administration, OnDone
-from proxy.clients.session_policy import SessionPolicy, policy_of
 from proxy.session.session import Session
+from proxy.session.session_policy import SessionPolicy, policy_of
 from proxy.session.subscription import Subscription
 from waypost.errors import BadMessage, NoAnswer
 from waypost.identity import ReceiverId, SessionId, SubscriptionId

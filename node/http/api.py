@@ -32,7 +32,7 @@ from node.http.schemas import (
 )
 from node.node import Node
 from proxy.clients.tokens import read
-from proxy.core.context import Context
+from proxy.engine import Engine
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
@@ -59,9 +59,9 @@ async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     Raises:
         NotServed: this proxy does not know yet which sessions there are.
     """
-    if node.engine is None or not node.engine.context.cluster.is_watching:
+    if node.engine is None or not node.engine.env.cluster.is_watching:
         raise NotServed("this proxy is starting, and has not read the registry yet; ask again")
-    all_of_them = node.engine.context.cluster.owners
+    all_of_them = node.engine.env.cluster.owners
     identities = list(all_of_them) if named is None else [SessionId(named)]
     if len(identities) > TOGETHER:
         await asyncio.sleep(node.line.turn_s(len(identities) * SHOWN_S, time.monotonic()))
@@ -69,7 +69,7 @@ async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     for number, identity in enumerate(identities, 1):
         owner = all_of_them.get(identity)
         if owner is not None and not owner.deleted:
-            found.append(_session(node.engine.context, identity, owner))
+            found.append(_session(node.engine, identity, owner))
         if number % TOGETHER == 0:
             await asyncio.sleep(0)
     return sorted(found, key=itemgetter("session"))
@@ -79,10 +79,10 @@ TOGETHER, SHOWN_S = 500, 2e-5
 """The sessions that are read in one go; and the seconds that each takes about, with its part of the answer."""
 
 
-def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
-    session = context.sessions.get(identity)
-    owned = session if session is not None and owner.proxy == context.proxy else None
-    row = context.cluster.proxies.get(owner.proxy)
+def _session(engine: Engine, identity: SessionId, owner: Ownership) -> dict[str, Any]:
+    session = engine.sessions.get(identity)
+    owned = session if session is not None and owner.proxy == engine.env.proxy else None
+    row = engine.env.cluster.proxies.get(owner.proxy)
     return {
         "session": identity,
         "owner": owner.proxy,
@@ -147,27 +147,27 @@ def _status(node: Node) -> dict[str, Any]:
         "log_epoch": log_epoch_of(engine.state.origin) if engine else 0,
         "position": engine.state.position if engine else 0,
         "frontier": engine.state.frontier if engine else {},
-        "proxies": sorted(engine.context.cluster.proxies) if engine else [],
+        "proxies": sorted(engine.env.cluster.proxies) if engine else [],
         "leading": node.leading,
         "unsettled": node.unsettled,
-        "sessions": len(engine.context.sessions) if engine else 0,
+        "sessions": len(engine.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.dispatcher.relays.near) + len(engine.dispatcher.relays.far) if engine else 0,
-        "gates": sum(len(session.gates) for session in engine.context.sessions.values()) if engine else 0,
-        "stored": sum(session.entries.count for session in engine.context.sessions.values()) if engine else 0,
-        "refused": dict(engine.context.refused.counts) if engine else {},
+        "gates": sum(len(session.gates) for session in engine.sessions.values()) if engine else 0,
+        "stored": sum(session.entries.count for session in engine.sessions.values()) if engine else 0,
+        "refused": dict(engine.output.refused.counts) if engine else {},
     }
 
 
 async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     wish = await _wish(DrainRequest, request)
-    context = node.serving_engine.context
+    engine = node.serving_engine
     proxy = ProxyId(wish.proxy)
-    if proxy not in context.cluster.proxies and proxy not in context.cluster.drains:
+    if proxy not in engine.env.cluster.proxies and proxy not in engine.env.cluster.drains:
         raise NotFound(
-            f"there is no proxy {proxy}; there are {', '.join(sorted(context.cluster.proxies))}", field="proxy"
+            f"there is no proxy {proxy}; there are {', '.join(sorted(engine.env.cluster.proxies))}", field="proxy"
         )
-    running = context.cluster.drains.get(proxy)
+    running = engine.env.cluster.drains.get(proxy)
     if running is None and (wish.paused or wish.rate is None):
         end = "pause" if wish.paused else "stop"
         raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to {end}", field="proxy")
@@ -197,8 +197,8 @@ def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[Sessi
 
     async def answer(node: Node, request: Request) -> dict[str, Any]:
         identity = await change(node, await _wish(kind, request))
-        context = node.serving_engine.context
-        return {"session": _session(context, identity, context.cluster.owners[identity])}
+        engine = node.serving_engine
+        return {"session": _session(engine, identity, engine.env.cluster.owners[identity])}
 
     return answer
 
@@ -250,14 +250,14 @@ async def _marker(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _drains(node: Node, request: Request) -> dict[str, Any]:
-    context = node.serving_engine.context
+    engine = node.serving_engine
     left = {
-        proxy: sum(owner.proxy == proxy for owner in context.cluster.owners.values())
-        for proxy in context.cluster.drains
+        proxy: sum(owner.proxy == proxy for owner in engine.env.cluster.owners.values())
+        for proxy in engine.env.cluster.drains
     }
     rows = [
         {"proxy": proxy, **row.model_dump(), "left": left[proxy]}
-        for proxy, row in sorted(context.cluster.drains.items())
+        for proxy, row in sorted(engine.env.cluster.drains.items())
     ]
     return {"drains": rows}
 
@@ -304,10 +304,10 @@ def _let_in(node: Node, request: Request) -> None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise Forbidden("say who you are, by a token: Authorization: Bearer TOKEN", field="authorization")
-    context = node.serving_engine.context
-    if not context.cluster.token_key:
+    engine = node.serving_engine
+    if not engine.env.cluster.token_key:
         raise Unreachable("the registry has not told yet by what tokens are known")
-    named = read(context.cluster.token_key, token, context.clock.unix_ms())
+    named = read(engine.env.cluster.token_key, token, engine.env.clock.unix_ms())
     if named.principal not in node.config.operators:
         raise _NoOperator(f"principal {named.principal} is no operator of this proxy", field="authorization")
 

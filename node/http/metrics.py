@@ -99,10 +99,10 @@ def _outages(snapshot: NodeSnapshot) -> Read:
 
 
 def _lease_left_ms(snapshot: NodeSnapshot) -> Read:
-    context = snapshot.engine.context
-    if context.lease.fence_at_ms is None:
+    engine = snapshot.engine
+    if engine.env.lease.fence_at_ms is None:
         return 0
-    return max(0, context.lease.fence_at_ms + context.settings.lease_margin_ms - context.clock.now_ms())
+    return max(0, engine.env.lease.fence_at_ms + engine.env.settings.lease_margin_ms - engine.env.clock.now_ms())
 
 
 def _silences(snapshot: NodeSnapshot) -> Read:
@@ -188,7 +188,7 @@ METRICS = (
     gauge(
         "waypost_proxies_alive",
         "Proxies of the federation whose leases hold, as this one knows.",
-        lambda snapshot: len(snapshot.engine.context.cluster.proxies),
+        lambda snapshot: len(snapshot.engine.env.cluster.proxies),
     ),
     # serving
     gauge(
@@ -209,8 +209,8 @@ METRICS = (
         "What these sessions subscribe to: distinct expressions, and alternatives of them that no key finds "
         "(unindexed), so that each is evaluated for every notification.",
         lambda snapshot: {
-            "distinct": len(snapshot.engine.context.sessions.matcher),
-            "unindexed": snapshot.engine.context.sessions.matcher.unindexed,
+            "distinct": len(snapshot.engine.sessions.matcher),
+            "unindexed": snapshot.engine.sessions.matcher.unindexed,
         },
         labels=("what",),
     ),
@@ -304,12 +304,12 @@ METRICS = (
     counter(
         "waypost_quarrels_damped_total",
         "How often a receiver's name was in use in two places, and one of them had to wait.",
-        lambda snapshot: snapshot.engine.context.takeover_backoff.damped,
+        lambda snapshot: snapshot.engine.sessions.takeover_backoff.damped,
     ),
     counter(
         "waypost_refusals_total",
         "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
-        lambda snapshot: snapshot.engine.context.refused.counts,
+        lambda snapshot: snapshot.engine.output.refused.counts,
         labels=("what",),
     ),
     counter(

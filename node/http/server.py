@@ -237,7 +237,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         _FrameReader(socket),
         shown_by(socket.scope["extensions"]),
     )
-    context = node.engine.context
+    engine = node.engine
     is_lost = socket.scope["extensions"]["abort"]["is_lost"]
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
     writer = asyncio.create_task(line.write())
@@ -281,7 +281,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                         continue
                     began = time.thread_time()
                 if principal:
-                    message = vouched(message, principal, context.cluster.token_key, context.clock.unix_ms())
+                    message = vouched(message, principal, engine.env.cluster.token_key, engine.env.clock.unix_ms())
                 node.client_message(number, message)
                 if hello_until_s is not None and node.introduced(number):
                     hello_until_s = None

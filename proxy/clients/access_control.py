@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from proxy.clients.authorization import Authorizer, changed
 from proxy.clients.connection import Connection, problem
 from proxy.clients.durable_reply import DurableReplies
-from proxy.core.context import Context
 from proxy.core.effects import Send
+from proxy.core.environment import Environment
+from proxy.core.events import AccessAltered, AccessHashed
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Session
 from waypost.access import READ, described, grant_of
 from waypost.clock import NEVER
@@ -17,93 +20,73 @@ from waypost.facts import FactKind
 from waypost.identity import SessionId
 from waypost.messages import AboutSession, AccessChanged, Granted, Problem, SetAccess, Wait
 
-Connections = Mapping[int, Connection]
-
 
 class AccessControl:
     """Changes the access of sessions that are served here.
 
     Args:
-        connections: all connections of clients.
-        session_of: returns the session of a connection, after a check that its principal may change it; None: the
-            session is frozen, and the message is given again later.
-        leave: called to detach a connection from its session.
+        durable_replies: answers the client once the change is durable.
+        authorizer: hashes passwords, and checks who may change what.
     """
 
     def __init__(
         self,
-        context: Context,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
         durable_replies: DurableReplies,
         authorizer: Authorizer,
-        connections: Connections,
-        session_of: Callable[[Connection, SetAccess], Session | None],
-        leave: Callable[[Connection], None],
     ) -> None:
-        self._context = context
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._durable_replies = durable_replies
-        self._authorizer = authorizer
-        self._connections = connections
-        self._session_of = session_of
-        self._leave = leave
+        self.authorizer = authorizer
 
-    def set(self, connection: Connection, message: SetAccess) -> None:
-        """Change the access of the connection's session; the client is answered once the change is durable.
+    def set(self, connection: Connection, session: Session, message: SetAccess) -> None:
+        """Begin to change the access of the connection's session: its passwords are hashed, then :meth:`hashed`.
 
         Of several changes that a connection asks for at a time only the last one counts; the others are refused.
 
         Raises:
-            Refused: the connection may not change it, or the change is not valid (:meth:`Authorizer.hash`).
+            Refused: the change is not valid (:meth:`Authorizer.hash`).
         """
         before = connection.access_changes, connection.access_number
         connection.access_changes += 1
         connection.access_number = message.number
+        change = connection.access_changes
+
+        def hashed(hashes: dict[str, str] | WaypostError) -> None:
+            if connection.access_changes == change:
+                self._output.report(AccessHashed(connection.number, message, hashes))
+            elif connection.access_number != message.number and not connection.is_closed:
+                # Hashing takes its time: the later one may be in force already.
+                overtaken = Refused("another change of the access was asked for since", field="number")
+                self._send(connection, problem(overtaken, message))
+
         try:
-            self._begin(connection, message, connection.access_changes)
+            self.authorizer.hash(session, connection.principal, message.grants, hashed)
         except Refused:
             connection.access_changes, connection.access_number = before
             raise
 
-    def _begin(self, connection: Connection, message: SetAccess, change: int) -> None:
-        session = self._session_of(connection, message)
-        if session is None:
-            return
+    def hashed(self, connection: Connection, session: Session, message: SetAccess, hashes: Mapping[str, str]) -> None:
+        """Put the change in force, now that its passwords are hashed; the client is answered once that is durable.
 
-        def hashed(hashes: dict[str, str] | WaypostError) -> None:
-            if connection.number not in self._connections or connection.session != session.id:
-                return
-            if connection.access_changes != change:
-                # Hashing takes its time: the later one may be in force already.
-                if connection.access_number != message.number:
-                    overtaken = Refused("another change of the access was asked for since", field="number")
-                    self._send(connection, problem(overtaken, message))
-                return
-            if isinstance(hashes, WaypostError):
-                self._send(connection, problem(hashes, message))
-                return
-            try:
-                self._change(connection, message, hashes)
-            except Refused as error:
-                self._send(connection, problem(error, message))
-
-        self._authorizer.hash(session, connection.principal, message.grants, hashed)
-
-    def _send(self, connection: Connection, message: AccessChanged | Problem | Wait) -> None:
-        self._context.outbox.emit(Send(connection.number, message))
-
-    def _change(self, connection: Connection, message: SetAccess, hashes: Mapping[str, str]) -> None:
-        """Put the change in force, now that its passwords are hashed."""
-        session = self._session_of(connection, message)
-        if session is None:
-            return
-        self.let(session, message.grants, hashes, connection.receiver or "")
+        Raises:
+            Refused: as :meth:`change`.
+        """
+        self.change(session, message.grants, hashes, connection.receiver or "")
         grant = grant_of(session.access, connection.principal)
         connection.hash = grant.hash if grant else ""
-        self.put_out(session)
         done = AccessChanged(message.number)
         self._durable_replies.reply_when_durable(connection, session, message, lambda: self._send(connection, done))
 
-    def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
-        """Put a new access in force, and attest it. Call :meth:`put_out` afterwards.
+    def _send(self, connection: Connection, message: AccessChanged | Problem) -> None:
+        self._output.emit(Send(connection.number, message))
+
+    def change(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
+        """Put a new access in force, and attest it; receivers that it does not admit are detached.
 
         Args:
             grants: the whole new access, by principal; empty: everybody may do everything.
@@ -113,28 +96,23 @@ class AccessControl:
         Raises:
             Refused: the access has changed since the passwords were hashed, and the change does not fit it any more.
         """
-        session.let(changed(session.access, grants, hashes))
-        self._context.journal.attest(FactKind.ACCESS, session, receiver=by, reason=described(session.access))
-        self._context.sessions.mark_changed(session.id)
+        session.set_access(changed(session.access, grants, hashes))
+        self._output.journal.attest(FactKind.ACCESS, session, receiver=by, reason=described(session.access))
+        self._sessions.mark_changed(session.id)
+        self._output.report(AccessAltered(session))
 
-    def put_out(self, session: Session) -> None:
-        """Detach the receivers that the session's access does not admit any more.
+    def why_detached(self, session: Session, connection: Connection) -> Problem | Wait | None:
+        """Return what to tell a receiver that the session's access does not admit any more; None: it does.
 
         A receiver whose principal may not read is told that its right was taken away. One whose principal has another
         password since it attached is told to wait, attaches again, and has to bring the new one; a token stays valid.
         """
-        for receiver in session.receivers.values():
-            connection = self._connections.get(receiver.connection) if receiver.connection is not None else None
-            if connection is None:
-                continue
-            grant = grant_of(session.access, connection.principal)
-            if grant is None or READ not in grant.rights:
-                self._send(connection, _taken_away(session.id))
-            elif connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
-                self._send(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
-            else:
-                continue
-            self._leave(connection)
+        grant = grant_of(session.access, connection.principal)
+        if grant is None or READ not in grant.rights:
+            return _taken_away(session.id)
+        if connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
+            return Wait("the session's access was changed", self._env.settings.retry_ms)
+        return None
 
 
 def _taken_away(session: SessionId) -> Problem:

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from proxy.clients.access_control import AccessControl
-from proxy.clients.authorization import Authorizer
 from proxy.clients.durable_reply import when_durable
-from proxy.clients.end_replies import EndReplies
-from proxy.clients.session_policy import SessionPolicy, apply_policy
 from proxy.clients.subscribe import Subscriptions
-from proxy.core.context import Context
+from proxy.core.environment import Environment
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Session
+from proxy.session.session_policy import SessionPolicy
 from proxy.session.subscription import Subscription
-from proxy.stream.expiry import Expiry
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.errors import CheckpointOutdated, NoAnswer, NotFound, NotServed, Refused, Unreachable, WaypostError
 from waypost.facts import Departure
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
@@ -31,31 +29,22 @@ OnDone = Callable[[WaypostError | None], None]
 
 
 class Administration:
-    """Changes sessions for operators.
-
-    Args:
-        tell: tells all receivers of a session how a subscription is now.
-    """
+    """Changes sessions for operators."""
 
     def __init__(
         self,
-        context: Context,
-        persister: Persister,
-        authorizer: Authorizer,
+        env: Environment,
+        sessions: SessionTable,
+        stream: Stream,
         access: AccessControl,
         subscriptions: Subscriptions,
-        end_replies: EndReplies,
-        expiry: Expiry,
-        tell: Callable[[Session, SubscriptionId], None],
     ) -> None:
-        self._context = context
-        self._persister = persister
-        self._authorizer = authorizer
+        self._env = env
+        self._sessions = sessions
+        self._persister = stream.persister
+        self._expiry = stream.expiry
         self._access = access
         self._subscriptions = subscriptions
-        self._end_replies = end_replies
-        self._expiry = expiry
-        self._broadcast = tell
 
     def session(self, identity: SessionId) -> Session:
         """Return the session, which is served here.
@@ -65,16 +54,16 @@ class Administration:
             NotServed: another proxy owns it (the message says which), or it cannot be changed at this moment.
             Unreachable: its owner is gone, and no proxy has taken it over yet.
         """
-        owner = self._context.cluster.owners.get(identity)
-        if not self._context.cluster.is_watching:
+        owner = self._env.cluster.owners.get(identity)
+        if not self._env.cluster.is_watching:
             raise NotServed("this proxy has not read the registry yet; ask again", field="session")
         if owner is None or owner.deleted:
             raise NotFound(f"there is no session {identity}", field="session")
-        session = self._context.sessions.serving(identity)
+        session = self._sessions.serving(identity)
         if session is not None:
             return session
-        if owner.proxy != self._context.proxy:
-            row = self._context.cluster.proxies.get(owner.proxy)
+        if owner.proxy != self._env.proxy:
+            row = self._env.cluster.proxies.get(owner.proxy)
             if row is None:
                 gone = f"proxy {owner.proxy} of session {identity} is gone; whoever attaches gets it, then ask again"
                 raise Unreachable(gone, field="session")
@@ -99,14 +88,13 @@ class Administration:
                 return
             try:
                 session = self.session(identity)
-                self._access.let(session, grants, hashes)
+                self._access.change(session, grants, hashes)
             except WaypostError as error:
                 on_done(error)
                 return
-            self._access.put_out(session)
             self._reply_when_durable(session, on_done)
 
-        self._authorizer.hash(self.session(identity), None, grants, hashed)
+        self._access.authorizer.hash(self.session(identity), None, grants, hashed)
 
     def set_policy(self, identity: SessionId, change: Callable[[Session], SessionPolicy], on_done: OnDone) -> None:
         """Change the policy of a session as a whole: its expiry, reliability and queue.
@@ -120,8 +108,8 @@ class Administration:
         session = self.session(identity)
         terms = change(session)
         if terms.reliability != session.reliability:
-            check_level(terms.reliability, self._context.settings.reliability, "reliability")
-        apply_policy(self._context, self._expiry, session, terms)
+            check_level(terms.reliability, self._env.settings.reliability, "reliability")
+        self._expiry.apply_policy(session, terms)
         self._reply_when_durable(session, on_done)
 
     def retain(
@@ -142,7 +130,7 @@ class Administration:
         session = self.session(identity)
         ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
         self._subscriptions.retain(session, subscription, ttl_s, max_count)
-        self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
+        self._reply_when_durable(session, on_done, lambda: self._subscriptions.altered(session, subscription))
 
     def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: OnDone) -> None:
         """End a subscription; its receivers are told. Raises as :meth:`retain`."""
@@ -150,9 +138,9 @@ class Administration:
         self._subscriptions.unsubscribe(session, self._known(session, subscription))
 
         def answer() -> None:
-            self._reply_when_durable(session, on_done, lambda: self._broadcast(session, subscription))
+            self._reply_when_durable(session, on_done, lambda: self._subscriptions.altered(session, subscription))
 
-        self._end_replies.reply_when_known(session, subscription, object(), answer)
+        self._subscriptions.end_replies.reply_when_known(session, subscription, object(), answer)
 
     def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
         """Unregister a receiver that is not attached: it is owed nothing any more.
@@ -191,5 +179,5 @@ class Administration:
             moved = failure is None or isinstance(failure, CheckpointOutdated)
             on_done(NoAnswer(f"session {session.id} has moved meanwhile; see how it is now") if moved else failure)
 
-        self._context.sessions.mark_changed(session.id)
-        when_durable(self._context, self._persister, session, kept, lost)
+        self._sessions.mark_changed(session.id)
+        when_durable(self._sessions, self._persister, session, kept, lost)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from proxy.clients.authorization import Admitted, Authorizer, Proof
 from proxy.clients.connection import Connection, problem
-from proxy.clients.delivery import DeliveryHandler
-from proxy.clients.relay import Relays
-from proxy.clients.session_policy import SessionPolicy, apply_policy, policy_of
-from proxy.core.context import Context
 from proxy.core.effects import Hangup, Send
-from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, RequestWithdrawn, SessionWanted
-from proxy.ownership.drain import SessionMoves
+from proxy.core.environment import Environment
+from proxy.core.events import (
+    AcquireRequest,
+    DeliveryDue,
+    MoveWanted,
+    NearRelayLeft,
+    NearRelayWanted,
+    ReceiverReturned,
+    Requester,
+    RequestWithdrawn,
+    SessionWanted,
+)
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.ownership.served_sessions import taken
 from proxy.session.receivers import Receiver, check_frontier, check_overtaking
 from proxy.session.session import Session
+from proxy.session.session_policy import SessionPolicy, policy_of
 from proxy.session.subscription import Subscription
-from proxy.stream.coverage import Coverage
-from proxy.stream.expiry import Expiry
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.access import ADMINISTER
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
@@ -38,32 +45,26 @@ class AttachHandler:
 
     def __init__(
         self,
-        context: Context,
-        persister: Persister,
-        coverage: Coverage,
-        moving: SessionMoves,
-        expiry: Expiry,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
+        stream: Stream,
         authorizer: Authorizer,
-        relays: Relays,
-        delivery: DeliveryHandler,
-        connections: Mapping[int, Connection],
     ) -> None:
-        self._context = context
-        self._persister = persister
-        self._coverage = coverage
-        self._moves = moving
-        self._expiry = expiry
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._persister = stream.persister
+        self._coverage = stream.coverage
+        self._expiry = stream.expiry
         self._authorizer = authorizer
-        self._relays = relays
-        self._delivery = delivery
-        self._connections = connections
         self._waiting: dict[SessionId, dict[int, Connection]] = {}
         """Session -> number -> connection that waits for it; one that asks again waits once."""
         self._ending: dict[int, Connection] = {}
         """Connections that were admitted by a token, which comes to an end."""
 
     def _send(self, connection: Connection, message: object) -> None:
-        self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
+        self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
         """Detach the connection from its session, or from the one that it waits for; the registration stays."""
@@ -79,13 +80,13 @@ class AttachHandler:
         waiting = self._waiting.get(session)
         if waiting is not None and waiting.pop(connection.number, None) is not None and not waiting:
             del self._waiting[session]
-            self._context.events.report(RequestWithdrawn(session))
+            self._output.report(RequestWithdrawn(session))
 
     def receiver_of(self, connection: Connection) -> Receiver | None:
         """Return the receiver that is attached on the connection; None: there is none."""
         if connection.session is None or connection.receiver is None:
             return None
-        session = self._context.sessions.get(connection.session)
+        session = self._sessions.get(connection.session)
         return session.receivers.get(connection.receiver) if session else None
 
     def receiver_on(self, connection: Connection) -> Receiver | None:
@@ -100,26 +101,26 @@ class AttachHandler:
         Problem, now or later.
         """
         self.leave(connection)
-        self._relays.near.leave(connection.number)
+        self._output.report(NearRelayLeft(connection.number))
         connection.attach = message
         identity = SessionId(message.session)
-        session = self._context.sessions.serving(identity)
+        session = self._sessions.serving(identity)
         if session is not None:
-            self._context.events.report(ReceiverReturned(identity))
+            self._output.report(ReceiverReturned(identity))
             self._enter(connection, session)
             return
-        if self._moves.row is not None and self._send_away(connection, identity):
+        if self._env.proxy in self._env.cluster.drains and self._send_away(connection, identity):
             return
         self._waiting.setdefault(identity, {})[connection.number] = connection
         requester = Requester(message.receiver, message.incarnation)
-        self._context.events.report(SessionWanted(identity, AcquireRequest(requester, message.create)))
+        self._output.report(SessionWanted(identity, AcquireRequest(requester, message.create)))
 
     def _send_away(self, connection: Connection, session: SessionId) -> bool:
         """This proxy is being emptied: tell the client a better one; False: there is none."""
-        owner = self._context.cluster.owners.get(session)
-        row = self._context.cluster.proxies.get(owner.proxy) if owner else None
-        if row is None or row.proxy == self._context.proxy:
-            row = self._moves.target()
+        owner = self._env.cluster.owners.get(session)
+        row = self._env.cluster.proxies.get(owner.proxy) if owner else None
+        if row is None or row.proxy == self._env.proxy:
+            row = self._env.cluster.target()
         if row is None:
             return False
         connection.attach = None
@@ -132,7 +133,7 @@ class AttachHandler:
             attach = connection.attach
             if attach is not None and attach.session == session:
                 connection.attach = None
-                self._relays.near.begin(connection, attach, owner)
+                self._output.report(NearRelayWanted(connection.number, attach, owner))
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -141,7 +142,7 @@ class AttachHandler:
             return
         if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.attach_seq):
             connection.attach = None
-            self._context.outbox.emit(Hangup(connection.number, "the receiver has left for good since"))
+            self._output.emit(Hangup(connection.number, "the receiver has left for good since"))
             return
         if _is_of_earlier_generation(session, message):
             # It may be long on its way, of who has left that one for good and must have no place in this.
@@ -173,13 +174,13 @@ class AttachHandler:
         if receiver.connection is None or receiver.connection == connection.number:
             return True
         if receiver.incarnation != message.incarnation:
-            now = self._context.clock.now_ms()
-            pause_ms = self._context.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
+            now = self._env.clock.now_ms()
+            pause_ms = self._sessions.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
             if pause_ms:
                 self._send(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
                 return False
-            self._context.outbox.emit(Send(receiver.connection, taken(session.id, receiver.id)))
-        self._context.outbox.emit(Hangup(receiver.connection, "the receiver attached again"))
+            self._output.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+        self._output.emit(Hangup(receiver.connection, "the receiver attached again"))
         return True
 
     def _seat(
@@ -198,27 +199,27 @@ class AttachHandler:
             self._ending[connection.number] = connection
         receiver.connect(connection.number, message)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
-        session.had(receiver, self._context.known(message.frontier))
+        session.had(receiver, self._env.known(message.frontier))
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
-        apply_policy(self._context, self._expiry, session, _wanted(session, message))
+        self._expiry.apply_policy(session, _wanted(session, message))
         session.idle_ms = 0
 
     def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
         fresh, receiver.is_new = receiver.is_new, False
         frontier = dict(message.frontier)
-        self._context.journal.attest(
+        self._output.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
         )
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
-        site, stored = self._context.settings.site, session.entries.count
+        site, stored = self._env.settings.site, session.entries.count
         attached = Attached(
             session=session.id,
             epoch=session.epoch,
-            proxy=self._context.proxy,
+            proxy=self._env.proxy,
             site=site,
             subscriptions=subscriptions,
             stored=stored,
@@ -229,17 +230,17 @@ class AttachHandler:
         session.gaps.passed(receiver, frontier)
         if session.gaps.concern(receiver):
             self._send_gaps_first(session, receiver)
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
-        self._delivery.to_all(session)
+        self._output.report(DeliveryDue(session))
         self._draw(connection, session)
 
     def _admit(self, connection: Connection, session: Session, message: Attach) -> Admitted | None:
         """Let it in, as what is returned; None: it was told why not, or will be when its password was looked at."""
 
         def found_out(found: Proof | Wait | Forbidden) -> None:
-            if connection.attach is not message or connection.number not in self._connections:
+            if connection.attach is not message or connection.is_closed:
                 return
             if not isinstance(found, Proof):
                 self._reject(connection, message, found)
@@ -272,11 +273,11 @@ class AttachHandler:
                 most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
                 raise LimitExceeded(most, field="receiver")
             if session.ended:
-                session.forget_ended(session.had_by_all(self._context.state.frontier))
+                session.forget_ended(session.had_by_all(self._env.state.frontier))
             session.check_room(len(msgspec.json.encode((message.frontier, message.selective))))
         if _wanted(session, message) != policy_of(session):
             self._authorizer.require(session, principal, ADMINISTER)
-        above = self._context.settings.reliability
+        above = self._env.settings.reliability
         if message.session_reliability is not None:
             check_level(message.session_reliability, above, "session_reliability")
         above = above.below(message.session_reliability or session.reliability)
@@ -290,7 +291,7 @@ class AttachHandler:
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
         """Something was waited for: the session may be somewhere else by now."""
-        if self._context.sessions.serving(session.id) is session:
+        if self._sessions.serving(session.id) is session:
             self._enter(connection, session)
         else:
             self.attach(connection, message)
@@ -300,19 +301,19 @@ class AttachHandler:
 
         Not where it has just come: its other receivers are on their way here, and would draw it back.
         """
-        at = self._relays.far.proxy_of(connection.number)
+        at = connection.relayed_by
         if at is None or not session.access or len(session.receivers.attached()) > 1:
             return
-        rested_ms = self._context.clock.now_ms() - session.served_since_ms
-        if len(session.receivers) == 1 or rested_ms >= self._context.settings.dwell_ms:
-            self._context.events.report(MoveWanted(session.id, at))
+        rested_ms = self._env.clock.now_ms() - session.served_since_ms
+        if len(session.receivers) == 1 or rested_ms >= self._env.settings.dwell_ms:
+            self._output.report(MoveWanted(session.id, at))
 
     def _join(self, connection: Connection, session: Session, message: Attach, reliability: Reliability) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
-        owed_above = session.acknowledged_frontier(self._context.state.frontier)
+        owed_above = session.acknowledged_frontier(self._env.state.frontier)
         joined = session.join(ReceiverId(message.receiver), owed_above)
         joined.reliability, joined.expiry_s = reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s)
-        self._context.journal.attest(
+        self._output.journal.attest(
             FactKind.REGISTERED,
             session,
             receiver=joined.id,
@@ -321,22 +322,22 @@ class AttachHandler:
         )
         self._expiry.watch(session)
         # What it is owed must be on record no later than its place.
-        self._context.journal.once_attested(lambda: self._once_written(connection, session, joined, message))
+        self._output.journal.once_attested(lambda: self._once_written(connection, session, joined, message))
 
     def _once_written(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Let the receiver in when store and changelog have its registration as it is now."""
 
         def on_done(failure: WaypostError | None) -> None:
             receiver.is_durable |= failure is None
-            if connection.attach is not message or connection.number not in self._connections:
+            if connection.attach is not message or connection.is_closed:
                 return
             if failure is not None:
                 connection.attach = None
-                self._send(connection, Wait(failure.message, self._context.settings.retry_ms))
+                self._send(connection, Wait(failure.message, self._env.settings.retry_ms))
             else:
                 self._enter_or_attach(connection, session, message)
 
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
         self._persister.written(session, on_done)
 
     def _send_gaps_first(self, session: Session, receiver: Receiver) -> None:
@@ -348,12 +349,12 @@ class AttachHandler:
         connection = receiver.connection
 
         def tell() -> None:
-            if receiver.connection == connection and self._context.sessions.get(session.id) is session:
+            if receiver.connection == connection and self._sessions.get(session.id) is session:
                 receiver.fetching = False
                 self._coverage.announce_gaps(session, receiver)
-                self._delivery.to_all(session)
+                self._output.report(DeliveryDue(session))
 
-        self._context.journal.once_attested(tell)
+        self._output.journal.once_attested(tell)
 
     def tell_promises(self, connection: Connection, session: Session, subscriptions: Iterable[Subscription]) -> None:
         """Tell the client the durable promises of these subscriptions, once the journal has them.
@@ -364,14 +365,14 @@ class AttachHandler:
         promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.kept)]
 
         def tell() -> None:
-            if connection.attached != attached or self._context.sessions.get(session.id) is not session:
+            if connection.attached != attached or self._sessions.get(session.id) is not session:
                 return
             for subscription, kept in promises:
                 if session.goes_on(subscription):
                     self._send(connection, BecameEffective(subscription.id, kept))
 
         if promises:
-            self._context.journal.once_attested(tell)
+            self._output.journal.once_attested(tell)
 
     def served(self, session: Session) -> None:
         """Attach the connections that wait for the session: it is served here from now on."""
@@ -395,15 +396,15 @@ class AttachHandler:
                 self._send(connection, problem(reason, attach))
             elif reason or attach.create:
                 # Whoever would make it was in line behind somebody who would not.
-                self._send(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
+                self._send(connection, Wait(reason or "there is no such session yet", self._env.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
                 self._send(connection, problem(missing, attach))
 
-    def fenced(self) -> None:
-        """Detach all connections, and tell them to attach again, here or elsewhere: the lease has ended."""
-        wait = Wait("this proxy has no lease at the moment", self._context.settings.retry_ms)
-        for connection in self._connections.values():
+    def fenced(self, connections: Iterable[Connection]) -> None:
+        """Detach these connections, which are all, and tell them to attach again: the lease has ended."""
+        wait = Wait("this proxy has no lease at the moment", self._env.settings.retry_ms)
+        for connection in connections:
             if connection.session is not None or connection.attach is not None:
                 connection.session = connection.receiver = connection.attach = None
                 self._send(connection, wait)
@@ -414,7 +415,7 @@ class AttachHandler:
 
     def tick(self) -> None:
         """Detach receivers whose token has ended; they attach again with another one."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
             self._send(connection, Wait("the token has ended by which this was read", 0))

@@ -20,8 +20,10 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from proxy.clients.tokens import Named, read
-from proxy.core.context import Context
 from proxy.core.effects import Hash, Verify
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import AuthFailures, Session
 from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
 from waypost.clock import NEVER
@@ -66,8 +68,10 @@ class Authorizer:
     whose passwords it is hashing.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._key = b""
         self.verifying = 0
         self.hashing = 0
@@ -82,9 +86,9 @@ class Authorizer:
         Raises:
             Forbidden: the token is not valid, or has ended.
         """
-        if not credential.token or not self._context.settings.publishers:
+        if not credential.token or not self._env.settings.publishers:
             return None
-        return read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
+        return read(self._env.cluster.token_key, credential.token, self._env.clock.unix_ms())
 
     def let_publish(self, named: Named | None) -> bool:
         """Tell whether a connection may publish now; False: its token has ended, and the client must bring a new one.
@@ -95,13 +99,13 @@ class Authorizer:
         Raises:
             Forbidden: only named principals may publish here, and this one is not among them.
         """
-        publishers = self._context.settings.publishers
+        publishers = self._env.settings.publishers
         if not publishers:
             return True
         if named is None or named.principal not in publishers:
             who = f"principal {named.principal}" if named else "whoever says no token"
             raise Forbidden(f"{who} may not publish here; ask the proxy's operator", field="credential")
-        return named.until_ms > self._context.clock.unix_ms()
+        return named.until_ms > self._env.clock.unix_ms()
 
     # ------------------------------------------------------------ who comes in
 
@@ -125,8 +129,8 @@ class Authorizer:
             Forbidden: the credential is not valid, or has no right to read.
         """
         credential = attach.credential
-        if credential.token and not self._context.cluster.token_key:
-            return Wait("this proxy does not know yet whom to believe", self._context.settings.retry_ms)
+        if credential.token and not self._env.cluster.token_key:
+            return Wait("this proxy does not know yet whom to believe", self._env.settings.retry_ms)
         named = self._named(attach) if credential.token else None
         principal = named.principal if named else credential.principal
         grant = grant_of(session.access, principal)
@@ -141,18 +145,18 @@ class Authorizer:
         self.require(session, principal, READ)
         if named is None:
             return Admitted(principal, grant)
-        clock = self._context.clock
+        clock = self._env.clock
         return Admitted(principal, grant, clock.now_ms() + named.until_ms - clock.unix_ms())
 
     def _named(self, attach: Attach) -> Named:
         """Return the token's content. Raises Forbidden: it is not valid, or proves another principal than is named."""
         credential = attach.credential
         try:
-            named = read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
+            named = read(self._env.cluster.token_key, credential.token, self._env.clock.unix_ms())
             if credential.principal not in ("", named.principal):
                 raise Forbidden(f"the token is that of principal {named.principal}", field="credential")
         except Forbidden:
-            self._context.counters.forbidden[UNPROVEN] += 1
+            self._output.counters.forbidden[UNPROVEN] += 1
             raise
         return named
 
@@ -167,7 +171,7 @@ class Authorizer:
         """
         grant = grant_of(session.access, principal)
         if grant is None or right not in grant.rights:
-            self._context.counters.forbidden[MISSING] += 1
+            self._output.counters.forbidden[MISSING] += 1
             who = f"principal {principal}" if principal else "who names no principal"
             raise Forbidden(
                 f"{who} has no right to {right} in session {session.id}; ask its owner for it", field="credential"
@@ -175,7 +179,7 @@ class Authorizer:
 
     def _unproven(self, session: Session, principal: str) -> Forbidden:
         """Return the refusal of a wrong credential; it does not tell whether such a principal exists."""
-        self._context.counters.forbidden[UNPROVEN] += 1
+        self._output.counters.forbidden[UNPROVEN] += 1
         who = f"principal {principal}" if principal else "whoever names no principal"
         text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
         return Forbidden(text, field="credential")
@@ -187,7 +191,7 @@ class Authorizer:
         self._unknown.move_to_end((session.id, principal))
         if len(self._unknown) > UNKNOWN_PRINCIPALS_REMEMBERED:
             (identity, name), forgotten = self._unknown.popitem(last=False)
-            oldest = self._context.sessions.get(identity)
+            oldest = self._sessions.get(identity)
             # The access may have changed since, and the name be one that a password proves.
             if oldest is not None and oldest.auth_failures.get(name) is forgotten and name not in oldest.access:
                 del oldest.auth_failures[name]
@@ -201,13 +205,13 @@ class Authorizer:
         tries: AuthFailures,
         on_done: Callable[[Proof | Wait | Forbidden], None],
     ) -> Wait | None:
-        credential, now = attach.credential, self._context.clock.now_ms()
+        credential, now = attach.credential, self._env.clock.now_ms()
         if not credential.password:
             raise self._unproven(session, credential.principal)
         at_once = PASSWORDS_OF_ONE if tries.failures < FREE_TRIES else 1
         if now < tries.next_ms or tries.under_way >= at_once or self.verifying >= PASSWORDS_AT_ONCE:
-            self._context.counters.forbidden[TOO_OFTEN] += 1
-            wait_ms = max(tries.next_ms - now, self._context.settings.retry_ms)
+            self._output.counters.forbidden[TOO_OFTEN] += 1
+            wait_ms = max(tries.next_ms - now, self._env.settings.retry_ms)
             return Wait("too many passwords are tried at the moment", wait_ms)
         tries.under_way += 1
         self.verifying += 1
@@ -216,7 +220,7 @@ class Authorizer:
             tries.under_way -= 1
             self.verifying -= 1
             if isinstance(right, WaypostError):
-                on_done(Wait(right.message, self._context.settings.retry_ms))
+                on_done(Wait(right.message, self._env.settings.retry_ms))
             elif right and hashed != NO_HASH:
                 tries.failures = tries.next_ms = 0
                 tries.known = self._digest(credential.password, hashed)
@@ -225,7 +229,7 @@ class Authorizer:
                 self._failed(tries)
                 on_done(self._unproven(session, credential.principal))
 
-        self._context.outbox.emit(Verify(credential.password, hashed, answered))
+        self._output.emit(Verify(credential.password, hashed, answered))
         return None
 
     def _failed(self, tries: AuthFailures) -> None:
@@ -233,7 +237,7 @@ class Authorizer:
         if tries.failures >= FREE_TRIES:
             # Past the longest wait nothing grows, the exponent neither.
             wait_ms = 1_000 << min(tries.failures - FREE_TRIES, 16)
-            tries.next_ms = self._context.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
+            tries.next_ms = self._env.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
 
     def _knows(self, tries: AuthFailures, attach: Attach, grant: Grant) -> bool:
         """Tell whether this is the password that was right before."""
@@ -241,7 +245,7 @@ class Authorizer:
         return bool(tries.known) and hmac.compare_digest(tries.known, self._digest(password, grant.hash))
 
     def _digest(self, password: str, hashed: str) -> bytes:
-        self._key = self._key or self._context.rng.randbytes(32)
+        self._key = self._key or self._env.rng.randbytes(32)
         return blake2b(f"{hashed}\0{password}".encode(), key=self._key).digest()
 
     # ------------------------------------------------------------ another access
@@ -285,7 +289,7 @@ class Authorizer:
             self.hashing -= 1
             on_done(hashes if isinstance(hashes, WaypostError) else dict(zip(fresh, hashes, strict=True)))
 
-        self._context.outbox.emit(Hash([*fresh.values()], answered))
+        self._output.emit(Hash([*fresh.values()], answered))
 
 
 def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, str]) -> dict[str, Grant]:

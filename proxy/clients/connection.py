@@ -8,7 +8,7 @@ from proxy.clients.authorization import Proof
 from proxy.clients.tokens import Named
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import ReceiverId, SessionId, SubscriptionId
+from waypost.identity import ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
 from waypost.messages import (
     AboutAccess,
@@ -43,6 +43,9 @@ class Connection:
     number: int
     address: str = ""
     """The client's network address, also by a relay; "": not known."""
+    relayed_by: ProxyId | None = None
+    """The proxy at which the client is connected; None: it is connected here."""
+    is_closed: bool = False
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from proxy.clients.relay import Relays
-from proxy.core.context import Context
+from collections.abc import Mapping
+
+from proxy.clients.connection import Connection
 from proxy.core.effects import LoadEntries, Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
@@ -18,17 +22,26 @@ from waypost.limits import READ_AHEAD
 class DeliveryHandler:
     """Delivers stored entries; those that are not in memory are read from the store first."""
 
-    def __init__(self, context: Context, expiry: Expiry, relays: Relays) -> None:
-        self._context = context
+    def __init__(
+        self,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
+        expiry: Expiry,
+        connections: Mapping[int, Connection],
+    ) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._expiry = expiry
-        self._relays = relays
+        self._connections = connections
         self._again: dict[SessionId, Session] = {}
         """Sessions of which something is to be read once more."""
         self._again_at = 0
 
     def tick(self) -> None:
         """Deliver again where the store could not be read."""
-        if self._again and self._context.clock.now_ms() >= self._again_at:
+        if self._again and self._env.clock.now_ms() >= self._again_at:
             again, self._again = self._again, {}
             for session in again.values():
                 self.to_all(session)
@@ -39,7 +52,7 @@ class DeliveryHandler:
 
     def to_all(self, session: Session) -> None:
         """Deliver to every attached receiver as far as its window allows; nothing if the session is not served now."""
-        if self._context.sessions.serving(session.id) is not session:
+        if self._sessions.serving(session.id) is not session:
             return
         self._expiry.expire(session)
         for receiver in session.receivers.values():
@@ -50,7 +63,7 @@ class DeliveryHandler:
 
     def to(self, session: Session, receiver: Receiver) -> None:
         """Deliver to one receiver as far as its window allows; nothing if the session is not served now."""
-        if self._context.sessions.serving(session.id) is session:
+        if self._sessions.serving(session.id) is session:
             self._expiry.expire(session)
             self._pump(session, receiver)
 
@@ -75,13 +88,13 @@ class DeliveryHandler:
                 return
         message = session.next_delivery(receiver, entries, upto)
         if message is not None and receiver.connection is not None:
-            at = self._relays.far.proxy_of(receiver.connection) or self._context.proxy
+            at = self._connections[receiver.connection].relayed_by or self._env.proxy
             count = len(message.entries)
             session.delivered[at] += count
-            self._context.counters.delivery_sizes.note(count)
-            self._context.outbox.emit(Send(receiver.connection, message))
+            self._output.counters.delivery_sizes.note(count)
+            self._output.emit(Send(receiver.connection, message))
         elif message is None:
-            self._context.sessions.mark_changed(session.id)
+            self._sessions.mark_changed(session.id)
 
     def _send_all(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int) -> None:
         """Send what was read. Fewer than asked for may be all that was looked at; none: there are none up to `upto`."""
@@ -110,7 +123,7 @@ class DeliveryHandler:
                 self.to(session, receiver)
                 self._expiry.bound(session)
 
-        self._context.journal.once_attested(on_done)
+        self._output.journal.once_attested(on_done)
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
         receiver.fetching = True
@@ -120,11 +133,11 @@ class DeliveryHandler:
             if receiver.connection != connection or receiver.sent != after:
                 return
             receiver.fetching = False
-            if self._context.sessions.serving(session.id) is not session:
+            if self._sessions.serving(session.id) is not session:
                 return
             if isinstance(answer, WaypostError):
                 self._again[session.id] = session
-                self._again_at = self._context.clock.now_ms() + self._context.settings.retry_ms
+                self._again_at = self._env.clock.now_ms() + self._env.settings.retry_ms
                 return
             self._expiry.expire(session)
             self._send_all(session, receiver, answer, upto)
@@ -132,4 +145,4 @@ class DeliveryHandler:
             self._expiry.bound(session)
 
         first = max(after, session.entries.first_number - 1)
-        self._context.outbox.emit(LoadEntries(session.id, first, limit, on_done, passing=receiver.known))
+        self._output.emit(LoadEntries(session.id, first, limit, on_done, passing=receiver.known))

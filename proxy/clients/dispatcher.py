@@ -16,22 +16,20 @@ from proxy.clients.authorization import Authorizer
 from proxy.clients.connection import Change, Connection, OfSession, problem
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.durable_reply import DurableReplies, not_served
-from proxy.clients.end_replies import EndReplies
 from proxy.clients.publish import PublishHandler
 from proxy.clients.quench import QuenchHandler
 from proxy.clients.relay import Relays
 from proxy.clients.subscribe import Subscriptions
 from proxy.core import journal_facts
-from proxy.core.context import Context
 from proxy.core.effects import Attest, Hangup, Send
-from proxy.core.events import DeletionWanted
-from proxy.ownership.drain import SessionMoves
+from proxy.core.environment import Environment
+from proxy.core.events import AccessHashed, DeletionWanted
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.receivers import Receiver, check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
-from proxy.stream.coverage import Coverage
-from proxy.stream.expiry import Expiry
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
 from waypost.errors import (
     Altered,
@@ -42,7 +40,7 @@ from waypost.errors import (
     WaypostError,
     WrongVersion,
 )
-from waypost.identity import Origin, SessionId, SubscriptionId
+from waypost.identity import Origin, ProxyId, SessionId, SubscriptionId
 from waypost.keys import PRODUCER, primed
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
@@ -87,55 +85,23 @@ NEEDED: dict[type[Change], Right] = {
 class ClientDispatcher:
     """All connections of clients."""
 
-    def __init__(
-        self,
-        context: Context,
-        persister: Persister,
-        coverage: Coverage,
-        moving: SessionMoves,
-        expiry: Expiry,
-    ) -> None:
-        self._context = context
-        self._coverage = coverage
-        self._expiry = expiry
-        self.authorizer = Authorizer(context)
-        self._subscriptions = Subscriptions(context, coverage, expiry)
-        self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self.delivery = DeliveryHandler(context, expiry, self.relays)
-        self.publishing = PublishHandler(context)
-        self.quenching = QuenchHandler(context)
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, stream: Stream) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._coverage = stream.coverage
+        self._expiry = stream.expiry
         self.connections: dict[int, Connection] = {}
-        self.attach_handler = AttachHandler(
-            context,
-            persister,
-            coverage,
-            moving,
-            expiry,
-            self.authorizer,
-            self.relays,
-            self.delivery,
-            self.connections,
-        )
-        self._durable_replies = DurableReplies(context, persister)
-        self.end_replies = EndReplies(context)
-        self.access = AccessControl(
-            context,
-            self._durable_replies,
-            self.authorizer,
-            self.connections,
-            self._session_of,
-            self.attach_handler.leave,
-        )
-        self.administration = Administration(
-            context,
-            persister,
-            self.authorizer,
-            self.access,
-            self._subscriptions,
-            self.end_replies,
-            expiry,
-            self._broadcast_subscription,
-        )
+        self.authorizer = Authorizer(env, sessions, output)
+        self.subscriptions = Subscriptions(env, sessions, output, stream)
+        self.relays = Relays(env, output)
+        self.delivery = DeliveryHandler(env, sessions, output, stream.expiry, self.connections)
+        self.publishing = PublishHandler(env, output)
+        self.quenching = QuenchHandler(env, output)
+        self.attach_handler = AttachHandler(env, sessions, output, stream, self.authorizer)
+        self._durable_replies = DurableReplies(env, sessions, output, stream.persister)
+        self.access = AccessControl(env, sessions, output, self._durable_replies, self.authorizer)
+        self.administration = Administration(env, sessions, stream, self.access, self.subscriptions)
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """Requests that came while their session was frozen; they are taken when it is served again."""
 
@@ -145,21 +111,39 @@ class ClientDispatcher:
 
     # ------------------------------------------------------------ connections
 
-    def connected(self, number: int, address: str = "") -> None:
-        """Begin a connection; `address`: of the client, "": not known."""
-        self.connections[number] = Connection(number=number, address=address)
+    def connected(self, number: int, address: str = "", relayed_by: ProxyId | None = None) -> None:
+        """Begin a connection.
+
+        Args:
+            number: of the connection; below 0: the client is connected at another proxy.
+            address: of the client; "": not known.
+            relayed_by: that other proxy; None: there is none.
+        """
+        self.connections[number] = Connection(number=number, address=address, relayed_by=relayed_by)
 
     def disconnected(self, number: int) -> None:
         """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends."""
         connection = self.connections.pop(number, None)
         if connection:
+            connection.is_closed = True
             self.attach_handler.leave(connection)
             self.publishing.disconnected(number)
             self.quenching.leave(number)
             self.relays.near.leave(number)
 
     def _send(self, connection: Connection, message: object) -> None:
-        self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
+        self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
+
+    def relay(self, number: int, attach: Attach, owner: ProxyId) -> None:
+        """Relay the client of a connection to the owner of its session, unless it has gone since."""
+        connection = self.connections.get(number)
+        if connection is not None:
+            self.relays.near.begin(connection, attach, owner)
+
+    def fenced(self) -> None:
+        """Detach all connections, and end all relays: the lease has ended."""
+        self.relays.fence()
+        self.attach_handler.fenced(self.connections.values())
 
     # ------------------------------------------------------------ messages
 
@@ -171,7 +155,7 @@ class ClientDispatcher:
         try:
             self._take(connection, message)
         except Refused as error:
-            self._context.counters.refused[error.kind] += 1
+            self._output.counters.refused[error.kind] += 1
             self._send(connection, problem(error, message))
         except (LogUnavailable, Altered) as error:
             self._send(connection, problem(error, message))
@@ -208,27 +192,27 @@ class ClientDispatcher:
             case Delete():
                 self._delete(connection, message)
             case SetAccess():
-                self.access.set(connection, message)
+                self._set_access(connection, message)
             case _:
                 assert_never(message)
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
             raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
-        has_token = bool(self._context.settings.publishers and message.credential.token)
-        if has_token and not self._context.cluster.token_key:
-            self._context.outbox.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
+        has_token = bool(self._env.settings.publishers and message.credential.token)
+        if has_token and not self._env.cluster.token_key:
+            self._output.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
             return
         connection.named = self.authorizer.named(message.credential)
         connection.client = message.client
-        self._send(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+        self._send(connection, Welcome(VERSION, self._env.proxy, self._env.settings.site))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):
             self.publishing.publish(connection.number, message, connection.keys)
         else:
             # What is in flight comes again on the next connection, which begins with another token.
-            self._context.outbox.emit(Hangup(connection.number, "the token has ended by which this was published"))
+            self._output.emit(Hangup(connection.number, "the token has ended by which this was published"))
 
     # ------------------------------------------------------------ sessions
 
@@ -251,7 +235,7 @@ class ClientDispatcher:
 
     def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
         """Answer the clients that wait for a session that cannot be served; see `AttachHandler.unavailable`."""
-        if session not in self._context.sessions:
+        if session not in self._sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
             self._durable_replies.session_removed(session)
@@ -261,22 +245,22 @@ class ClientDispatcher:
         if message.forget:
             self._forget(connection, message)
             return
-        session = self._context.sessions.get(connection.session) if connection.session else None
+        session = self._sessions.get(connection.session) if connection.session else None
         receiver = self.attach_handler.receiver_of(connection)
         if receiver is not None:
             check_overtaking(receiver.selective, message.selective)
         self.attach_handler.leave(connection)
         if session is not None and receiver is not None and session.role is not Role.SERVING:
             # What it has, the next owner is to be told; who was fenced or has released the session has said so.
-            wait = Wait("the session changes hands at this moment", self._context.settings.retry_ms)
+            wait = Wait("the session changes hands at this moment", self._env.settings.retry_ms)
             self._send(connection, wait)
             if session.role is Role.FROZEN:
-                self._had_while_frozen(session, receiver, self._context.known(message.frontier), message.selective)
+                self._had_while_frozen(session, receiver, self._env.known(message.frontier), message.selective)
         elif session is not None and receiver is not None:
             self._send(connection, Left(receiver.id))
             receiver.had_selectively(message.selective)
-            session.had(receiver, self._context.known(message.frontier))
-            self._context.sessions.mark_changed(session.id)
+            session.had(receiver, self._env.known(message.frontier))
+            self._sessions.mark_changed(session.id)
 
     def _had_while_frozen(
         self,
@@ -291,7 +275,7 @@ class ClientDispatcher:
         """
         receiver.had_selectively(selective)
         receiver.had(frontier)
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
         """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
@@ -309,7 +293,7 @@ class ClientDispatcher:
                 )
             else:
                 # Who could not be forgotten comes again, and asks again.
-                self._send(connection, Wait("the session has moved", self._context.settings.retry_ms))
+                self._send(connection, Wait("the session has moved", self._env.settings.retry_ms))
 
         self._expiry.forget(session, receiver, on_done=on_done)
 
@@ -317,7 +301,7 @@ class ClientDispatcher:
         session = self._session_of(connection, message)
         if session is not None:
             reason = f"receiver {connection.receiver} asked for it"
-            self._context.events.report(DeletionWanted(session, reason))
+            self._output.report(DeletionWanted(session, reason))
 
     # ------------------------------------------------------------ subscriptions
 
@@ -334,7 +318,7 @@ class ClientDispatcher:
                 raise NotServed("too much is asked of a session that stands still; ask again")
             deferred.append((connection, message))
             return None
-        if held is None or self._context.sessions.serving(held.id) is not held:
+        if held is None or self._sessions.serving(held.id) is not held:
             raise not_served()
         self.authorizer.require(held, connection.principal, NEEDED[type(message)])
         return held
@@ -343,14 +327,14 @@ class ClientDispatcher:
         """Return the session whose receiver is on this connection; not the next one of its name (handover rule 22)."""
         if connection.session is None or self.attach_handler.receiver_on(connection) is None:
             return None
-        return self._context.sessions[connection.session]
+        return self._sessions[connection.session]
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
         expression = parse(message.expression)
         session = self._session_of(connection, message)
         if session is None:
             return
-        self._subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
+        self.subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
         self._reply_when_durable(connection, session, message)
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
@@ -358,27 +342,56 @@ class ClientDispatcher:
         if session is None:
             return
         identity, attached = SubscriptionId(message.subscription), connection.attached
-        self._subscriptions.unsubscribe(session, identity)
+        self.subscriptions.unsubscribe(session, identity)
 
         def answer() -> None:
             if connection.attached == attached:
                 # Else it has attached since, and asked again for what was not answered by then.
                 self._reply_when_durable(connection, session, message)
 
-        self.end_replies.reply_when_known(session, identity, connection.number, answer)
+        self.subscriptions.end_replies.reply_when_known(session, identity, connection.number, answer)
+
+    def _set_access(self, connection: Connection, message: SetAccess) -> None:
+        session = self._session_of(connection, message)
+        if session is not None:
+            self.access.set(connection, session, message)
+
+    def access_hashed(self, event: AccessHashed) -> None:
+        """Put a requested access in force, now that its passwords are hashed, or tell the client why not."""
+        connection = self.connections.get(event.connection)
+        if connection is None or self._attached_to(connection) is None:
+            return
+        if isinstance(event.hashes, WaypostError):
+            self._send(connection, problem(event.hashes, event.message))
+            return
+        try:
+            session = self._session_of(connection, event.message)
+            if session is not None:
+                self.access.hashed(connection, session, event.message, event.hashes)
+        except Refused as error:
+            self._send(connection, problem(error, event.message))
+
+    def access_altered(self, session: Session) -> None:
+        """Detach the receivers that the session's access does not admit any more, and tell each why."""
+        for receiver in session.receivers.values():
+            connection = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            why = self.access.why_detached(session, connection) if connection is not None else None
+            if connection is not None and why is not None:
+                self._send(connection, why)
+                self.attach_handler.leave(connection)
 
     def _set_keys(self, connection: Connection, message: SetKeys) -> None:
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
         if session is None or receiver is None:
             return
-        changed = self._subscriptions.set_keys(session, receiver, message.keys)
-        self._context.sessions.mark_changed(session.id)
+        changed = self.subscriptions.set_keys(session, receiver, message.keys)
+        self._sessions.mark_changed(session.id)
 
         def answer() -> None:
-            self._subscriptions.kept(session, changed)
+            self.subscriptions.kept(session, changed)
             self._send(connection, KeysChanged(message.number))
             for identity in changed:
-                self._broadcast_subscription(session, identity, connection)
+                self.broadcast_subscription(session, identity, connection)
             self._coverage.promise(session)
 
         self._durable_replies.reply_when_durable(connection, session, message, answer)
@@ -387,7 +400,7 @@ class ClientDispatcher:
         identity, is_made = SubscriptionId(message.subscription), isinstance(message, Subscribe)
 
         def answer() -> None:
-            self._subscriptions.kept(session, [identity])
+            self.subscriptions.kept(session, [identity])
             answers = Subscribed if is_made else Unsubscribed
             self._send(connection, answers(identity, message.number))
             subscription = session.subscriptions.get(identity)
@@ -403,9 +416,9 @@ class ClientDispatcher:
     ) -> None:
         if subscription is not None:
             self.attach_handler.tell_promises(connection, session, [subscription])
-        self._broadcast_subscription(session, identity, connection)
+        self.broadcast_subscription(session, identity, connection)
 
-    def _broadcast_subscription(
+    def broadcast_subscription(
         self, session: Session, identity: SubscriptionId, exclude: Connection | None = None
     ) -> None:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
@@ -424,7 +437,7 @@ class ClientDispatcher:
         receiver = self.attach_handler.receiver_on(connection)
         if receiver is None or connection.session is None:
             return
-        session = self._context.sessions[connection.session]
+        session = self._sessions[connection.session]
         if session.role not in (Role.SERVING, Role.FROZEN):
             return
         if message.through > receiver.sent:
@@ -436,14 +449,14 @@ class ClientDispatcher:
         check_overtaking(receiver.selective, message.selective)
         if message.gaps > receiver.confirmed_gaps and session.role is Role.SERVING:
             session.gaps.confirm(receiver, message.gaps)
-            self._context.sessions.mark_changed(session.id)
-        self._context.counters.acknowledged += receiver.acknowledge(message.through)
+            self._sessions.mark_changed(session.id)
+        self._output.counters.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
             self._had_while_frozen(session, receiver, message.frontier, message.selective)
             return
         receiver.had_selectively(message.selective)
         session.had(receiver, message.frontier)
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
         self.delivery.to(session, receiver)
 
     def _put_on_record(self, connection: Connection, attestations: list[Attestation]) -> None:
@@ -451,7 +464,7 @@ class ClientDispatcher:
         receiver = self.attach_handler.receiver_of(connection)
         if receiver is None or connection.session is None:
             return
-        now = self._context.clock.unix_ms()
+        now = self._env.clock.unix_ms()
         facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
         last = attestations[-1].number
 
@@ -459,4 +472,4 @@ class ClientDispatcher:
             if error is None:
                 self._send(connection, Attested(last))
 
-        self._context.outbox.emit(Attest(facts, on_done))
+        self._output.emit(Attest(facts, on_done))

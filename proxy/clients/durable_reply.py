@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.clients.connection import Change, Connection, problem
-from proxy.core.context import Context
 from proxy.core.effects import Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost.errors import CheckpointOutdated, NotServed, WaypostError
@@ -23,7 +25,7 @@ from waypost.messages import Detach, Wait
 
 
 def when_durable(
-    context: Context,
+    sessions: SessionTable,
     persister: Persister,
     session: Session,
     on_durable: Callable[[], None],
@@ -41,7 +43,7 @@ def when_durable(
     epoch = session.epoch
 
     def on_done(failure: WaypostError | None) -> None:
-        is_ours = context.sessions.serving(session.id) is session and session.epoch == epoch
+        is_ours = sessions.serving(session.id) is session and session.epoch == epoch
         if failure is None and is_ours:
             on_durable()
         else:
@@ -58,8 +60,10 @@ def not_served() -> NotServed:
 class DurableReplies:
     """Sends the answers to changes of sessions."""
 
-    def __init__(self, context: Context, persister: Persister) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, persister: Persister) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._persister = persister
         self._deferred: dict[SessionId, list[Callable[[], None]]] = {}
         """What is to be done about answers that were due while their session stood still, once it is served again."""
@@ -86,23 +90,23 @@ class DurableReplies:
         attached = connection.attached
 
         def lost(failure: WaypostError | None) -> None:
-            is_here = self._context.sessions.get(session.id) is session
+            is_here = self._sessions.get(session.id) is session
             is_outdated = isinstance(failure, CheckpointOutdated)
             if isinstance(message, Detach):
                 # Who could not be forgotten comes again, and asks again.
                 why = failure.message if failure is not None else "the session has moved"
-                self._context.outbox.emit(Send(connection.number, Wait(why, self._context.settings.retry_ms)))
+                self._output.emit(Send(connection.number, Wait(why, self._env.settings.retry_ms)))
             elif failure is not None and not is_outdated:
-                self._context.outbox.emit(Send(connection.number, problem(failure, message)))
+                self._output.emit(Send(connection.number, problem(failure, message)))
             elif is_here and (is_outdated or session.role is Role.FROZEN):
                 # It goes with what is handed over; or the session is served on here, as it is now, at another epoch.
                 halted = self._deferred.setdefault(session.id, [])
                 halted.append(lambda: self.reply_when_durable(connection, session, message, answer))
-            elif is_here and self._context.sessions.serving(session.id) is session and connection.attached == attached:
+            elif is_here and self._sessions.serving(session.id) is session and connection.attached == attached:
                 # It stood still meanwhile, and is served on under another epoch.
                 self.reply_when_durable(connection, session, message, answer)
             elif connection.attached == attached:
-                self._context.outbox.emit(Send(connection.number, problem(not_served(), message)))
+                self._output.emit(Send(connection.number, problem(not_served(), message)))
             # Else it has attached since, and asked again for what was not answered by then.
 
-        when_durable(self._context, self._persister, session, answer, lost)
+        when_durable(self._sessions, self._persister, session, answer, lost)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from proxy.core.context import Context
+from proxy.core.environment import Environment
 from proxy.session.session import Session
 from waypost.clock import NEVER
 from waypost.identity import SubscriptionId
@@ -31,8 +31,8 @@ class _Waiting(NamedTuple):
 class EndReplies:
     """Holds the answers to those who end subscriptions."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment) -> None:
+        self._env = env
         self._waiting: dict[Hashable, _Waiting] = {}
         """By requester and subscription; a repeated request takes the place of the one before."""
 
@@ -45,7 +45,7 @@ class EndReplies:
             requester: who is answered, and only once for each subscription: a connection's number, or an object of
                 its own.
         """
-        waiting = _Waiting(session, subscription, self._context.clock.now_ms() + LOG_END_MS, answer)
+        waiting = _Waiting(session, subscription, self._env.clock.now_ms() + LOG_END_MS, answer)
         if waiting.is_awaited:
             self._waiting[requester, session.id, subscription] = waiting
         else:
@@ -57,7 +57,7 @@ class EndReplies:
 
     def tick(self) -> None:
         """Give the answers that have waited for LOG_END_MS."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if self._waiting:
             self._give(lambda waiting: waiting.until <= now)
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.clients.connection import problem
-from proxy.core.context import Context
 from proxy.core.effects import Append, Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
 from waypost.checksum import checksum
 from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
 from waypost.facts import FactKind
@@ -50,8 +51,9 @@ class _Producer:
 class PublishHandler:
     """Appends the notifications of all producers at this proxy to the site log, in the order of each (P3)."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output) -> None:
+        self._env = env
+        self._output = output
         self._producers: dict[ProducerIncarnation, _Producer] = {}
         self._producers_of: dict[int, set[ProducerIncarnation]] = {}
         """Of each connection."""
@@ -102,7 +104,7 @@ class PublishHandler:
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
         self._unanswered[connection] += len(records)
-        self._context.counters.published += len(records)
+        self._output.counters.published += len(records)
         self._register_producer(connection, identity, producer)
         if not producer.under_way:
             self._append(identity, producer)
@@ -116,7 +118,7 @@ class PublishHandler:
         producer = self._producers.setdefault(identity, _Producer())
         producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
         self._register_producer(connection, identity, producer)
-        self._context.counters.altered += 1
+        self._output.counters.altered += 1
         raise Altered("a notification is not what its producer sent", field="bodies")
 
     def disconnected(self, connection: int) -> None:
@@ -138,7 +140,7 @@ class PublishHandler:
     ) -> list[Published]:
         if message.first + len(message.bodies) - 1 > LARGEST:
             raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
-        at_ms = self._context.clock.unix_ms()
+        at_ms = self._env.clock.unix_ms()
         records = []
         for index, body in enumerate(message.bodies):
             try:
@@ -181,32 +183,32 @@ class PublishHandler:
                 self._forget_disconnected(identity, producer)
 
         records = [record for frame in frames for record in frame.records]
-        self._context.outbox.emit(Append(records, on_done, frames[0].connection, lambda: bool(producer.connections)))
+        self._output.emit(Append(records, on_done, frames[0].connection, lambda: bool(producer.connections)))
 
     def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
         producer.waiting.clear()
         producer.queued = 0
         producer.failed = frames[0].message.first
-        self._context.counters.failed += sum(len(frame.records) for frame in frames)
+        self._output.counters.failed += sum(len(frame.records) for frame in frames)
         for frame in frames:
             self._answered(frame)
-            self._context.outbox.emit(Send(frame.connection, problem(error, frame.message)))
+            self._output.emit(Send(frame.connection, problem(error, frame.message)))
 
     def _answered(self, frame: _Frame) -> None:
         if frame.connection in self._unanswered:
             self._unanswered[frame.connection] -= len(frame.records)
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
-        origin = self._context.state.origin
-        self._context.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=offsets)
-        self._context.counters.appended += len(offsets)
-        self._context.counters.publish_sizes.note(len(offsets))
+        origin = self._env.state.origin
+        self._output.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=offsets)
+        self._output.counters.appended += len(offsets)
+        self._output.counters.publish_sizes.note(len(offsets))
         done = 0
         for frame in frames:
             accepted = offsets[done : done + len(frame.records)]
             done += len(accepted)
             self._answered(frame)
-            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, accepted)))
+            self._output.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, accepted)))
 
 
 def has_too_many_attributes(message: Publish) -> bool:

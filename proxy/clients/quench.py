@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from proxy.core.context import Context
 from proxy.core.effects import Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
 from waypost.limits import QUENCH_COMPARED, QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
@@ -67,8 +68,9 @@ class _Requester:
 class QuenchHandler:
     """Tells producers which of the terms that they ask for are wanted (quench)."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output) -> None:
+        self._env = env
+        self._output = output
         self._requesters: dict[int, _Requester] = {}
         self._terms: dict[str, tuple[Term, ...]] = {}
         """Of each expression that anybody wants and that was taken apart."""
@@ -76,7 +78,7 @@ class QuenchHandler:
         """Expressions that are to be looked at."""
 
     def _answer(self, connection: int, answer: Interest) -> None:
-        self._context.outbox.emit(Send(connection, answer))
+        self._output.emit(Send(connection, answer))
 
     def quench(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
         """Answer a producer from now on; the answers to what it asked before end."""
@@ -85,7 +87,7 @@ class QuenchHandler:
             self._answer(connection, Interest(message.number, [], [], True))
             return
         if not self._requesters:
-            self._waiting = dict.fromkeys(sorted(self._context.state.all_interests()))
+            self._waiting = dict.fromkeys(sorted(self._env.state.all_interests()))
         own = primed(PRODUCER, message.keys)
         protection = Protection.of(keys, own, insecure=message.insecure)
         self._requesters[connection] = _Requester(
@@ -148,14 +150,14 @@ class QuenchHandler:
     def next_deadline(self) -> int:
         """Return when there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
-            requester.waiting or requester.changed or not (requester.caught_up or self._context.rereading)
+            requester.waiting or requester.changed or not (requester.caught_up or self._env.rereading)
             for requester in self._requesters.values()
         )
         due = self._waiting or any(unannounced)
-        return self._context.clock.now_ms() if due else NEVER
+        return self._env.clock.now_ms() if due else NEVER
 
     def _take_apart(self, expression: str) -> None:
-        if not self._context.state.interests(expression):
+        if not self._env.state.interests(expression):
             self._terms.pop(expression, None)
         elif expression not in self._terms:
             self._terms[expression] = alternatives_of(expression)
@@ -168,7 +170,7 @@ class QuenchHandler:
         after: tuple[str, ...] = ()
         concerned = tuple(term.text for term in terms if term.concerns(requester.names))
         if concerned and any(
-            protection.lets(requester.protection) for protection in self._context.state.interests(expression)
+            protection.lets(requester.protection) for protection in self._env.state.interests(expression)
         ):
             after = requester.terms[expression] = concerned
         requester.wanted.subtract(before)
@@ -176,7 +178,7 @@ class QuenchHandler:
         requester.changed.update(dict.fromkeys((*before, *after)))
 
     def _send_interest(self, connection: int, requester: _Requester) -> None:
-        level = not self._waiting and not requester.waiting and not self._context.rereading
+        level = not self._waiting and not requester.waiting and not self._env.rereading
         if not requester.changed and requester.caught_up >= level:
             return
         added = [term for term in requester.changed if requester.wanted[term] > 0 and term not in requester.announced]
@@ -188,7 +190,7 @@ class QuenchHandler:
                 del requester.wanted[term]
         requester.changed.clear()
         while len(added) + len(removed) > QUENCH_TERMS:
-            self._context.outbox.emit(
+            self._output.emit(
                 Send(connection, Interest(requester.number, added[:QUENCH_TERMS], removed[:QUENCH_TERMS], False))
             )
             added, removed = added[QUENCH_TERMS:], removed[QUENCH_TERMS:]

@@ -9,7 +9,6 @@ What another proxy says wrong is refused by name and counted; what is late, of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
 from typing import assert_never
 
@@ -17,31 +16,20 @@ from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.clients.relay_channel import EndedRelays
 from proxy.clients.relay_far import FarRelays
 from proxy.clients.relay_near import NearRelays
-from proxy.core.context import Context
+from proxy.core.environment import Environment
+from proxy.core.output import Output
 from waypost.identity import Incarnation, ProxyId
-from waypost.messages import ClientMessage
 
 
 class Relays:
-    """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here.
+    """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here."""
 
-    Args:
-        connected: called with a number below 0 and the client's address when a relay to here begins.
-        disconnected: called with that number when it has ended.
-        message: called with that number and each message of the client.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        connected: Callable[[int, str], None],
-        disconnected: Callable[[int], None],
-        message: Callable[[int, ClientMessage], None],
-    ) -> None:
-        self._context = context
-        ended = EndedRelays(context.refused)
-        self.near = NearRelays(context, ended)
-        self.far = FarRelays(context, ended, connected, disconnected, message)
+    def __init__(self, env: Environment, output: Output) -> None:
+        self._env = env
+        self._output = output
+        ended = EndedRelays(self._output.refused)
+        self.near = NearRelays(env, output, ended)
+        self.far = FarRelays(env, output, ended)
 
     def early(self) -> list[int]:
         """Return the number of messages that wait for a missing one, for each relay."""
@@ -73,7 +61,7 @@ class Relays:
 
     def tick(self) -> None:
         """Break relays whose other end is silent for too long, and confirm those that are due."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         self.near.tick(now)
         self.far.tick(now)
 

@@ -5,19 +5,21 @@ For the dispatcher such a receiver is one more connection, with a negative numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from handover.messages import RelayDown, RelayEnd, RelayUp
 from proxy.clients.connection import OfSession
 from proxy.clients.relay_channel import BEAT_MS, OUT_OF_SEQUENCE, EndedRelays, RelayChannel
-from proxy.core.context import Context
 from proxy.core.effects import Effect, Hangup, Send, SendPeer
+from proxy.core.environment import Environment
+from proxy.core.events import FarRelayBegun, FarRelayEnded, FarRelayMessage
+from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.errors import Refused
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Incarnation, ProxyId
-from waypost.messages import Attach, ClientMessage, Hello
+from waypost.messages import Attach, Hello
 
 PASSED_ON = Hello | Attach | OfSession
 """What a client says of its session; the rest is the near proxy's own business."""
@@ -38,27 +40,12 @@ class _FarRelay:
 
 
 class FarRelays:
-    """Passes the messages of receivers at other proxies to the dispatcher, and the answers back to those proxies.
+    """Passes the messages of receivers at other proxies to the dispatcher, and the answers back to those proxies."""
 
-    Args:
-        connected: called with a number below 0 and the client's address when a relay to here begins.
-        disconnected: called with that number when it has ended.
-        message: called with that number and each message of the client.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        ended: EndedRelays,
-        connected: Callable[[int, str], None],
-        disconnected: Callable[[int], None],
-        message: Callable[[int, ClientMessage], None],
-    ) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output, ended: EndedRelays) -> None:
+        self._env = env
+        self._output = output
         self._ended = ended
-        self._connected = connected
-        self._disconnected = disconnected
-        self._message = message
         self._far: dict[int, _FarRelay] = {}
         self._numbers: dict[tuple[ProxyId, str], int] = {}
         """(proxy, relay) -> our own number of a receiver's connection there."""
@@ -88,10 +75,10 @@ class FarRelays:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
         if (sender, message.relay) in self._ended:
-            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=True)))
+            self._output.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=True)))
             return
         number = self._number_of(sender, message)
-        frames = self._far[number].channel.receive(message.number, message.frame, self._context.clock.now_ms())
+        frames = self._far[number].channel.receive(message.number, message.frame, self._env.clock.now_ms())
         if frames is None:
             self._break([number])
             return
@@ -103,17 +90,17 @@ class FarRelays:
                 return
             if isinstance(decoded, Attach):
                 self._far[number].session = decoded.session
-            self._message(number, decoded)
+            self._output.report(FarRelayMessage(number, decoded))
 
     def _number_of(self, sender: ProxyId, message: RelayUp) -> int:
         """Return the number of its connection; the first word of a relay makes one."""
         relay = message.relay
         if (sender, relay) not in self._numbers:
-            now = self._context.clock.now_ms()
+            now = self._env.clock.now_ms()
             self._last -= 1
             self._numbers[sender, relay] = self._last
             self._far[self._last] = _FarRelay(sender, relay, RelayChannel(last_received_ms=now, last_sent_ms=now))
-            self._connected(self._last, message.address)
+            self._output.report(FarRelayBegun(self._last, sender, message.address))
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
@@ -128,7 +115,7 @@ class FarRelays:
         """End these relays, and say so."""
         for number in list(numbers):
             far_relay = self._far[number]
-            self._context.outbox.emit(SendPeer(far_relay.proxy, RelayEnd(far_relay.relay, by_owner=True)))
+            self._output.emit(SendPeer(far_relay.proxy, RelayEnd(far_relay.relay, by_owner=True)))
             self._forget([number])
 
     def _forget(self, numbers: Iterable[int]) -> None:
@@ -136,7 +123,7 @@ class FarRelays:
             far_relay = self._far.pop(number)
             self._ended.note(far_relay.proxy, far_relay.relay)
             del self._numbers[far_relay.proxy, far_relay.relay]
-            self._disconnected(number)
+            self._output.report(FarRelayEnded(number))
 
     def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """End the relays of an incarnation of a proxy; those that its next incarnation has begun go on."""
@@ -169,7 +156,7 @@ class FarRelays:
         return self._down(far_relay, encode_message(effect.message))
 
     def _down(self, far_relay: _FarRelay, frame: bytes) -> SendPeer:
-        number = far_relay.channel.next(self._context.clock.now_ms())
+        number = far_relay.channel.next(self._env.clock.now_ms())
         return SendPeer(far_relay.proxy, RelayDown(far_relay.relay, number, frame, far_relay.channel.received))
 
     # ------------------------------------------------------------ time
@@ -178,7 +165,7 @@ class FarRelays:
         """Send a sign of life on relays where nothing was sent for BEAT_MS."""
         for far_relay in self._far.values():
             if now >= far_relay.channel.last_sent_ms + BEAT_MS:
-                self._context.outbox.emit(self._down(far_relay, b""))
+                self._output.emit(self._down(far_relay, b""))
 
     def next_deadline(self) -> int:
         """Return when the next confirmation is due, in ms of the engine's clock; NEVER: none."""

@@ -10,8 +10,9 @@ import msgspec
 from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.clients.connection import Connection
 from proxy.clients.relay_channel import OUT_OF_SEQUENCE, EndedRelays, RelayChannel
-from proxy.core.context import Context
 from proxy.core.effects import Send, SendPeer
+from proxy.core.environment import Environment
+from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.frames import encode_message
 from waypost.identity import ProxyId, SessionId
@@ -32,8 +33,9 @@ class _NearRelay:
 class NearRelays:
     """Passes the messages of relayed clients to the owners of their sessions, and the answers back."""
 
-    def __init__(self, context: Context, ended: EndedRelays) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output, ended: EndedRelays) -> None:
+        self._env = env
+        self._output = output
         self._ended = ended
         self._near: dict[int, _NearRelay] = {}
         self._connections: dict[str, int] = {}
@@ -54,9 +56,9 @@ class NearRelays:
 
     def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
         """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         self._relay_count += 1
-        relay = f"{self._context.lease.incarnation}/{self._relay_count}"
+        relay = f"{self._env.lease.incarnation}/{self._relay_count}"
         number, line = connection.number, RelayChannel(last_received_ms=now)
         self._near[number] = _NearRelay(relay, owner, SessionId(attach.session), connection.address, line)
         self._connections[relay] = number
@@ -66,9 +68,9 @@ class NearRelays:
     def up(self, connection: int, message: ClientMessage) -> None:
         """Pass a message of the client to the owner. Raises KeyError: the connection is not relayed."""
         near_relay = self._near[connection]
-        number = near_relay.channel.next(self._context.clock.now_ms())
+        number = near_relay.channel.next(self._env.clock.now_ms())
         up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
-        self._context.outbox.emit(SendPeer(near_relay.owner, up))
+        self._output.emit(SendPeer(near_relay.owner, up))
 
     def leave(self, connection: int) -> None:
         """End the relay of a connection, if there is one: the client has gone, or attaches again."""
@@ -76,7 +78,7 @@ class NearRelays:
         if near_relay is not None:
             del self._connections[near_relay.relay]
             self._ended.note(near_relay.owner, near_relay.relay)
-            self._context.outbox.emit(SendPeer(near_relay.owner, RelayEnd(near_relay.relay, by_owner=False)))
+            self._output.emit(SendPeer(near_relay.owner, RelayEnd(near_relay.relay, by_owner=False)))
 
     def end_of_acquired(self, session: SessionId) -> None:
         """End the relays of a session that is served here from now on: clients attach again, on the same connection.
@@ -85,14 +87,14 @@ class NearRelays:
         """
         for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
-            self._context.outbox.emit(Send(connection, Wait("the session has come to this proxy", 0)))
+            self._output.emit(Send(connection, Wait("the session has come to this proxy", 0)))
 
     def _break(self, connections: Iterable[int]) -> None:
         """These relays are broken: their clients are to attach again."""
         for connection in list(connections):
             self.leave(connection)
-            wait = Wait("the session's owner does not answer through this proxy", self._context.settings.retry_ms)
-            self._context.outbox.emit(Send(connection, wait))
+            wait = Wait("the session's owner does not answer through this proxy", self._env.settings.retry_ms)
+            self._output.emit(Send(connection, wait))
 
     # ------------------------------------------------------------ the owner
 
@@ -108,13 +110,13 @@ class NearRelays:
         """Take a message of the owner for a client, or its sign of life."""
         connection = self._of(sender, message)
         if connection is None:
-            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
+            self._output.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
             return
         line = self._near[connection].channel
         if message.number < 1 or not 0 <= message.received <= line.sent:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         line.confirm(message.received, now)
         frames = line.receive(message.number, message.frame, now)
         if frames is None:
@@ -122,7 +124,7 @@ class NearRelays:
             return
         for frame in frames:
             if frame:
-                self._context.outbox.emit(Send(connection, msgspec.Raw(frame)))
+                self._output.emit(Send(connection, msgspec.Raw(frame)))
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
         """Take the end of a relay, as the owner says it."""

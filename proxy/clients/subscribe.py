@@ -6,14 +6,16 @@ from collections.abc import Iterable
 
 import msgspec
 
+from proxy.clients.end_replies import EndReplies
 from proxy.core import journal_facts
-from proxy.core.context import Context
-from proxy.core.events import SubscriptionEnded
+from proxy.core.environment import Environment
+from proxy.core.events import SubscriptionAltered, SubscriptionEnded
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
-from proxy.stream.coverage import Coverage
-from proxy.stream.expiry import Expiry
+from proxy.stream.stream import Stream
 from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded, Refused
 from waypost.identity import NOTHING, ReceiverId, SubscriptionId
@@ -26,10 +28,13 @@ from waypost.subscription import Expression
 class Subscriptions:
     """Changes the subscriptions of sessions that are served here; the dispatcher answers the requester."""
 
-    def __init__(self, context: Context, coverage: Coverage, expiry: Expiry) -> None:
-        self._context = context
-        self._coverage = coverage
-        self._expiry = expiry
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, stream: Stream) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._coverage = stream.coverage
+        self._expiry = stream.expiry
+        self.end_replies = EndReplies(env)
 
     def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
         """Add a subscription, or change the policy and the keys of one of the same id.
@@ -47,7 +52,7 @@ class Subscriptions:
         keys = primed(CONSUMER, message.keys)
         known = session.subscriptions.get(identity)
         if known is None:
-            spending, settings = self._context.sessions.matcher.spending, self._context.settings
+            spending, settings = self._sessions.matcher.spending, self._env.settings
             spending.require_room(payer, settings.max_subscriptions)
             spending.require(session, expression, payer, settings.match_ms)
             self._add(session, message, expression, owner, keys, payer)
@@ -73,7 +78,7 @@ class Subscriptions:
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
             for subscription in session.generations(identity):
                 subscription.ttl_s, subscription.max_count = ttl_s, max_count
-                journal_facts.policy(self._context, session, subscription)
+                journal_facts.policy(self._output.journal, session, subscription)
             session.subscriptions_changed()
             self._changed(session)
 
@@ -86,7 +91,7 @@ class Subscriptions:
         keys: tuple[Key, ...],
         payer: str,
     ) -> None:
-        start = self._context.reached(session)
+        start = self._env.reached(session)
         self._make_room(session, 1, len(expression.text) + _size_of_keys(keys) + 2 * len(msgspec.json.encode(start)))
         receiver = session.receivers.get(ReceiverId(owner))
         made = Subscription(
@@ -141,7 +146,7 @@ class Subscriptions:
             LimitExceeded: there is no room.
         """
         if session.ended:
-            session.forget_ended(session.had_by_all(self._context.state.frontier))
+            session.forget_ended(session.had_by_all(self._env.state.frontier))
         if more:
             session.check_room(size)
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
@@ -164,7 +169,7 @@ class Subscriptions:
         It is another life of the subscription that has them: up to where it begins, the one before is owed, and from
         there on what was promised holds for it.
         """
-        at = self._context.reached(session)
+        at = self._env.reached(session)
         promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}
         made = Subscription(
             id=known.id,
@@ -182,7 +187,7 @@ class Subscriptions:
             insecure=insecure,
             payer=known.payer,
         )
-        journal_facts.unsubscribed(self._context, session, session.replace_subscription(made, at))
+        journal_facts.unsubscribed(self._output.journal, session, session.replace_subscription(made, at))
         self._made(session, made)
         made.continued = bool(promised)
         return made
@@ -193,12 +198,12 @@ class Subscriptions:
             made = session.subscriptions.get(identity)
             if made is not None and made.continued:
                 made.continued = False
-                journal_facts.effective(self._context, session, made, made.kept)
+                journal_facts.effective(self._output.journal, session, made, made.kept)
 
     def _made(self, session: Session, made: Subscription) -> None:
-        journal_facts.subscribed(self._context, session, made)
+        journal_facts.subscribed(self._output.journal, session, made)
         if made.has_policy:
-            journal_facts.policy(self._context, session, made)
+            journal_facts.policy(self._output.journal, session, made)
         self._changed(session)
 
     def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
@@ -208,16 +213,20 @@ class Subscriptions:
         origin yet: proxy/stream/subscription_ends.py finds it (handover rule 7).
         """
         if identity in session.subscriptions:
-            origins = [*self._context.reached(session), *session.gates]
+            origins = [*self._env.reached(session), *session.gates]
             ended = session.end_subscription(identity, dict.fromkeys(origins, UNKNOWN_END))
-            journal_facts.unsubscribed(self._context, session, ended)
+            journal_facts.unsubscribed(self._output.journal, session, ended)
             self._changed(session)
-            self._context.events.report(SubscriptionEnded(session))
+            self._output.report(SubscriptionEnded(session))
+
+    def altered(self, session: Session, identity: SubscriptionId) -> None:
+        """Have the receivers of the session told how a subscription is now."""
+        self._output.report(SubscriptionAltered(session, identity))
 
     def _changed(self, session: Session) -> None:
-        self._context.sessions.subscriptions_changed(session)
-        self._context.interest.register(session)
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.subscriptions_changed(session)
+        self._sessions.interest.register(session)
+        self._sessions.mark_changed(session.id)
         self._coverage.watch(session)
         self._expiry.watch(session)
 

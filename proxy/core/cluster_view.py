@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeVar
@@ -45,6 +46,22 @@ class ClusterView:
         """Proxies that are to be emptied."""
         self.owners: Mapping[SessionId, Ownership] = MappingProxyType(self._owners)
         """The owner of each session, as the watch reported, or as we claimed or read since."""
+
+    def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
+        """Return the best other proxy for a session: of our own site if there is one, with the least load; or None.
+
+        Args:
+            loads: sessions of each proxy; None: by the registry.
+        """
+        loads = self.loads() if loads is None else loads
+        candidates = [row for row in self.proxies.values() if row.proxy not in self.drains and row.proxy != self._proxy]
+        return min(
+            candidates, key=lambda row: (row.site != self._site, loads.get(row.proxy, 0), row.proxy), default=None
+        )
+
+    def loads(self) -> Counter[ProxyId]:
+        """Return the number of sessions of each proxy, by the registry."""
+        return Counter(owner.proxy for owner in self.owners.values())
 
     # ------------------------------------------------------------ what is reported
 

@@ -6,12 +6,14 @@ one looks at the session as it is then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.session.session import Session
-from waypost.errors import Refused
-from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.errors import Refused, WaypostError
+from waypost.identity import Ownership, ProxyId, SessionId, SubscriptionId
+from waypost.messages import Attach, ClientMessage, SetAccess
 
 
 class Requester(NamedTuple):
@@ -60,6 +62,106 @@ class EndsChanged:
     """More is known of where the ended subscriptions of the session end."""
 
     session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionAltered:
+    """An operator has changed or ended a subscription of the session, and that is durable: its receivers are told."""
+
+    session: Session
+    subscription: SubscriptionId
+
+
+@dataclass(frozen=True, slots=True)
+class AccessAltered:
+    """The session has another access: receivers that it does not admit any more are detached."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class AccessHashed:
+    """The passwords of a requested access are hashed, or could not be.
+
+    Args:
+        connection: by which it was requested.
+        hashes: of the new passwords, by principal; an error: there are none.
+    """
+
+    connection: int
+    message: SetAccess
+    hashes: Mapping[str, str] | WaypostError
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryDue:
+    """There is something to deliver to receivers of the session."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class NearRelayWanted:
+    """The client of a connection is to be relayed to the owner of the session that it attaches to."""
+
+    connection: int
+    attach: Attach
+    owner: ProxyId
+
+
+@dataclass(frozen=True, slots=True)
+class NearRelayLeft:
+    """The client of a connection attaches anew: a relay that it had ends."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class FarRelayBegun:
+    """A client at another proxy has a connection here, of a number below 0.
+
+    Args:
+        address: of the client; "": not known.
+    """
+
+    connection: int
+    proxy: ProxyId
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class FarRelayMessage:
+    """A relayed client has sent a message."""
+
+    connection: int
+    message: ClientMessage
+
+
+@dataclass(frozen=True, slots=True)
+class FarRelayEnded:
+    """The connection of a relayed client has ended."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyQuestioned:
+    """A copy of the session lies here, and the registry may know of a later owner: it is to be compared.
+
+    Args:
+        row: the registry's; None: it has none, or it is to be read.
+    """
+
+    session: Session
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationAfterWanted:
+    """The copy of the session is to take the epoch after that row's."""
+
+    session: Session
+    row: Ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +272,17 @@ class DeletionWanted:
 EngineEvent = (
     SubscriptionEnded
     | EndsChanged
+    | SubscriptionAltered
+    | AccessAltered
+    | AccessHashed
+    | DeliveryDue
+    | NearRelayWanted
+    | NearRelayLeft
+    | FarRelayBegun
+    | FarRelayMessage
+    | FarRelayEnded
+    | CopyQuestioned
+    | ActivationAfterWanted
     | LogEndFound
     | SessionServed
     | SessionUnavailable
@@ -184,19 +297,3 @@ EngineEvent = (
     | ReceiverReturned
     | DeletionWanted
 )
-
-
-class Events:
-    """Events since the last take, in the order in which they were reported."""
-
-    def __init__(self) -> None:
-        self._events: list[EngineEvent] = []
-
-    def report(self, event: EngineEvent) -> None:
-        """Add an event behind the others."""
-        self._events.append(event)
-
-    def drain(self) -> list[EngineEvent]:
-        """Return the events since the last call, in order."""
-        events, self._events = self._events, []
-        return events

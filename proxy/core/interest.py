@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from federation.site_state import SiteState
 from proxy.core.effects import Append
 from proxy.core.lease import Lease
-from proxy.core.outbox import Outbox
+from proxy.core.output import Output
 from proxy.session.session import Session
 from waypost.batches import batches
 from waypost.errors import WaypostError
@@ -23,14 +23,14 @@ class Interest:
         proxy: our own name.
         lease: says in which incarnation we register.
         state: the site's state, folded from its log: what is registered up to here.
-        outbox: takes the appends.
+        output: takes the appends.
     """
 
-    def __init__(self, proxy: ProxyId, lease: Lease, state: SiteState, outbox: Outbox) -> None:
+    def __init__(self, proxy: ProxyId, lease: Lease, state: SiteState, output: Output) -> None:
         self._proxy = proxy
         self._lease = lease
         self._state = state
-        self._outbox = outbox
+        self._output = output
         self._registered: dict[SessionId, InterestRegistered] = {}
         """What we registered last for each session in this incarnation."""
 
@@ -82,7 +82,7 @@ class Interest:
                 if isinstance(answer, WaypostError) or (not interest.expressions and is_last):
                     self.forget(interest.session)
 
-        self._outbox.emit(Append(news, on_done))
+        self._output.emit(Append(news, on_done))
 
 
 def _size(interest: InterestRegistered) -> int:

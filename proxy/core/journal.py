@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.core.effects import Attest, ignore_result
-from proxy.core.outbox import Outbox
 from proxy.session.session import Session
 from waypost.clock import Clock
 from waypost.errors import WaypostError
@@ -41,7 +40,7 @@ class Journal:
         self.attest(FactKind.OPENED)
 
     def attest(self, kind: FactKind, session: Session | SessionId | None = None, **fields: object) -> None:
-        """Note a fact; it is written with the next :meth:`flush`.
+        """Note a fact; it is written with the next :meth:`drain`.
 
         Args:
             session: the session that it is about; of a Session the epoch is noted too. None: it is about none.
@@ -66,13 +65,14 @@ class Journal:
         """Call `on_done` when the journal has all facts noted so far: what is promised must be on record first."""
         self._waiting.append(on_done)
 
-    def flush(self, outbox: Outbox) -> None:
-        """Emit the facts noted so far, and answer those that wait once they are written.
+    def drain(self) -> Attest | None:
+        """Return the effect that writes the facts noted so far; those that wait are answered once it is performed.
 
-        Where there are none, an empty write is emitted, so that those that wait are answered behind earlier facts.
+        Where there are none, the write is empty, so that those that wait are answered behind earlier facts. None:
+        there are no facts, and nobody waits.
         """
         if not self._facts and not self._waiting:
-            return
+            return None
         facts, self._facts = self._facts, []
         waiting, self._waiting = self._waiting, []
 
@@ -80,7 +80,7 @@ class Journal:
             for attested in waiting:
                 attested()
 
-        outbox.emit(Attest(facts, on_done if waiting else ignore_result))
+        return Attest(facts, on_done if waiting else ignore_result)
 
 
 def writer_of(proxy: ProxyId, incarnation: Incarnation) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proxy.core.context import Context
+from proxy.core.journal import Journal
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.facts import Fact, FactKind, GapCause
@@ -20,26 +20,26 @@ from waypost.messages import Attestation
 from waypost.queue import UNBOUNDED
 
 
-def subscribed(context: Context, session: Session, made: Subscription) -> None:
+def subscribed(journal: Journal, session: Session, made: Subscription) -> None:
     """Attest that the subscription was accepted, with its expression, keys and start."""
-    _attest(context, FactKind.SUBSCRIBED, session, made, **_interest(made), frontier=dict(made.start))
+    _attest(journal, FactKind.SUBSCRIBED, session, made, **_interest(made), frontier=dict(made.start))
 
 
-def policy(context: Context, session: Session, subscription: Subscription) -> None:
+def policy(journal: Journal, session: Session, subscription: Subscription) -> None:
     """Attest the subscription's time to live and maximum count; the audit excuses no other removal."""
-    _attest(context, FactKind.POLICY, session, subscription, **_policy(subscription))
+    _attest(journal, FactKind.POLICY, session, subscription, **_policy(subscription))
 
 
-def effective(context: Context, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
+def effective(journal: Journal, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
     """Attest a promise of the subscription.
 
     Args:
         promised: origin -> the offset above which every match is owed (handover rule 7).
     """
-    _attest(context, FactKind.EFFECTIVE, session, subscription, frontier=promised)
+    _attest(journal, FactKind.EFFECTIVE, session, subscription, frontier=promised)
 
 
-def unsubscribed(context: Context, session: Session, ended: Subscription) -> None:
+def unsubscribed(journal: Journal, session: Session, ended: Subscription) -> None:
     """Attest the end of the subscription. The session may forget it once the journal has the fact, not before."""
 
     def on_record() -> None:
@@ -47,7 +47,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
 
     ended.is_end_on_record = False
     _attest(
-        context,
+        journal,
         FactKind.UNSUBSCRIBED,
         session,
         ended,
@@ -55,14 +55,14 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         unknown_ends=ended.unknown_ends,
         unconfirmed_ends=sorted(ended.unconfirmed_ends),
     )
-    context.journal.once_attested(on_record)
+    journal.once_attested(on_record)
 
 
-def restated(context: Context, session: Session) -> None:
+def restated(journal: Journal, session: Session) -> None:
     """Attest all subscriptions again, when serving begins: one fact for each, and one more for each that has ended."""
     for subscription in [*session.active(), *session.ended]:
         _attest(
-            context,
+            journal,
             FactKind.RESTATED,
             session,
             subscription,
@@ -71,15 +71,15 @@ def restated(context: Context, session: Session) -> None:
             **_policy(subscription),
         )
     for ended in session.ended:
-        unsubscribed(context, session, ended)
+        unsubscribed(journal, session, ended)
     if session.queue_limits is not None:
-        bounded(context, session)
+        bounded(journal, session)
 
 
-def bounded(context: Context, session: Session) -> None:
+def bounded(journal: Journal, session: Session) -> None:
     """Attest the bounds of the session's queue, by which entries may be discarded; zeros: it has none, or no more."""
     queue = session.queue_limits.queue if session.queue_limits is not None else UNBOUNDED
-    context.journal.attest(
+    journal.attest(
         FactKind.POLICY,
         session,
         max_count=queue.max_count or 0,
@@ -89,7 +89,7 @@ def bounded(context: Context, session: Session) -> None:
     )
 
 
-def lost_with_process(context: Context, session: Session) -> None:
+def lost_with_process(journal: Journal, session: Session) -> None:
     """Attest the gaps of best-effort events that were lost with a process, one fact for each receiver.
 
     A gap is attested at every start of serving, until its receiver has confirmed it.
@@ -97,7 +97,7 @@ def lost_with_process(context: Context, session: Session) -> None:
     for gap in session.gaps:
         if gap.cause == GapCause.LOST_WITH_PROCESS:
             for receiver in gap.unconfirmed:
-                context.journal.attest(
+                journal.attest(
                     FactKind.GAP,
                     session,
                     receiver=receiver,
@@ -148,5 +148,5 @@ def _policy(subscription: Subscription) -> dict[str, int]:
     return {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
 
 
-def _attest(context: Context, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
-    context.journal.attest(kind, session, subscription=about.id, subscription_generation=about.generation, **fields)
+def _attest(journal: Journal, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
+    journal.attest(kind, session, subscription=about.id, subscription_generation=about.generation, **fields)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping, ValuesView
 
+from proxy.core.interest import Interest
 from proxy.core.lease import Lease
 from proxy.core.matcher import Matcher
+from proxy.core.takeover_backoff import TakeoverBackoff
+from proxy.core.transfer_table import RunningTransfers
 from proxy.session.session import Role, Session
 from waypost.identity import SessionId
 
@@ -15,10 +18,14 @@ class SessionTable(Mapping[SessionId, Session]):
 
     Args:
         lease: none is served without it.
+        interest: registers at the site what the sessions need.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, interest: Interest) -> None:
         self._lease = lease
+        self.interest = interest
+        self.transfers = RunningTransfers()
+        self.takeover_backoff = TakeoverBackoff()
         self._sessions: dict[SessionId, Session] = {}
         self._changed: dict[SessionId, None] = {}
         self.matcher = Matcher()

@@ -11,11 +11,11 @@ from federation.ports import Claimed
 from handover import acquisition
 from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionInput, Unavailable
 from handover.acquisition import AcquisitionState as State
-from proxy.core.context import Context
 from proxy.core.effects import FoundCheckpoint
+from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest
+from proxy.core.session_table import SessionTable
 from proxy.ownership.creation_rate import CreationRate
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
@@ -45,10 +45,10 @@ class RunningAcquisition:
 class AcquisitionAnswers:
     """Reads what registry and changelogs say, as the machine of `handover/acquisition.py` takes it."""
 
-    def __init__(self, context: Context, memory: RegistryMemory) -> None:
-        self._context = context
-        self._memory = memory
-        self.creation_rate = CreationRate(context)
+    def __init__(self, env: Environment, sessions: SessionTable) -> None:
+        self._env = env
+        self._sessions = sessions
+        self.creation_rate = CreationRate(env)
 
     def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what an answer means to the machine in its present state."""
@@ -106,7 +106,7 @@ class AcquisitionAnswers:
 
     def _looked_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session that has no row."""
-        machine, lost = running.machine, self._memory.lost_row(running.machine.session)
+        machine, lost = running.machine, self._env.registry_memory.lost_row(running.machine.session)
         if not isinstance(answer, FoundCheckpoint):
             return Unavailable("the changelogs cannot be read yet")
         for found in filter(None, (answer.last_of_owner, answer.last)):
@@ -117,18 +117,18 @@ class AcquisitionAnswers:
             if not running.request.create:
                 return Unavailable("the changelog of a site does not answer, and may have the session")
             is_lost = lost is not None and not lost.deleted
-            if is_lost and not self._memory.is_past(machine.session, machine.row, and_woken=True):
+            if is_lost and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
                 return acquisition.GONE_BACK
         return self._unless_only_wanted(running, acquisition.NothingFound(is_certain=answer.complete))
 
     def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
-        machine, memory = running.machine, self._memory
+        machine, memory = running.machine, self._env.registry_memory
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
         if machine.outdated is None or not machine.outdated.by_owner:
             return self._unless_only_wanted(running, acquisition.RowUnchanged())
-        if not self._context.cluster.is_watching:
+        if not self._env.cluster.is_watching:
             return Unavailable(NO_LEASE)
         if not memory.is_past(machine.session, machine.row, and_woken=True):
             return acquisition.GONE_BACK
@@ -137,7 +137,7 @@ class AcquisitionAnswers:
     def _found_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
         machine = running.machine
-        lost = self._memory.lost_row(machine.session) if machine.has_no_row else None
+        lost = self._env.registry_memory.lost_row(machine.session) if machine.has_no_row else None
         owner = lost if machine.has_no_row else machine.row
         unread = Unavailable(
             "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
@@ -157,7 +157,11 @@ class AcquisitionAnswers:
             return self._nobody_has_it(running, why)
         if machine.has_no_row:
             return acquisition.Found(found)
-        if owner is not None and has_later_owner(found, owner) and not self._memory.is_past(machine.session, owner):
+        if (
+            owner is not None
+            and has_later_owner(found, owner)
+            and not self._env.registry_memory.is_past(machine.session, owner)
+        ):
             return acquisition.GONE_BACK
         return acquisition.Found(found)
 
@@ -175,8 +179,8 @@ class AcquisitionAnswers:
 
     def _row_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return what the registry's row means for a session that is wanted here and not served here."""
-        session, context = running.machine.session, self._context
-        copy = context.sessions.get(session)
+        session = running.machine.session
+        copy = self._sessions.get(session)
         if copy is not None:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
             return self.copy_input(copy, row, read=True)
@@ -188,7 +192,7 @@ class AcquisitionAnswers:
             return acquisition.OwnedElsewhere(row)
         if not self._is_gone(session, row):
             return Unavailable("the registry's watch is behind: the owner may be alive")
-        if not context.lease.may_serve() or not context.cluster.is_watching:
+        if not self._env.lease.may_serve() or not self._env.cluster.is_watching:
             return Unavailable(NO_LEASE)
         return acquisition.OwnerEnded(row)
 
@@ -198,13 +202,13 @@ class AcquisitionAnswers:
         Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
         the changelog that there was a later one: what is here counts as one that never was.
         """
-        proxy, epoch = self._context.proxy, copy.epoch
+        proxy, epoch = self._env.proxy, copy.epoch
         if copy.role is Role.SERVING:
-            is_served = self._context.sessions.serving(copy.id) is copy
+            is_served = self._sessions.serving(copy.id) is copy
             return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
         if copy.role not in (Role.DORMANT, Role.ORPHAN):
             return acquisition.CopyInTransfer()
-        lost = self._memory.lost_row(copy.id)
+        lost = self._env.registry_memory.lost_row(copy.id)
         if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
             # Somebody has served since the cut.
             return acquisition.CopySuperseded()
@@ -215,34 +219,36 @@ class AcquisitionAnswers:
             return acquisition.GONE_BACK
         if copy.role is Role.DORMANT:
             went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
-            is_past = went_back and self._memory.is_past(copy.id, row)
+            is_past = went_back and self._env.registry_memory.is_past(copy.id, row)
             if is_past and not copy.was_served and row is not None and self.lives_elsewhere(row):
                 return acquisition.CopyOutlived(row)
             input = acquisition.sleeping_input(
                 epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
             )
         else:
-            is_past = read and (row is None or row.epoch + 1 < epoch) and self._memory.is_past(copy.id, row)
+            is_past = (
+                read and (row is None or row.epoch + 1 < epoch) and self._env.registry_memory.is_past(copy.id, row)
+            )
             is_past = is_past and (row is None or not self.lives_elsewhere(row))
             input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
         takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
-        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else input
+        return Unavailable(NO_LEASE) if takes and not self._env.lease.may_serve() else input
 
     def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
-        context, request, session = self._context, running.request, running.machine.session
-        known = context.cluster.owners.get(session)
+        request, session = running.request, running.machine.session
+        known = self._env.cluster.owners.get(session)
         if known is not None and not known.deleted and (row is None or row.epoch < known.epoch):
             # The watch has not told of it yet that the registry was restored, or is another.
-            self._memory.row_lost(session, known)
-        if self._memory.rows_come_back:
+            self._env.registry_memory.row_lost(session, known)
+        if self._env.registry_memory.rows_come_back:
             return Unavailable("the registry has lost rows: the session may be one that there is")
-        if not context.lease.may_serve():
+        if not self._env.lease.may_serve():
             return Unavailable(NO_LEASE)
         if not request.create:
             # There is none, unless some changelog says otherwise.
             return acquisition.RowAbsent(row)
-        if len(context.sessions) >= context.settings.max_sessions:
+        if len(self._sessions) >= self._env.settings.max_sessions:
             return Unavailable("this proxy has as many sessions as it may; attach at another one")
         if not self.creation_rate.take():
             return Unavailable("many sessions are being made here at the moment")
@@ -250,13 +256,13 @@ class AcquisitionAnswers:
 
     def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
         """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
-        lost = self._memory.lost_row(session)
+        lost = self._env.registry_memory.lost_row(session)
         is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
-        return is_older and not self._memory.is_past(session, row)
+        return is_older and not self._env.registry_memory.is_past(session, row)
 
     def lives_elsewhere(self, owner: Ownership) -> bool:
         """Tell whether the row names another proxy, whose lease has not ended as far as the watch says."""
-        return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
+        return not owner.deleted and owner.proxy != self._env.proxy and self._env.cluster.alive(owner.proxy)
 
     def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
         """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
@@ -264,7 +270,7 @@ class AcquisitionAnswers:
         It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
         of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
         """
-        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
+        return owner.proxy == self._env.proxy or self._env.cluster.has_seen(session, owner)
 
 
 def _recorded_input(answer: object) -> AcquisitionInput:

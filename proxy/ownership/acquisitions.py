@@ -25,12 +25,13 @@ from handover.acquisition import (
     session_lost,
 )
 from handover.acquisition import AcquisitionState as State
-from proxy.core.context import Context
 from proxy.core.effects import FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
+from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
 from proxy.ownership.activation_queue import ActivationQueue
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
@@ -48,16 +49,19 @@ OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STO
 class Acquisitions:
     """All acquisitions of this proxy, one a session at most."""
 
-    def __init__(self, context: Context, persister: Persister, served: ServedSessions, memory: RegistryMemory) -> None:
-        self._context = context
+    def __init__(
+        self, env: Environment, sessions: SessionTable, output: Output, persister: Persister, served: ServedSessions
+    ) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._persister = persister
         self._served = served
-        self._memory = memory
         self._running: dict[SessionId, RunningAcquisition] = {}
         self._attempts = 0
         """Questions that were asked so far."""
-        self._line = ActivationQueue(context.settings.bounds.activations_at_once)
-        self.answers = AcquisitionAnswers(context, memory)
+        self._line = ActivationQueue(self._env.settings.bounds.activations_at_once)
+        self.answers = AcquisitionAnswers(env, sessions)
 
     # ------------------------------------------------------------ somebody wants a session
 
@@ -74,10 +78,10 @@ class Acquisitions:
             if running.machine.state is State.QUEUED:
                 self._line.join(session, is_waited_for=True)
             return
-        owner = self._context.cluster.owners.get(session)
+        owner = self._env.cluster.owners.get(session)
         running = self._begin(session, request, None)
         running.is_waited_for = True
-        if owner is not None and session not in self._context.sessions and self.answers.lives_elsewhere(owner):
+        if owner is not None and session not in self._sessions and self.answers.lives_elsewhere(owner):
             self._feed(running, acquisition.OwnerWatched(owner))
         else:
             self._feed(running, acquisition.OwnerUnknown())
@@ -97,11 +101,11 @@ class Acquisitions:
         """
         running = self._current(session)
         if running is not None and running.machine.state in (State.ASKING, State.FETCHING):
-            gone = not self._context.cluster.alive(owner.proxy)
+            gone = not self._env.cluster.alive(owner.proxy)
             self._feed(running, acquisition.OwnerGone() if gone else acquisition.NotHandedOver(owner, lost))
         elif running is None:
             # It was the owner who offered the session.
-            self._context.events.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
+            self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
 
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
         """Take the next epoch for a dormant copy, which the store says is ours, in its turn.
@@ -111,9 +115,9 @@ class Acquisitions:
         Args:
             is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
         """
-        row, lost = Ownership(self._context.proxy, copy.epoch), self._memory.lost_row(copy.id)
+        row, lost = Ownership(self._env.proxy, copy.epoch), self._env.registry_memory.lost_row(copy.id)
         if lost is not None and lost.epoch > copy.epoch:
-            self.compare(copy, self._context.cluster.owners.get(copy.id))
+            self.compare(copy, self._env.cluster.owners.get(copy.id))
         else:
             self.activate_after(copy, row, is_waited_for=is_waited_for)
 
@@ -125,7 +129,7 @@ class Acquisitions:
                 lost it, and the claim expects that there is none.
             is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
         """
-        if not self._context.lease.may_serve():
+        if not self._env.lease.may_serve():
             return
         self._tell(copy, acquisition.CopyToActivate(row), is_waited_for=is_waited_for)
 
@@ -165,9 +169,8 @@ class Acquisitions:
     # ------------------------------------------------------------ the machine
 
     def _begin(self, session: SessionId, request: AcquireRequest, copy: Session | None) -> RunningAcquisition:
-        context = self._context
         machine = Acquisition(
-            session, context.proxy, context.lease.incarnation, copy.epoch if copy is not None else NO_EPOCH
+            session, self._env.proxy, self._env.lease.incarnation, copy.epoch if copy is not None else NO_EPOCH
         )
         running = self._running[session] = RunningAcquisition(machine, request, copy)
         return running
@@ -182,32 +185,32 @@ class Acquisitions:
 
     def _why_void(self, running: RunningAcquisition) -> StaleReply | None:
         """Return why nothing can come of an acquisition any more."""
-        context, machine = self._context, running.machine
-        if machine.incarnation != context.lease.incarnation:
+        machine = running.machine
+        if machine.incarnation != self._env.lease.incarnation:
             return StaleReply.ANOTHER_INCARNATION
         if machine.state in OF_A_COPY:
-            copy = context.sessions.get(machine.session)
+            copy = self._sessions.get(machine.session)
             if copy is None or copy is not running.copy or copy.role not in (Role.DORMANT, Role.ORPHAN):
                 return StaleReply.ANOTHER_COPY
         return None
 
     def _feed(self, running: RunningAcquisition, input: AcquisitionInput) -> None:
         """Give the machine an input, and perform what follows."""
-        lost = self._memory.lost_row(running.machine.session)
+        lost = self._env.registry_memory.lost_row(running.machine.session)
         running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
-        effects = running.machine.step(input, self._context.clock.now_ms())
+        effects = running.machine.step(input, self._env.clock.now_ms())
         if running.machine.over:
             self.end(running.machine.session)
         for effect in effects:
             self._perform(running, effect)
 
     def _perform(self, running: RunningAcquisition, effect: AcquisitionEffect) -> None:
-        context, session = self._context, running.machine.session
+        session = running.machine.session
         match effect:
             case acquisition.Fetch(owner=owner):
-                context.events.report(FetchWanted(session, owner, running.request))
+                self._output.report(FetchWanted(session, owner, running.request))
             case acquisition.ReadRow():
-                context.outbox.emit(ReadRow(session, self._reply(running)))
+                self._output.emit(ReadRow(session, self._reply(running)))
             case acquisition.LookForLost():
                 self._look_for_lost(running)
             case acquisition.RecordFirst(epoch=epoch):
@@ -215,12 +218,12 @@ class Acquisitions:
                 record = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
                 self._once_dropped(running, record, reply)
             case acquisition.Create(before=before, epoch=epoch):
-                self._claim_in_place(running, before, Ownership(context.proxy, epoch))
+                self._claim_in_place(running, before, Ownership(self._env.proxy, epoch))
             case acquisition.FindCheckpoint():
                 reply = self._reply(running)
-                self._once_dropped(running, partial(context.outbox.emit, FindCheckpoint(session, reply)), reply)
+                self._once_dropped(running, partial(self._output.emit, FindCheckpoint(session, reply)), reply)
             case acquisition.TakeOver(row=row):
-                self._claim_in_place(running, row, Ownership(context.proxy, running.machine.epoch))
+                self._claim_in_place(running, row, Ownership(self._env.proxy, running.machine.epoch))
             case acquisition.JoinLine():
                 self._join_line(running)
             case acquisition.ClaimNext(row=row):
@@ -228,8 +231,8 @@ class Acquisitions:
             case acquisition.StoreCopy():
                 self._persister.saved(self._reply(running))
             case acquisition.CommitCopy(row=row):
-                own_row = Ownership(context.proxy, running.machine.copy_epoch)
-                context.outbox.emit(claim_row(session, row, own_row, self._reply(running)))
+                own_row = Ownership(self._env.proxy, running.machine.copy_epoch)
+                self._output.emit(claim_row(session, row, own_row, self._reply(running)))
             case _:
                 self._conclude(running, effect)
 
@@ -239,13 +242,13 @@ class Acquisitions:
         Our own says so itself when a first checkpoint is written; but not where the session is made in the place of a
         lost one: that is of the next generation, and counts more.
         """
-        context, session, reply = self._context, running.machine.session, self._reply(running)
-        is_only_site = context.cluster.changelogs.keys() <= {context.settings.site}
+        session, reply = running.machine.session, self._reply(running)
+        is_only_site = self._env.cluster.changelogs.keys() <= {self._env.settings.site}
         is_made = running.request.create and running.copy is None
-        if is_made and is_only_site and self._memory.lost_row(session) is None:
+        if is_made and is_only_site and self._env.registry_memory.lost_row(session) is None:
             reply(FoundCheckpoint((), complete=True))
         else:
-            context.outbox.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
+            self._output.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
 
     def _once_dropped(
         self, running: RunningAcquisition, begin: Callable[[], None], reply: Callable[[object], None]
@@ -264,20 +267,20 @@ class Acquisitions:
     def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, own_row: Ownership) -> None:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
-        if session in self._context.sessions or self._persister.is_dropping(session):
+        if session in self._sessions or self._persister.is_dropping(session):
             reply(Unavailable("a copy of the session has come meanwhile"))
         else:
-            self._context.outbox.emit(claim_row(session, before, own_row, reply))
+            self._output.emit(claim_row(session, before, own_row, reply))
 
     def _conclude(self, running: RunningAcquisition, effect: Conclusion | CopyConclusion) -> None:
         """Perform an effect with which an acquisition ends."""
-        context, session = self._context, running.machine.session
+        session = running.machine.session
         match effect:
             case acquisition.GiveUp(reason=reason):
-                context.events.report(SessionUnavailable(session, reason))
+                self._output.report(SessionUnavailable(session, reason))
             case acquisition.DeclareLost(row=row, why=why):
-                self._memory.declare_lost(session, row, why)
-                context.events.report(SessionUnavailable(session, session_lost(session, why)))
+                self._env.registry_memory.declare_lost(session, row, why)
+                self._output.report(SessionUnavailable(session, session_lost(session, why)))
             case acquisition.ServeNew():
                 self._persister.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
@@ -285,24 +288,23 @@ class Acquisitions:
             case acquisition.ServeRebuilt(checkpoint=checkpoint):
                 self._rebuild(running.machine, checkpoint)
             case acquisition.ReportServed():
-                context.events.report(SessionServed(context.sessions[session]))
+                self._output.report(SessionServed(self._sessions[session]))
             case _:
                 assert running.copy is not None
                 self._conclude_copy(running.machine, running.copy, effect)
 
     def _conclude_copy(self, machine: Acquisition, copy: Session, effect: CopyConclusion) -> None:
         """Perform an effect with which the acquisition ends of a session that has a copy here."""
-        context = self._context
         match effect:
             case acquisition.ServeActivated():
-                context.counters.rows_lost += int(machine.row is None)
+                self._output.counters.rows_lost += int(machine.row is None)
                 self._served.serve(copy, machine.epoch, facts.Acquisition.RESTART)
             case acquisition.ServeCommitted():
                 copy.become(Role.DORMANT)
                 self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
             case acquisition.DropCopy():
                 self._served.drop(copy)
-                context.events.report(SessionUnavailable(copy.id, "what is here of the session is not its latest"))
+                self._output.report(SessionUnavailable(copy.id, "what is here of the session is not its latest"))
             case acquisition.ReleaseCopy(row=row):
                 # What the store has is none of it (handover rule 22).
                 self._served.release(copy, row)
@@ -311,13 +313,13 @@ class Acquisitions:
 
     def _new_session(self, session: SessionId, epoch: Epoch) -> Session:
         new = Session(session, epoch, Role.DORMANT)
-        new.created_at = dict(self._context.state.frontier)
+        new.created_at = dict(self._env.state.frontier)
         return new
 
     def _rebuild(self, machine: Acquisition, checkpoint: Checkpoint) -> None:
         """Make the session from its checkpoint: every origin gated at what was acknowledged (failover)."""
         session = Session(machine.session, machine.epoch, Role.DORMANT)
-        state = self._context.state
+        state = self._env.state
         session.describe(checkpoint.descriptor)
         session.expire_unpersisted(checkpoint.acknowledged)
         session.renumber()
@@ -356,8 +358,8 @@ class Acquisitions:
             reply(answer)
             self._advance_line()
 
-        own_row = Ownership(self._context.proxy, machine.epoch)
-        self._context.outbox.emit(claim_row(machine.session, row, own_row, on_done))
+        own_row = Ownership(self._env.proxy, machine.epoch)
+        self._output.emit(claim_row(machine.session, row, own_row, on_done))
 
     # ------------------------------------------------------------ answers
 
@@ -377,18 +379,18 @@ class Acquisitions:
         if stale is None and running is not None:
             self._feed(running, self.answers.input_of(running, answer))
             return
-        self._context.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
+        self._output.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
         if running is not None and running.attempt == key.attempt:
             self.end(key.session)
             reason = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE
-            self._context.events.report(SessionUnavailable(key.session, reason))
+            self._output.report(SessionUnavailable(key.session, reason))
 
     def _why_stale(self, running: RunningAcquisition | None, key: ReplyKey) -> StaleReply | None:
         """Return what has changed since the question of that key was asked; None: nothing that matters."""
-        if key.incarnation != self._context.lease.incarnation:
+        if key.incarnation != self._env.lease.incarnation:
             return StaleReply.ANOTHER_INCARNATION
         if running is None or running.machine.key(running.attempt) != key:
             return StaleReply.ANOTHER_ATTEMPT
-        if not self._context.lease.may_serve():
+        if not self._env.lease.may_serve():
             return StaleReply.NO_LEASE
         return self._why_void(running)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from proxy.core.context import Context
+from proxy.core.environment import Environment
 from waypost.limits import CREATIONS_AT_ONCE
 
 
 class CreationRate:
     """A virtual schedule (the Generic Cell Rate Algorithm): after a while without, some may be made at once."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment) -> None:
+        self._env = env
         self._until_ms = 0.0
         """When all sessions so far would be made, at the rate at which they may be."""
 
     def take(self) -> bool:
         """Tell whether a session may be made now, and count it if so."""
-        now, rate = self._context.clock.now_ms(), self._context.settings.creations_a_s
+        now, rate = self._env.clock.now_ms(), self._env.settings.creations_a_s
         if not rate:
             return True
         due = max(self._until_ms, now) + 1_000 / rate

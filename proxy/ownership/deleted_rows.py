@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice, takewhile
 
-from proxy.core.context import Context
 from proxy.core.effects import ForgetCheckpoints, ForgetRows
+from proxy.core.environment import Environment
+from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Ownership, SessionId
@@ -23,8 +24,9 @@ from waypost.limits import ROWS_FORGOTTEN
 class DeletedRows:
     """The rows of deleted sessions, in the order in which the watch reported them, until they are removed."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output) -> None:
+        self._env = env
+        self._output = output
         self._deleted: dict[SessionId, tuple[Ownership, int]] = {}
         """Each with the time from which on it may be removed."""
         self._gone: dict[SessionId, int] = {}
@@ -35,10 +37,10 @@ class DeletedRows:
     def watched(self, session: SessionId, current: Ownership | None) -> None:
         """Take a session's row, as the watch reports it; None: it was removed."""
         known = self._deleted.pop(session, None)
-        if current is None and known is not None and self._context.cluster.is_first(self._context.cluster.at_site()):
+        if current is None and known is not None and self._env.cluster.is_first(self._env.cluster.at_site()):
             self._gone[session] = known[0].epoch
         if current is not None and current.deleted:
-            due = self._context.clock.now_ms() + self._context.settings.forget_ms
+            due = self._env.clock.now_ms() + self._env.settings.forget_ms
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
@@ -51,11 +53,11 @@ class DeletedRows:
 
     def tick(self) -> None:
         """Remove rows of sessions that were deleted `forget_ms` ago, and then their checkpoints of our changelog."""
-        context, now = self._context, self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if now < self.next_deadline():
             return
-        self._next_check_ms = now + context.settings.sweep_ms
-        if not context.lease.may_serve() or not context.cluster.is_watching:
+        self._next_check_ms = now + self._env.settings.sweep_ms
+        if not self._env.lease.may_serve() or not self._env.cluster.is_watching:
             return
         if self._gone:
             self._forget_checkpoints()
@@ -64,11 +66,7 @@ class DeletedRows:
 
     @property
     def _removes_rows(self) -> bool:
-        return (
-            bool(self._deleted)
-            and not self._is_under_way
-            and self._context.cluster.is_first(self._context.cluster.proxies)
-        )
+        return bool(self._deleted) and not self._is_under_way and self._env.cluster.is_first(self._env.cluster.proxies)
 
     def _forget_rows(self, now: int) -> None:
         due = takewhile(lambda row: row[1][1] <= now, self._deleted.items())
@@ -85,7 +83,7 @@ class DeletedRows:
 
         if rows:
             self._is_under_way = True
-            self._context.outbox.emit(ForgetRows(rows, on_done))
+            self._output.emit(ForgetRows(rows, on_done))
 
     def _forget_checkpoints(self) -> None:
         deleted = dict(islice(self._gone.items(), ROWS_FORGOTTEN))
@@ -97,7 +95,7 @@ class DeletedRows:
             if answer is not None:
                 self._gone |= {session: max(epoch, self._gone.get(session, 0)) for session, epoch in deleted.items()}
 
-        self._context.outbox.emit(ForgetCheckpoints(deleted, on_done))
+        self._output.emit(ForgetCheckpoints(deleted, on_done))
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

@@ -8,13 +8,15 @@ knows where not to send anything. An offer that leads to nothing is made again, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
-from federation.ports import DrainRow, ProxyRow
+from federation.ports import DrainRow
 from handover.messages import FOLLOW, HandoverOffer, MoveRequest
-from proxy.core.context import Context
 from proxy.core.effects import SendPeer
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Role, Session
 from waypost.clock import NEVER
 from waypost.identity import NO_PROXY, ProxyId, SessionId
@@ -29,23 +31,26 @@ OFFER_MS = 6_000
 class SessionMoves:
     """The sessions that are to leave this proxy, at a bounded rate."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._wanted: dict[SessionId, tuple[ProxyId, str]] = {}
         """Asked for by a rebalance, or by where its receivers are."""
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
-        self.row: DrainRow | None = None
+
+    @property
+    def row(self) -> DrainRow | None:
         """The drain of this proxy; None: it is not to be emptied."""
+        return self._env.cluster.drains.get(self._env.proxy)
 
     @property
     def left(self) -> int:
         """The number of sessions that are still to leave this proxy for its drain; 0: it is not drained."""
-        proxy = self._context.proxy
-        return (
-            sum(owner.proxy == proxy for owner in self._context.cluster.owners.values()) if self.row is not None else 0
-        )
+        proxy = self._env.proxy
+        return sum(owner.proxy == proxy for owner in self._env.cluster.owners.values()) if self.row is not None else 0
 
     @property
     def offered(self) -> int:
@@ -54,20 +59,18 @@ class SessionMoves:
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Set the drain of a proxy, as the registry reports it; None: it is not to be drained any more."""
-        self._context.cluster.drain_changed(proxy, row)
-        if proxy == self._context.proxy:
-            if self.row is None:
-                self._next_at = self._context.clock.now_ms() + GRACE_MS
-            self.row = row
+        if proxy == self._env.proxy and self.row is None:
+            self._next_at = self._env.clock.now_ms() + GRACE_MS
+        self._env.cluster.drain_changed(proxy, row)
 
     def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
         """Note a rebalancing proxy's request to move a session; one for another epoch is refused."""
-        session = self._context.sessions.serving(message.session)
-        if session is None or message.target == self._context.proxy:
+        session = self._sessions.serving(message.session)
+        if session is None or message.target == self._env.proxy:
             return
         if session.epoch != message.epoch:
             detail = f"MoveRequest of session {session.id}, epoch {message.epoch}"
-            self._context.refused.note("wrong epoch", sender, detail)
+            self._output.refused.note("wrong epoch", sender, detail)
             return
         self.request_move(message.session, message.target, "rebalance")
 
@@ -75,43 +78,27 @@ class SessionMoves:
         """Move a session to that proxy in its turn, if the proxy is live then; `why` is the reason of the handover."""
         self._wanted[session] = (proxy, why)
 
-    def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
-        """Return the best proxy for a session: of our own site if there is one, with the least load; or None.
-
-        Args:
-            loads: sessions of each proxy; None: by the registry, and the offers under way.
-        """
-        context = self._context
-        loads = self._loads() if loads is None else loads
-        candidates = [
-            row
-            for row in context.cluster.proxies.values()
-            if row.proxy not in context.cluster.drains and row.proxy != context.proxy
-        ]
-        site = context.settings.site
-        return min(candidates, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
-
     def _loads(self) -> Counter[ProxyId]:
-        loads = Counter(owner.proxy for owner in self._context.cluster.owners.values())
+        loads = self._env.cluster.loads()
         loads.update(proxy for proxy, _ in self._offered.values())
         return loads
 
     def follow(self, session: Session) -> None:
         """Move a session to the proxy of more than half of its deliveries, counted over `dwell_ms` at least."""
-        now = self._context.clock.now_ms()
-        if now < session.counted_since_ms + self._context.settings.dwell_ms:
+        now = self._env.clock.now_ms()
+        if now < session.counted_since_ms + self._env.settings.dwell_ms:
             return
         session.counted_since_ms = now
         delivered, session.delivered = session.delivered, Counter()
         for proxy, count in delivered.items():
-            if 2 * count > delivered.total() and proxy != self._context.proxy:
+            if 2 * count > delivered.total() and proxy != self._env.proxy:
                 self.request_move(session.id, proxy)
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
         """Offer the sessions whose turn it is to other proxies."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         self._forget_finished(now)
         rate = self._rate()
         if rate is None or now < self._next_at or not self._any_candidate():
@@ -121,51 +108,51 @@ class SessionMoves:
             if now < self._next_at:
                 return
             proxy, why = self._wanted.pop(session, (NO_PROXY, ""))
-            row = self._context.cluster.proxies.get(proxy)
+            row = self._env.cluster.proxies.get(proxy)
             if row is None and self.row is None:
                 continue
-            row = row or self.target(loads)
+            row = row or self._env.cluster.target(loads)
             if row is None:
                 return
             loads[row.proxy] += 1
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
-            offer = HandoverOffer(session, self._context.sessions[session].epoch, why if self.row is None else "drain")
-            self._context.counters.offers[offer.reason] += 1
-            self._context.outbox.emit(SendPeer(row.proxy, offer))
+            offer = HandoverOffer(session, self._sessions[session].epoch, why if self.row is None else "drain")
+            self._output.counters.offers[offer.reason] += 1
+            self._output.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:
         """Return when the next session is to be offered, in ms of the engine's clock; NEVER: none."""
         if not self._wanted and not self._offered and self.row is None:
             return NEVER
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         offered = [at + OFFER_MS for _, at in self._offered.values()]
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
         return min([*offered, *due], default=NEVER)
 
     def _rate(self) -> float | None:
         """Sessions a second; None: nothing is to leave now."""
-        if not self._context.lease.may_serve():
+        if not self._env.lease.may_serve():
             return None
         if self.row is not None:
             return None if self.row.paused else self.row.rate
         return REBALANCE_RATE if self._wanted else None
 
     def _candidates(self) -> Iterator[SessionId]:
-        sessions = self._context.sessions
+        sessions = self._sessions
         for session in sessions if self.row is not None else self._wanted:
             if session not in self._offered and session in sessions and sessions[session].role is Role.SERVING:
                 yield session
 
     def _any_candidate(self) -> bool:
         # Those that are gone already make room at once, not only when the next tick forgets them.
-        under_way = sum(session in self._context.sessions for session in self._offered)
+        under_way = sum(session in self._sessions for session in self._offered)
         return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _forget_finished(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
         for session, (_, at) in list(self._offered.items()):
-            if session not in self._context.sessions or now >= at + OFFER_MS:
+            if session not in self._sessions or now >= at + OFFER_MS:
                 del self._offered[session]
-        for session in [session for session in self._wanted if session not in self._context.sessions]:
+        for session in [session for session in self._wanted if session not in self._sessions]:
             del self._wanted[session]

@@ -24,9 +24,11 @@ from handover.messages import (
     checksum,
 )
 from handover.target import TargetState, TargetTransfer
-from proxy.core.context import Context
 from proxy.core.effects import SendPeer
+from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, RelayWanted, SessionWanted, TransferFailed
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
     ABORTED,
     COMMITTED,
@@ -37,14 +39,12 @@ from proxy.core.transfer_record import (
     UNSETTLED,
     TransferRecord,
 )
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
-from proxy.stream.coverage import Coverage
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.errors import WaypostError
 from waypost.facts import Acquisition
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
@@ -100,19 +100,18 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def __init__(
         self,
-        context: Context,
-        persister: Persister,
-        coverage: Coverage,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
+        stream: Stream,
         served: ServedSessions,
-        memory: RegistryMemory,
     ) -> None:
-        super().__init__(context)
+        super().__init__(env, sessions, output)
         self._partial_copies: dict[SessionId, PartialCopy] = {}
         """Of copies that were broken off; the oldest first."""
-        self._persister = persister
-        self._coverage = coverage
+        self._persister = stream.persister
+        self._coverage = stream.coverage
         self._served = served
-        self._memory = memory
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
         """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
@@ -124,12 +123,12 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """
         if session in self.running:
             return
-        if session in self._context.sessions or not self._context.lease.may_serve():
-            self._context.events.report(TransferFailed(session, owner))
+        if session in self._sessions or not self._env.lease.may_serve():
+            self._output.report(TransferFailed(session, owner))
             return
-        now = self._context.clock.now_ms()
-        name = f"{self._context.proxy}-{self._context.rng.getrandbits(64):016x}"
-        transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
+        now = self._env.clock.now_ms()
+        name = f"{self._env.proxy}-{self._env.rng.getrandbits(64):016x}"
+        transfer = TargetTransfer(session, owner, self._env.proxy, name, self._env.settings.timing, now)
         incoming = Incoming(
             machine=transfer,
             record=self.record(reason),
@@ -158,10 +157,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
         """A frozen source must know that nobody will take the session (handover rule 5)."""
-        row = self._context.cluster.owners.get(message.session)
-        if isinstance(message, Frozen) and (row is None or row.proxy != self._context.proxy):
+        row = self._env.cluster.owners.get(message.session)
+        if isinstance(message, Frozen) and (row is None or row.proxy != self._env.proxy):
             gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
-            self._context.outbox.emit(SendPeer(sender, gone))
+            self._output.emit(SendPeer(sender, gone))
 
     def moved(self) -> None:
         """Go on with shadows whose copy is complete, and whose coverage is known or was waited for."""
@@ -177,7 +176,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
         A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
         """
-        shadow, bounds = incoming.shadow, self._context.settings.bounds
+        shadow, bounds = incoming.shadow, self._env.settings.bounds
         if shadow is None or incoming.pre_copy is PreCopyState.DONE or incoming.stored <= bounds.copy_at_attach:
             return False
         return shadow.entries.unsaved_count > bounds.chunk_entries
@@ -204,7 +203,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
-        patience = self._context.settings.timing.coverage_ms
+        patience = self._env.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
         covering = [incoming.progress_ms + patience for incoming in self.running.values() if self._copied(incoming)]
         return min([super().next_deadline(), *begun, *covering])
@@ -212,7 +211,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def tick(self) -> None:
         """Do what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
         super().tick()
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         for session in [
             identity for identity, partial_copy in self._partial_copies.items() if now >= partial_copy.until_ms
         ]:
@@ -232,8 +231,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
             super().answered(incoming, current)
 
     def _nobody_corrects(self, incoming: Incoming, row: Ownership | None) -> bool:
-        is_past = self._memory.is_past(incoming.machine.session, row)
-        return is_past or not self._context.cluster.alive(incoming.machine.owned.proxy)
+        is_past = self._env.registry_memory.is_past(incoming.machine.session, row)
+        return is_past or not self._env.cluster.alive(incoming.machine.owned.proxy)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Apply a session's row, as the watch reports it, to its transfer to here, which may end by it."""
@@ -305,9 +304,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._discard(incoming)
             case target.Relay():
                 self._end(incoming)
-                self._context.events.report(RelayWanted(transfer.session, transfer.owned.proxy))
+                self._output.report(RelayWanted(transfer.session, transfer.owned.proxy))
             case target.FailOver():
-                self._context.events.report(SessionWanted(transfer.session, incoming.request))
+                self._output.report(SessionWanted(transfer.session, incoming.request))
             case _:
                 assert_never(effect)
 
@@ -323,18 +322,17 @@ class IncomingTransfers(TransferDriver[Incoming]):
         if shadow is None or not self._copied(incoming):
             return False
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
-        waited = self._context.clock.now_ms() - incoming.progress_ms
+        waited = self._env.clock.now_ms() - incoming.progress_ms
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
-        return known or waited >= self._context.settings.timing.coverage_ms
+        return known or waited >= self._env.settings.timing.coverage_ms
 
     def _send(self, incoming: Incoming, message: ToSource) -> None:
-        self._context.outbox.emit(SendPeer(incoming.machine.owned.proxy, message))
+        self._output.emit(SendPeer(incoming.machine.owned.proxy, message))
 
     def _install(self, incoming: Incoming, prepared: Prepared) -> None:
-        context = self._context
         if incoming.partial_copy is not None and incoming.partial_copy.copy == prepared.copy:
             shadow = incoming.partial_copy.shadow
-            context.sessions.mark_changed(shadow.id)
+            self._sessions.mark_changed(shadow.id)
         else:
             shadow = Session(prepared.session, incoming.machine.owned.epoch, Role.SHADOW)
             self._persister.replace_copy(shadow.id)
@@ -342,10 +340,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow.epoch = incoming.machine.owned.epoch
         shadow.describe(prepared.descriptor)
         incoming.stored = prepared.stored
-        incoming.progress_ms = context.clock.now_ms()
-        shadow.close_gates(context.state.frontier, seen=None)
-        context.sessions.put(shadow)
-        context.interest.register(shadow)
+        incoming.progress_ms = self._env.clock.now_ms()
+        shadow.close_gates(self._env.state.frontier, seen=None)
+        self._sessions.put(shadow)
+        self._sessions.interest.register(shadow)
 
     def _take_chunk(self, incoming: Incoming, chunk: Chunk) -> None:
         """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
@@ -354,7 +352,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return
         if not self._copied(incoming):
             # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
-            incoming.progress_ms = self._context.clock.now_ms()
+            incoming.progress_ms = self._env.clock.now_ms()
         incoming.chunks, incoming.upto = chunk.number, chunk.upto
         copied = [
             (entry.number, StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys), entry.matched)
@@ -363,16 +361,16 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow.take_entries(copied)
         for _, stored, matched in copied:
             self._persister.count_unstored(stored, matched)
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
-        self._context.sessions.mark_changed(shadow.id)
+        self._sessions.mark_changed(shadow.id)
         part = FINAL_COPY if incoming.machine.state is TargetState.READY else PRE_COPY
         self.carried(incoming, part, chunk.entries)
 
     def _acknowledge_stored(self, incoming: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
         chunks, shadow = incoming.chunks, incoming.shadow
-        if shadow is None or shadow.entries.unsaved_count <= self._context.settings.bounds.copy_unsaved:
+        if shadow is None or shadow.entries.unsaved_count <= self._env.settings.bounds.copy_unsaved:
             incoming.acknowledged = chunks
             self._acknowledge(incoming)
             return
@@ -398,18 +396,18 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _merge(self, incoming: Incoming, frozen: Frozen) -> None:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
-        shadow, context = incoming.shadow, self._context
+        shadow = incoming.shadow
         assert shadow is not None
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
-        shadow.merge(context.state.continued(frozen.cut), context.state.frontier, frozen.oldest, frozen.next_number)
+        shadow.merge(self._env.state.continued(frozen.cut), self._env.state.frontier, frozen.oldest, frozen.next_number)
         shadow.epoch, shadow.source = incoming.machine.wanted.epoch, incoming.machine.owned.proxy
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
-                gate.restart(context.state.frontier.get(origin, NOTHING))
-            context.interest.register(shadow)
-        context.sessions.subscriptions_changed(shadow)
-        context.sessions.mark_changed(shadow.id)
+                gate.restart(self._env.state.frontier.get(origin, NOTHING))
+            self._sessions.interest.register(shadow)
+        self._sessions.subscriptions_changed(shadow)
+        self._sessions.mark_changed(shadow.id)
         shadow.raise_promise_floors(frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)
@@ -449,17 +447,17 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return None
         self._served.withdraw(shadow)
         shadow.gates.clear()
-        return PartialCopy(shadow, incoming.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
+        return PartialCopy(shadow, incoming.copy, self._env.clock.now_ms() + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:
         """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""
         del self._partial_copies[session]
-        if session not in self._context.sessions:
+        if session not in self._sessions:
             self._persister.drop(session)
 
     def _discard(self, incoming: Incoming) -> None:
         self._end(incoming)
-        self._context.events.report(TransferFailed(incoming.machine.session, incoming.machine.owned, incoming.why_lost))
+        self._output.report(TransferFailed(incoming.machine.session, incoming.machine.owned, incoming.why_lost))
 
 
 def _misfit(incoming: Incoming, chunk: Chunk) -> str:

@@ -28,9 +28,11 @@ from handover.messages import (
     checksum,
 )
 from handover.source import SourceState, SourceTransfer
-from proxy.core.context import Context
 from proxy.core.effects import LoadEntries, SendPeer
+from proxy.core.environment import Environment
 from proxy.core.events import ActivationWanted, MoveWanted, Requester, SessionServed
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
     ABORTED,
     COMMITTED,
@@ -44,7 +46,6 @@ from proxy.core.transfer_record import (
     UNSETTLED,
     TransferRecord,
 )
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.session import Role, Session
@@ -100,13 +101,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def __init__(
         self,
-        context: Context,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
         served: ServedSessions,
-        memory: RegistryMemory,
     ) -> None:
-        super().__init__(context)
+        super().__init__(env, sessions, output)
         self._served = served
-        self._memory = memory
         self._is_leaving = False
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
@@ -125,27 +126,27 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             if reason.violation:
                 self.refuse(reason.violation, requester, message)
             refusal = Refused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
-            self._context.outbox.emit(SendPeer(requester, refusal))
+            self._output.emit(SendPeer(requester, refusal))
             return
-        session = self._context.sessions[message.session]
+        session = self._sessions[message.session]
         why = self._why_stay(session, message) if message.reason == ATTACH else None
         if why is not None:
             if why is StayReason.LONG_COPY:
                 # Served here until all but the rest is copied.
-                self._context.events.report(MoveWanted(session.id, requester))
-            self._context.outbox.emit(
+                self._output.report(MoveWanted(session.id, requester))
+            self._output.emit(
                 SendPeer(requester, TransferDeclined(message.session, message.transfer, message.epoch, why))
             )
             return
         if running:
             self.cut_short(running, ABORTED, SUPERSEDED)
-        owned = Ownership(self._context.proxy, message.epoch)
-        now = self._context.clock.now_ms()
-        timing = self._context.settings.timing
+        owned = Ownership(self._env.proxy, message.epoch)
+        now = self._env.clock.now_ms()
+        timing = self._env.settings.timing
         transfer = SourceTransfer(message.session, owned, requester, message.transfer, timing, now)
         receiver = Requester(message.receiver, message.incarnation)
         # No other copy of the session is ever served under this name, and no later one at this epoch.
-        session.copy = session.copy or f"{self._context.lease.incarnation}/{session.epoch}"
+        session.copy = session.copy or f"{self._env.lease.incarnation}/{session.epoch}"
         outgoing = Outgoing(
             machine=transfer, record=self.record(message.reason), receiver=receiver, start=_copied(session, message)
         )
@@ -154,9 +155,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def _activate_first(self, session: SessionId) -> None:
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
-        held = self._context.sessions.get(session)
+        held = self._sessions.get(session)
         if held is not None and held.role is Role.DORMANT:
-            self._context.events.report(ActivationWanted(session))
+            self._output.report(ActivationWanted(session))
 
     def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
         """Return why the asking receiver is to be relayed; None: the session goes to it."""
@@ -164,13 +165,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return StayReason.ACCESS
         if session.receivers.attached() - {message.receiver}:
             return StayReason.OTHERS_ATTACHED
-        if session.entries.last_number - _copied(session, message) > self._context.settings.bounds.copy_at_attach:
+        if session.entries.last_number - _copied(session, message) > self._env.settings.bounds.copy_at_attach:
             return StayReason.LONG_COPY
         return None
 
     def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _Refusal | None:
-        session = self._context.sessions.serving(message.session)
-        if requester == self._context.proxy:
+        session = self._sessions.serving(message.session)
+        if requester == self._env.proxy:
             return _Refusal("target is the source", violation="target is the source")
         if self._is_leaving:
             return _Refusal(LEAVING.why)
@@ -180,12 +181,12 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             wrong = self.violation(running, requester, message)
             return _Refusal(f"{wrong} for that transfer", wrong)
         if session is None:
-            held = self._context.sessions.get(message.session)
+            held = self._sessions.get(message.session)
             if held:
                 return _Refusal(f"the session is {held.role.value} here", _epoch_violation(held.epoch, message))
-            if why := self._memory.why_lost(message.session, message.epoch):
+            if why := self._env.registry_memory.why_lost(message.session, message.epoch):
                 return _Refusal(why, lost=True)
-            row = self._context.cluster.owners.get(message.session)
+            row = self._env.cluster.owners.get(message.session)
             wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
             return _Refusal("the session is not here", wrong)
         if session.epoch != message.epoch:
@@ -194,14 +195,14 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def _let_in(self, message: Prepare) -> _Refusal | None:
         """Let the asking receiver take over from another incarnation of itself; return why it may not yet."""
-        session = self._context.sessions[message.session]
+        session = self._sessions[message.session]
         attached = session.receivers.get(ReceiverId(message.receiver))
         if message.reason != ATTACH or session.access or attached is None:
             return None
         if attached.connection is None or attached.incarnation == message.incarnation:
             return None
-        now = self._context.clock.now_ms()
-        if not self._context.takeover_backoff.try_takeover(session.id, attached.id, message.incarnation, now):
+        now = self._env.clock.now_ms()
+        if not self._sessions.takeover_backoff.try_takeover(session.id, attached.id, message.incarnation, now):
             return None
         return _Refusal(f"receiver {message.receiver} is in use in two places")
 
@@ -216,7 +217,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.refuse(wrong, sender, message)
             if not isinstance(message, Aborted):
                 refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
-                self._context.outbox.emit(SendPeer(sender, refusal))
+                self._output.emit(SendPeer(sender, refusal))
         elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(outgoing.bounds):
             self.refuse("answer to a chunk that was never sent", sender, message)
         else:
@@ -232,7 +233,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         ):
             transfer = outgoing.machine
             refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
-            self._context.outbox.emit(SendPeer(transfer.target, refusal))
+            self._output.emit(SendPeer(transfer.target, refusal))
             outgoing.record.ending = RECEIVER_BACK
             self.feed(outgoing, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
@@ -244,13 +245,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """
         self._is_leaving = True
         for outgoing in list(self.running.values()):
-            before, now = outgoing.machine.state, self._context.clock.now_ms()
+            before, now = outgoing.machine.state, self._env.clock.now_ms()
             transfer = outgoing.machine
             if before is SourceState.FROZEN:
                 self.perform(outgoing, before, transfer.step(machine.Deadline(), now), LEAVING)
             elif before in (SourceState.COPYING, SourceState.WAITING):
                 refusal = Refused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
-                self._context.outbox.emit(SendPeer(transfer.target, refusal))
+                self._output.emit(SendPeer(transfer.target, refusal))
                 aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
                 self.perform(outgoing, before, transfer.step(aborted, now), LEAVING)
 
@@ -281,15 +282,15 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """End all transfers: our lease may have ended. The registry says later who owns the sessions."""
         for identity, outgoing in list(self.running.items()):
             del self.running[identity]
-            session = self._context.sessions.get(identity)
+            session = self._sessions.get(identity)
             frozen = session is not None and session.role is Role.FROZEN
             self.cut_short(outgoing, UNSETTLED if frozen else ABORTED, LEASE_LOST)
             if session and frozen:
                 session.become(Role.DORMANT)
 
     def _passed(self, outgoing: Outgoing) -> bool:
-        session = self._context.sessions[outgoing.machine.session]
-        seen = self._context.frontier(session)
+        session = self._sessions[outgoing.machine.session]
+        seen = self._env.frontier(session)
         return all(
             above is None or seen.get(origin, NOTHING) >= above for origin, above in outgoing.machine.coverage.items()
         )
@@ -317,9 +318,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._served.serve(session, epoch, Acquisition.THAW)
             case source.Release():
                 session = self._end(outgoing)
-                self._served.release(session, self._context.cluster.owners.get(session.id), outgoing.receiver)
+                self._served.release(session, self._env.cluster.owners.get(session.id), outgoing.receiver)
             case source.Forget():
-                self._context.events.report(SessionServed(self._end(outgoing)))
+                self._output.report(SessionServed(self._end(outgoing)))
             case _:
                 assert_never(effect)
 
@@ -328,22 +329,22 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
             return THAWED
-        owner = self._context.cluster.owners.get(outgoing.machine.session)
+        owner = self._env.cluster.owners.get(outgoing.machine.session)
         taken = owner is not None and owner.proxy == outgoing.machine.target
         return COMMITTED if source.Release in kinds and taken else ABORTED
 
     def answered(self, outgoing: Outgoing, current: Ownership | None) -> None:
         """Apply the row that the registry has answered with, None: there is none; other parts see it too."""
         if current is not None:
-            self._context.cluster.owned_by(outgoing.machine.session, current)
+            self._env.cluster.owned_by(outgoing.machine.session, current)
         super().answered(outgoing, current)
 
     def _end(self, outgoing: Outgoing) -> Session:
         self.running.pop(outgoing.machine.session, None)
-        return self._context.sessions[outgoing.machine.session]
+        return self._sessions[outgoing.machine.session]
 
     def _send_prepared(self, outgoing: Outgoing) -> None:
-        session = self._context.sessions[outgoing.machine.session]
+        session = self._sessions[outgoing.machine.session]
         transfer = outgoing.machine
         outgoing.stored = session.entries.last_number if session.entries.count else 0
         prepared = Prepared(
@@ -354,7 +355,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             stored=outgoing.stored,
             copy=session.copy,
         )
-        self._context.outbox.emit(SendPeer(transfer.target, prepared))
+        self._output.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(outgoing, again=True)
 
     def _send_chunks(self, outgoing: Outgoing, *, again: bool) -> None:
@@ -365,11 +366,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def _copy_on(self, outgoing: Outgoing) -> None:
         """Send the next chunks; a frozen session's all, and then its cut."""
-        session = self._context.sessions.get(outgoing.machine.session)
+        session = self._sessions.get(outgoing.machine.session)
         frozen = outgoing.machine.state is SourceState.FROZEN
         if session is None or outgoing.machine.over or outgoing.loading:
             return
-        bounds = self._context.settings.bounds
+        bounds = self._env.settings.bounds
         while frozen or outgoing.sent - outgoing.acknowledged < bounds.chunk_window:
             after, limit = _next_range(outgoing, session, bounds.chunk_entries)
             if limit == 0 and outgoing.spanned < outgoing.stored:
@@ -401,7 +402,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._send_chunk(outgoing, session, after + limit, stored + rest)
             self._copy_on(outgoing)
 
-        self._context.outbox.emit(LoadEntries(session.id, max(after, session.entries.first_number - 1), limit, on_done))
+        self._output.emit(LoadEntries(session.id, max(after, session.entries.first_number - 1), limit, on_done))
 
     def _send_chunk(self, outgoing: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
         """Send the next chunk; what all receivers got since it was bounded is left out."""
@@ -426,7 +427,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             outgoing.bounds[outgoing.sent - 2] if outgoing.sent > 1 else None,
             outgoing.bounds[outgoing.sent - 1],
         )
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         marks = session.retention.marks(outgoing.start if after is None else after, upto)
         ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
         chunk = Chunk(
@@ -442,15 +443,15 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         )
         part = FINAL_COPY if outgoing.machine.state is SourceState.FROZEN else PRE_COPY
         self.carried(outgoing, part, stored)
-        self._context.outbox.emit(SendPeer(outgoing.machine.target, chunk))
+        self._output.emit(SendPeer(outgoing.machine.target, chunk))
 
     def _freeze(self, outgoing: Outgoing) -> None:
-        session = self._context.sessions[outgoing.machine.session]
-        outgoing.cut = dict(session.freeze(self._context.state.frontier))
-        self._context.sessions.mark_changed(session.id)
+        session = self._sessions[outgoing.machine.session]
+        outgoing.cut = dict(session.freeze(self._env.state.frontier))
+        self._sessions.mark_changed(session.id)
 
     def _send_cut(self, outgoing: Outgoing) -> None:
-        session = self._context.sessions[outgoing.machine.session]
+        session = self._sessions[outgoing.machine.session]
         assert outgoing.cut is not None
         frozen = Frozen(
             session=session.id,
@@ -462,7 +463,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             oldest=session.entries.first_number,
             next_number=session.entries.next_number,
         )
-        self._context.outbox.emit(SendPeer(outgoing.machine.target, frozen))
+        self._output.emit(SendPeer(outgoing.machine.target, frozen))
 
 
 def _epoch_violation(copy_epoch: Epoch, message: Prepare) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from proxy.core import journal_facts
-from proxy.core.context import Context
 from proxy.core.effects import ClaimRow, Send, ignore_result
+from proxy.core.environment import Environment
 from proxy.core.events import NO_REQUESTER, Requester, SessionServed, SessionUnavailable
-from proxy.ownership.registry_memory import RegistryMemory
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Role, Session
-from proxy.stream.coverage import Coverage
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.errors import ReceiverTaken
 from waypost.facts import Acquisition, FactKind
 from waypost.identity import Epoch, Origin, Ownership, SessionId
@@ -19,11 +19,12 @@ from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 class ServedSessions:
     """Begins to serve a session once the registry names us, and stops before anybody else can."""
 
-    def __init__(self, context: Context, persister: Persister, coverage: Coverage, memory: RegistryMemory) -> None:
-        self._context = context
-        self._persister = persister
-        self._coverage = coverage
-        self._memory = memory
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, stream: Stream) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._persister = stream.persister
+        self._coverage = stream.coverage
         self._reasons: dict[SessionId, str] = {}
         """Why we want sessions deleted."""
 
@@ -35,35 +36,34 @@ class ServedSessions:
         Args:
             cause: how this proxy came to own it.
         """
-        context = self._context
         session.epoch = epoch
         session.become(Role.SERVING)
         session.was_served = True
-        session.served_since_ms = session.counted_since_ms = context.clock.now_ms()
+        session.served_since_ms = session.counted_since_ms = self._env.clock.now_ms()
         session.delivered.clear()
         session.remove_acknowledged()
-        self._memory.forget(session.id)
-        if context.sessions.get(session.id) is not session:
-            context.sessions.put(session)
-        context.cluster.owned_by(session.id, Ownership(context.proxy, epoch))
-        context.sessions.mark_changed(session.id)
+        self._env.registry_memory.forget(session.id)
+        if self._sessions.get(session.id) is not session:
+            self._sessions.put(session)
+        self._env.cluster.owned_by(session.id, Ownership(self._env.proxy, epoch))
+        self._sessions.mark_changed(session.id)
         if session.interest_expressions() or session.ended:
-            context.interest.register(session)
-        context.counters.served[cause] += 1
-        context.journal.attest(FactKind.OWNED, session, cause=cause, frontier=context.frontier(session))
-        session.bound(session.queue.within(context.settings.queue))
-        journal_facts.restated(context, session)
-        journal_facts.lost_with_process(context, session)
+            self._sessions.interest.register(session)
+        self._output.counters.served[cause] += 1
+        self._output.journal.attest(FactKind.OWNED, session, cause=cause, frontier=self._env.frontier(session))
+        session.bound(session.queue.within(self._env.settings.queue))
+        journal_facts.restated(self._output.journal, session)
+        journal_facts.lost_with_process(self._output.journal, session)
         self._persister.checkpoint(session, ignore_result)
         self._coverage.watch(session)
         self._coverage.advance(session)
-        context.events.report(SessionServed(session))
+        self._output.report(SessionServed(session))
 
     def delete(self, session: Session, reason: str) -> None:
         """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
         self._reasons[session.id] = reason
-        own_row = Ownership(self._context.proxy, session.epoch)
-        self._context.outbox.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
+        own_row = Ownership(self._env.proxy, session.epoch)
+        self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
         """Tell the attached receivers where the session went, and delete it here: the registry names another owner.
@@ -73,43 +73,43 @@ class ServedSessions:
             taken_by: the receiver for which it went, which attached there itself: another incarnation that is attached
                 here by its name is told to stop.
         """
-        frontier = self._context.frontier(session)
+        frontier = self._env.frontier(session)
         if to is not None and to.deleted:
             self._say_deleted(session, frontier)
-        self._context.journal.attest(FactKind.RELEASED, session, frontier=frontier)
-        row = self._context.cluster.proxies.get(to.proxy) if to else None
+        self._output.journal.attest(FactKind.RELEASED, session, frontier=frontier)
+        row = self._env.cluster.proxies.get(to.proxy) if to else None
         for receiver in session.receivers.values():
             if receiver.connection is None or (to is not None and to.deleted):
                 continue
             if receiver.id == taken_by.receiver and receiver.incarnation != taken_by.incarnation:
-                self._context.outbox.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+                self._output.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             elif row is not None:
-                self._context.outbox.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
+                self._output.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
             else:
-                wait = Wait("the session has moved", self._context.settings.retry_ms)
-                self._context.outbox.emit(Send(receiver.connection, wait))
+                wait = Wait("the session has moved", self._env.settings.retry_ms)
+                self._output.emit(Send(receiver.connection, wait))
         self.drop(session)
-        self._context.events.report(SessionUnavailable(session.id, "the session has moved"))
+        self._output.report(SessionUnavailable(session.id, "the session has moved"))
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
         reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
-        self._context.journal.attest(FactKind.DELETED, session, frontier=frontier, reason=reason)
+        self._output.journal.attest(FactKind.DELETED, session, frontier=frontier, reason=reason)
         for receiver in session.receivers.values():
             if receiver.connection is not None:
-                self._context.outbox.emit(Send(receiver.connection, Deleted(session.id, reason)))
+                self._output.emit(Send(receiver.connection, Deleted(session.id, reason)))
 
     def sleep(self, session: Session, reason: str) -> None:
         """Serve the session no more until a later epoch is taken for it; attached receivers are told to wait."""
         for receiver in session.receivers.values():
             if receiver.connection is not None:
-                self._context.outbox.emit(Send(receiver.connection, Wait(reason, self._context.settings.retry_ms)))
+                self._output.emit(Send(receiver.connection, Wait(reason, self._env.settings.retry_ms)))
             receiver.disconnect()
         session.become(Role.DORMANT)
-        self._context.events.report(SessionUnavailable(session.id, reason))
+        self._output.report(SessionUnavailable(session.id, reason))
 
     def fence(self) -> None:
         """Serve nothing until new epochs are taken under a new lease: ours may have ended."""
-        for session in self._context.sessions.values():
+        for session in self._sessions.values():
             if session.role in (Role.SERVING, Role.FROZEN):
                 for receiver in session.receivers.values():
                     receiver.disconnect()
@@ -123,11 +123,10 @@ class ServedSessions:
 
     def withdraw(self, session: Session) -> bool:
         """Remove this copy and its interest, but keep what the store has; return False if it was no copy of ours."""
-        context = self._context
-        if context.sessions.get(session.id) is not session:
+        if self._sessions.get(session.id) is not session:
             return False
-        context.sessions.remove(session.id)
-        context.interest.withdraw(session.id)
+        self._sessions.remove(session.id)
+        self._sessions.interest.withdraw(session.id)
         for receiver in session.receivers.values():
             # What is still to be told of this session must not reach the next one of its name, on the same connection.
             receiver.disconnect()

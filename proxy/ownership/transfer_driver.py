@@ -10,9 +10,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from federation.ports import Claimed
 from handover import machine
 from handover.messages import TRIGGERS, StoredEntry, TransferMessage
-from proxy.core.context import Context
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
     COMMITTED,
     NO_ENDING,
@@ -65,9 +67,11 @@ class TransferDriver(ABC, Generic[Running]):
 
     role: str
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.running: dict[SessionId, Running] = context.transfers.of(self.role)
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self.running: dict[SessionId, Running] = self._sessions.transfers.of(self.role)
         self.over: dict[str, None] = {}
         """Transfers that ended or were superseded lately: a late message is nobody's fault, and begins none again."""
         self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
@@ -90,11 +94,11 @@ class TransferDriver(ABC, Generic[Running]):
         Args:
             trigger: one of :data:`TRIGGERS`; anything else is counted as "other".
         """
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         return TransferRecord(
             trigger=trigger if trigger in TRIGGERS else "other",
             began_ms=now,
-            began_at_ms=self._context.clock.unix_ms(),
+            began_at_ms=self._env.clock.unix_ms(),
             turned_ms=now,
         )
 
@@ -113,7 +117,7 @@ class TransferDriver(ABC, Generic[Running]):
             current: the row; None: there is none.
         """
         owned = running.machine.owned
-        if older(current, owned) and (owned.proxy == self._context.proxy or self._context.cluster.alive(owned.proxy)):
+        if older(current, owned) and (owned.proxy == self._env.proxy or self._env.cluster.alive(owned.proxy)):
             return
         self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
@@ -126,7 +130,7 @@ class TransferDriver(ABC, Generic[Running]):
         if name == UNKNOWN and message.transfer in self.over:
             return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
-        self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
+        self._output.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
     def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
         """Return the violation by which a message is none of this transfer, by name; empty: it is one.
@@ -148,12 +152,12 @@ class TransferDriver(ABC, Generic[Running]):
         """
         before = running.machine.state
         try:
-            effects = running.machine.step(input, self._context.clock.now_ms())
+            effects = running.machine.step(input, self._env.clock.now_ms())
         except UnexpectedInput:
             name = f"unexpected {type(message or input).__name__} in {running.machine.state.name}"
             transfer = running.machine
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
-            self._context.refused.note(name, self.peer(running), detail[:REFUSAL_DETAIL])
+            self._output.refused.note(name, self.peer(running), detail[:REFUSAL_DETAIL])
             return
         self.perform(running, before, effects, ending_of(input))
 
@@ -161,7 +165,7 @@ class TransferDriver(ABC, Generic[Running]):
         """Step each machine with what is due: a retry, or a timeout."""
         for running in list(self.running.values()):
             before = running.machine.state
-            self.perform(running, before, running.machine.tick(self._context.clock.now_ms()), TIMEOUT)
+            self.perform(running, before, running.machine.tick(self._env.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: no transfer runs."""
@@ -188,7 +192,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
         """Record the end of a phase, or of the transfer."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         running.record.enter_phase(before.name.lower(), now)
         if running.machine.over:
             self._ended(
@@ -210,19 +214,19 @@ class TransferDriver(ABC, Generic[Running]):
         size = sum(len(stored_entry.delivery) for stored_entry in entries)
         running.record.entries[part] += len(entries)
         running.record.bytes[part] += size
-        self._context.counters.copied[self.role, part] += len(entries)
-        self._context.counters.copied_bytes[self.role, part] += size
+        self._output.counters.copied[self.role, part] += len(entries)
+        self._output.counters.copied_bytes[self.role, part] += size
 
     def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
         """Record that a transfer has ended from outside, without a step of its machine; the caller drops it."""
-        running.record.enter_phase(running.machine.state.name.lower(), self._context.clock.now_ms())
+        running.record.enter_phase(running.machine.state.name.lower(), self._env.clock.now_ms())
         self._ended(running, outcome, ending)
 
     def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
         self.over[running.machine.transfer] = None
         if len(self.over) > TRANSFERS_REMEMBERED:
             del self.over[next(iter(self.over))]
-        record, counters = running.record, self._context.counters
+        record, counters = running.record, self._output.counters
         if outcome == COMMITTED:
             ending = NO_ENDING
         counters.handovers[Handover(self.role, record.trigger, outcome, ending.cause)] += 1
@@ -236,7 +240,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def _attest(self, running: Running, phase: str, reason: str = "") -> None:
         transfer, record = running.machine, running.record
-        self._context.journal.attest(
+        self._output.journal.attest(
             FactKind.HANDOVER,
             transfer.session,
             role=self.role,
@@ -249,7 +253,7 @@ class TransferDriver(ABC, Generic[Running]):
         )
 
     def _shown(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
-        transfer, record, now = running.machine, running.record, self._context.clock.now_ms()
+        transfer, record, now = running.machine, running.record, self._env.clock.now_ms()
         return TransferView(
             session=transfer.session,
             transfer=transfer.transfer,
@@ -296,14 +300,14 @@ class TransferDriver(ABC, Generic[Running]):
             else:
                 self.answered(running, answer.current)
 
-        self._context.outbox.emit(claim_row(running.machine.session, before, wanted, on_done))
+        self._output.emit(claim_row(running.machine.session, before, wanted, on_done))
 
     def _read(self, running: Running) -> None:
         def on_done(answer: Ownership | WaypostError | None) -> None:
             if self._is_running(running) and not isinstance(answer, WaypostError):
                 self.answered(running, answer)
 
-        self._context.outbox.emit(ReadRow(running.machine.session, on_done))
+        self._output.emit(ReadRow(running.machine.session, on_done))
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from handover.messages import Aborted, ChunkStored, HandoverOffer, Prepare, Ready, ToSource, ToTarget
-from proxy.core.context import Context
+from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import TransferView
 from proxy.ownership.incoming_transfers import IncomingTransfers
 from proxy.ownership.outgoing_transfers import OutgoingTransfers
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.ownership.served_sessions import ServedSessions
-from proxy.stream.coverage import Coverage
-from proxy.stream.persister import Persister
+from proxy.stream.stream import Stream
 from waypost.clock import NEVER
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL
@@ -22,15 +22,16 @@ class Transfers:
 
     def __init__(
         self,
-        context: Context,
-        persister: Persister,
-        coverage: Coverage,
+        env: Environment,
+        sessions: SessionTable,
+        output: Output,
+        stream: Stream,
         served: ServedSessions,
-        memory: RegistryMemory,
     ) -> None:
-        self._context = context
-        self.sources = OutgoingTransfers(context, served, memory)
-        self.targets = IncomingTransfers(context, persister, coverage, served, memory)
+        self._env = env
+        self._output = output
+        self.sources = OutgoingTransfers(env, sessions, output, served)
+        self.targets = IncomingTransfers(env, sessions, output, stream, served)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
         """Take a message of a handover from another proxy."""
@@ -46,10 +47,10 @@ class Transfers:
 
     def offered(self, sender: ProxyId, offer: HandoverOffer) -> None:
         """Begin to fetch a session that its owner offers; an offer that the watch knows to be outdated is refused."""
-        known = self._context.cluster.owners.get(offer.session)
+        known = self._env.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
             detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
-            self._context.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
+            self._output.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
             return
         self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), offer.reason)
 

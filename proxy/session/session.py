@@ -314,7 +314,7 @@ class Session:
         # One that has ended may overlap one of the same name that was made since.
         return tuple(dict.fromkeys(wanting))
 
-    def let(self, access: Mapping[str, Grant]) -> None:
+    def set_access(self, access: Mapping[str, Grant]) -> None:
         """Set the session's access, by principal; empty: everybody may do everything. Failures are forgotten."""
         self.access = dict(access)
         self.auth_failures.clear()
@@ -695,7 +695,7 @@ class Session:
         self.unregistered = {identity: dict(frontier) for identity, frontier in descriptor.unregistered.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
         self.tombstones = dict(descriptor.tombstones)
-        self.let(descriptor.access)
+        self.set_access(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]

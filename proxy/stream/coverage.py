@@ -8,8 +8,10 @@ from federation.messages import CatchUp
 from federation.site_events import LogDamaged, OriginClosed
 from handover.gate import Gate
 from proxy.core import journal_facts
-from proxy.core.context import Context
 from proxy.core.effects import FetchHistory, History, Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.gaps import Gaps
 from proxy.session.receivers import Receiver
 from proxy.session.retention import Matched
@@ -30,13 +32,15 @@ from waypost.notification import read_body
 class Coverage:
     """Lets gated sessions catch up with the live stream, and promises from where on subscriptions are effective."""
 
-    def __init__(self, context: Context, persister: Persister) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, persister: Persister) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._persister = persister
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
-        self._histories = CatchUpThrottle(context.settings.retry_ms)
+        self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0
         self._request = 0
         self.ready: set[SessionId] = set()
@@ -50,7 +54,7 @@ class Coverage:
     def covered(self, expressions: Iterable[str]) -> None:
         """Advance all gated sessions, and the promises of those with these expressions: the site covers more."""
         for expression in expressions:
-            for session in self._context.sessions.matcher.holding(expression):
+            for session in self._sessions.matcher.holding(expression):
                 self._unpromised[session.id] = session
         self.advance_all()
 
@@ -68,9 +72,9 @@ class Coverage:
 
     def tick(self) -> None:
         """Advance all sessions now and then, and begin catch-ups whose turn it is."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if now >= self._next_check_ms:
-            self._next_check_ms = now + self._context.settings.retry_ms
+            self._next_check_ms = now + self._env.settings.retry_ms
             self.advance_all()
         self._let_ask()
 
@@ -81,7 +85,7 @@ class Coverage:
 
     def advance(self, session: Session) -> None:
         """Open the session's gates that may open, and begin to fetch what is missing for others."""
-        if self._context.sessions.get(session.id) is not session or not session.gates:
+        if self._sessions.get(session.id) is not session or not session.gates:
             if self._gated.get(session.id) is session:
                 # Not another copy, which came in its place while it waited in line for history.
                 del self._gated[session.id]
@@ -93,7 +97,7 @@ class Coverage:
         for origin in before:
             self._advance_origin(session, origin)
         if before != {origin: gate.seen for origin, gate in session.gates.items()}:
-            self._context.sessions.mark_changed(session.id)
+            self._sessions.mark_changed(session.id)
 
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin: the offset above which live matches are complete for the session's subscriptions.
@@ -106,10 +110,9 @@ class Coverage:
         Raises:
             KeyError: the origin has no gate.
         """
-        context = self._context
-        state = context.state
+        state = self._env.state
         brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
-        if context.rereading or not brings:
+        if self._env.rereading or not brings:
             return None
         above = state.covered_above(origin, session.interest_expressions())
         covered = session.gates[origin].covered_from(above)
@@ -120,7 +123,7 @@ class Coverage:
 
     def _installed(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
-        return not session.interest_expressions() or self._context.interest.is_covered(session)
+        return not session.interest_expressions() or self._sessions.interest.is_covered(session)
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
         if any(follows(origin, earlier) for earlier in session.gates):
@@ -135,13 +138,13 @@ class Coverage:
             self.ready.add(session.id)
             return
         missing = gate.missing(covered)
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
 
     def _let_ask(self) -> None:
-        for session in self._histories.try_start(self._context.clock.now_ms()):
+        for session in self._histories.try_start(self._env.clock.now_ms()):
             self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
@@ -158,11 +161,11 @@ class Coverage:
 
         def on_done(answer: History | WaypostError) -> None:
             well = not isinstance(answer, WaypostError)
-            self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
+            self._histories.ended(site_of(origin), self._env.clock.now_ms(), well=well)
             self._fetched(session, request, answer)
             self._let_ask()
 
-        self._context.outbox.emit(FetchHistory(site_of(origin), request, on_done))
+        self._output.emit(FetchHistory(site_of(origin), request, on_done))
 
     def _fetched(
         self,
@@ -178,7 +181,7 @@ class Coverage:
         """
         origin, after, upto = request.origin, request.after, request.upto
         gate = session.gates.get(origin)
-        if gate is None or self._context.sessions.get(session.id) is not session:
+        if gate is None or self._sessions.get(session.id) is not session:
             return
         gate.fetching = False
         if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
@@ -193,13 +196,13 @@ class Coverage:
         if recorded is None:
             old = self._too_old(session, request, answer)
             if old or gap or lost or damaged:
-                if site_of(origin) == self._context.state.site:
+                if site_of(origin) == self._env.state.site:
                     # Who reads it from another site says nothing: that site does.
-                    self._context.counters.damaged["log"] += sum(map(len, damaged))
+                    self._output.counters.damaged["log"] += sum(map(len, damaged))
                 gate.fetching = True
                 gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}
                 self._record(session, origin, old, gaps)
-                self._context.journal.once_attested(lambda: self._fetched(session, request, answer, old))
+                self._output.journal.once_attested(lambda: self._fetched(session, request, answer, old))
                 return
         if gap:
             self._report_gap(session, origin, gap, GapCause.RETENTION)
@@ -238,17 +241,17 @@ class Coverage:
         """
         if not (session.rebuilding and session.retention.aging):
             return matched
-        return session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
+        return session.retention.young(matched, self._env.clock.unix_ms() - at_ms)
 
     def _record(
         self, session: Session, origin: Origin, old: list[int], gaps: Mapping[GapCause, Sequence[Sequence[int]]]
     ) -> None:
         if old:
             policies = [RemovalPolicy.TIME_TO_LIVE_BY_LOG]
-            self._context.journal.attest(FactKind.REMOVED, session, origin=origin, offsets=old, policies=policies)
+            self._output.journal.attest(FactKind.REMOVED, session, origin=origin, offsets=old, policies=policies)
         for cause, ranges in gaps.items():
             for gap in filter(None, ranges):
-                self._context.journal.attest(
+                self._output.journal.attest(
                     FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], cause=cause
                 )
 
@@ -267,7 +270,7 @@ class Coverage:
         if receiver.connection is None:
             return
         for gap in gaps.pending_for(receiver):
-            self._context.outbox.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
+            self._output.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
 
     # ------------------------------------------------------------ holes
 
@@ -276,7 +279,7 @@ class Coverage:
 
         The log may have a hole that looks like silence (handover rule 9).
         """
-        state = self._context.state
+        state = self._env.state
         for origin in state.frontier:
             if site_of(origin) != state.site and origin not in state.ended:
                 self._close(session, origin)
@@ -287,8 +290,8 @@ class Coverage:
 
         Of the own origin the log itself tells what is lost; of the others coverage begins anew (handover rule 29).
         """
-        origin = self._context.state.origin
-        for session in self._context.sessions.values():
+        origin = self._env.state.origin
+        for session in self._sessions.values():
             self.broken(session)
             self._close_unknown(session)
             gate = session.gates.get(origin)
@@ -304,8 +307,8 @@ class Coverage:
         Args:
             had: the frontier up to which they had read.
         """
-        state = self._context.state
-        for session in self._context.sessions.values():
+        state = self._env.state
+        for session in self._sessions.values():
             for origin, seen in had.items():
                 if site_of(origin) != state.site and origin not in session.gates:
                     session.gate(origin, max(seen, session.seen_beyond_log.get(origin, NOTHING)))
@@ -313,7 +316,7 @@ class Coverage:
 
     def _close_unknown(self, session: Session) -> None:
         """What is damaged may be all that the site ever heard of an origin of which something was promised."""
-        state = self._context.state
+        state = self._env.state
         lowest: dict[Origin, int] = {}
         for subscription in session.active():
             for origin, above in subscription.promised.items():
@@ -329,8 +332,8 @@ class Coverage:
 
         So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
         """
-        known = self._context.state.ended[event.origin]
-        for session in self._context.sessions.values():
+        known = self._env.state.ended[event.origin]
+        for session in self._sessions.values():
             gate = session.gates.get(event.origin)
             if gate is not None:
                 gate.restart(known.seen)
@@ -343,18 +346,18 @@ class Coverage:
 
     def interrupted(self, expression: str, origin: Origin) -> None:
         """Close the gates of an origin for sessions with an expression that is covered no more (handover rule 12)."""
-        for session in self._context.sessions.matcher.holding(expression):
+        for session in self._sessions.matcher.holding(expression):
             self._close(session, origin)
             self._gates_closed(session)
 
     def _gates_closed(self, session: Session) -> None:
         """Look after them; and the store must have them with the place in the log behind which they were closed."""
         self.watch(session)
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""
-        seen = max(self._context.state.frontier[origin], session.seen_beyond_log.get(origin, NOTHING))
+        seen = max(self._env.state.frontier[origin], session.seen_beyond_log.get(origin, NOTHING))
         gate = session.gates.get(origin)
         if gate is not None:
             gate.restart(seen)
@@ -370,9 +373,9 @@ class Coverage:
         promised while the session is not served here, or no receiver is attached.
         """
         self._unpromised.pop(session.id, None)
-        if self._context.sessions.get(session.id) is not session:
+        if self._sessions.get(session.id) is not session:
             return
-        if session.role is not Role.SERVING or not self._context.lease.may_serve():
+        if session.role is not Role.SERVING or not self._env.lease.may_serve():
             return
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
@@ -382,7 +385,7 @@ class Coverage:
             self._promise(session, subscription)
 
     def _promise(self, session: Session, subscription: Subscription) -> None:
-        state = self._context.state
+        state = self._env.state
         known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
         fresh = {
             origin: self._start(session, subscription, origin, above)
@@ -393,10 +396,10 @@ class Coverage:
             return
         subscription.promised |= fresh
         subscription.unannounced |= fresh.keys()
-        self._context.sessions.mark_changed(session.id)
+        self._sessions.mark_changed(session.id)
 
         def on_done(error: WaypostError | None) -> None:
-            if self._context.sessions.serving(session.id) is not session:
+            if self._sessions.serving(session.id) is not session:
                 # A frozen session must not say another thing of itself than before.
                 session.cut_short.append((subscription, fresh))
             elif error is not None:
@@ -424,7 +427,7 @@ class Coverage:
     def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
         subscription.unannounced -= promises.keys()
-        journal_facts.effective(self._context, session, subscription, promises)
+        journal_facts.effective(self._output.journal, session, subscription, promises)
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
@@ -432,9 +435,9 @@ class Coverage:
                 return
             for receiver in session.receivers.values():
                 if receiver.connection is not None and receiver.connection in connections:
-                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
+                    self._output.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
 
-        self._context.journal.once_attested(tell)
+        self._output.journal.once_attested(tell)
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
         """Return X0: never below what any receiver has reported (handover rule 13)."""

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from proxy.core.context import Context
+from proxy.core import journal_facts
 from proxy.core.effects import FindOutdated, LoadEntries
+from proxy.core.environment import Environment
 from proxy.core.events import DeletionWanted
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.store_port import Swept
 from proxy.session.queue_limits import QueuedEntry, QueueLimits
 from proxy.session.receivers import Receiver
 from proxy.session.retention import GRAIN_MS, Policies, Window
 from proxy.session.session import Role, Session
+from proxy.session.session_policy import SessionPolicy
 from proxy.session.stored_notification import Entry
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -29,8 +33,10 @@ from waypost.limits import COUNTS_AT_ONCE, READ_AHEAD
 class Expiry:
     """Applies times to live, bounds of queues and expiries to the sessions that are served here."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._watched: dict[SessionId, Session] = {}
         self._sweeping: set[SessionId] = set()
         self._counting: set[SessionId] = set()
@@ -42,11 +48,21 @@ class Expiry:
         if _has_policy(session):
             self._watched[session.id] = session
 
+    def apply_policy(self, session: Session, policy: SessionPolicy) -> None:
+        """Set the policy of a session, in force at once; bounds of the queue that have changed are attested."""
+        session.expiry_s, session.reliability = policy.expiry_s, policy.reliability
+        if policy.queue != session.queue:
+            session.queue = policy.queue
+            session.bound(policy.queue.within(self._env.settings.queue))
+            journal_facts.bounded(self._output.journal, session)
+        self.watch(session)
+        self._sessions.mark_changed(session.id)
+
     def expire(self, session: Session) -> None:
         """Apply times to live and deadlines as of now; called before every delivery."""
-        session.retention.expire(self._context.clock.now_ms())
+        session.retention.expire(self._env.clock.now_ms())
         if session.queue_limits is not None and session.queue_limits.queue.deadlines:
-            self._discard(session, session.queue_limits.expired(self._context.clock.unix_ms()), RemovalPolicy.DEADLINE)
+            self._discard(session, session.queue_limits.expired(self._env.clock.unix_ms()), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
         """Discard entries beyond the bounds of the session's queue; attached receivers with room were sent them before.
@@ -71,7 +87,7 @@ class Expiry:
         """
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
-            if session.queue_limits is not queue_limits or self._context.sessions.serving(session.id) is not session:
+            if session.queue_limits is not queue_limits or self._sessions.serving(session.id) is not session:
                 self._counting.discard(session.id)
                 return
             if isinstance(answer, WaypostError):
@@ -92,7 +108,7 @@ class Expiry:
             self.bound(session)
 
         upto = session.entries.evicted_number
-        self._context.outbox.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
+        self._output.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
 
     def resume(self, session: Session) -> None:
         """Discard the entries that were being discarded when the session ceased to be served."""
@@ -111,16 +127,16 @@ class Expiry:
         self.note(session, [(kept.origin, kept.offset, (policy,)) for kept in sorted(going)])
 
         def go() -> None:
-            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+            if self._sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
             session.remove_entries([kept.number for kept in going if kept.number >= session.entries.first_number])
             queue_limits = session.queue_limits
             if queue_limits is not None and queue_limits.known:
                 lowest = session.entries.next_number if queue_limits.lowest is None else queue_limits.lowest
                 session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in going])
-            self._context.sessions.mark_changed(session.id)
+            self._sessions.mark_changed(session.id)
 
-        self._context.journal.once_attested(go)
+        self._output.journal.once_attested(go)
 
     def note(self, session: Session, removed: Iterable[tuple[Origin, int, Policies]]) -> None:
         """Attest entries that were removed from the session: (origin, offset, policies that removed it)."""
@@ -128,7 +144,7 @@ class Expiry:
         for origin, offset, policies in removed:
             by_policies.setdefault((origin, policies), []).append(offset)
         for (origin, policies), offsets in by_policies.items():
-            self._context.journal.attest(
+            self._output.journal.attest(
                 FactKind.REMOVED, session, origin=origin, offsets=offsets, policies=list(policies)
             )
 
@@ -136,17 +152,17 @@ class Expiry:
 
     def tick(self) -> None:
         """Let entries, registrations and sessions expire; once a second (GRAIN_MS), with a sweep now and then."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if now < self._mark_at or not self._watched:
             return
         self._mark_at = now + GRAIN_MS
         all_of_them = now >= self._sweep_at
         if all_of_them:
-            self._sweep_at = now + self._context.settings.expiry_ms
+            self._sweep_at = now + self._env.settings.expiry_ms
         for session in list(self._watched.values()):
-            if self._context.sessions.get(session.id) is not session or not _has_policy(session):
+            if self._sessions.get(session.id) is not session or not _has_policy(session):
                 del self._watched[session.id]
-            elif self._context.sessions.serving(session.id) is session:
+            elif self._sessions.serving(session.id) is session:
                 self._expire_in(session, now, sweep=all_of_them)
 
     def _expire_in(self, session: Session, now: int, *, sweep: bool) -> None:
@@ -159,8 +175,8 @@ class Expiry:
         if retention.aging:
             retention.mark(now, session.entries.next_number)
             if retention.unsaved_marks():
-                self._context.sessions.mark_changed(session.id)
-        if sweep or retention.overdue > self._context.settings.bounds.sweep_batch:
+                self._sessions.mark_changed(session.id)
+        if sweep or retention.overdue > self._env.settings.bounds.sweep_batch:
             self.sweep(session)
 
     def _check_session_expiry(self, session: Session, *, persist: bool) -> None:
@@ -170,22 +186,22 @@ class Expiry:
         idle, session.idle = session.idle, not session.receivers.attached()
         if not session.idle:
             session.idle_ms = 0
-        elif idle and session.id not in self._context.transfers:
+        elif idle and session.id not in self._sessions.transfers:
             session.idle_ms += GRAIN_MS
             if persist:
-                self._context.sessions.mark_changed(session.id)
+                self._sessions.mark_changed(session.id)
             if session.idle_ms >= session.expiry_s * 1_000:
-                self._context.events.report(DeletionWanted(session, "nobody was attached"))
+                self._output.report(DeletionWanted(session, "nobody was attached"))
 
     def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""
         for receiver in [receiver for receiver in session.receivers.values() if receiver.expiry_s is not None]:
             idle, receiver.idle = receiver.idle, receiver.connection is None
-            if not (idle and receiver.idle) or session.id in self._context.transfers:
+            if not (idle and receiver.idle) or session.id in self._sessions.transfers:
                 continue
             receiver.idle_ms += GRAIN_MS
             if persist:
-                self._context.sessions.mark_changed(session.id)
+                self._sessions.mark_changed(session.id)
             if receiver.idle_ms >= (receiver.expiry_s or 0) * 1_000:
                 # If the journal takes its time, it is said again in a second.
                 self.forget(session, receiver, Departure.EXPIRED, f"not attached for {receiver.expiry_s} s")
@@ -205,17 +221,17 @@ class Expiry:
             reason: the same for people, where there is more to say.
             on_done: called with True once it is unregistered; False: it attached again, or the session has moved.
         """
-        self._context.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
+        self._output.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
 
         def go() -> None:
-            is_here = self._context.sessions.serving(session.id) is session
+            is_here = self._sessions.serving(session.id) is session
             is_gone = is_here and session.receivers.get(receiver.id) is receiver and receiver.connection is None
             if is_gone:
-                session.unregister(receiver, self._context.state.frontier)
-                self._context.sessions.mark_changed(session.id)
+                session.unregister(receiver, self._env.state.frontier)
+                self._sessions.mark_changed(session.id)
             on_done(is_gone)
 
-        self._context.journal.once_attested(go)
+        self._output.journal.once_attested(go)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
@@ -235,10 +251,10 @@ class Expiry:
 
         def on_done(answer: Swept | WaypostError) -> None:
             self._sweeping.discard(session.id)
-            if not isinstance(answer, WaypostError) and self._context.sessions.serving(session.id) is session:
+            if not isinstance(answer, WaypostError) and self._sessions.serving(session.id) is session:
                 self._found(session, windows, through, answer)
 
-        self._context.outbox.emit(FindOutdated(session.id, windows, self._context.settings.bounds.sweep_batch, on_done))
+        self._output.emit(FindOutdated(session.id, windows, self._env.settings.bounds.sweep_batch, on_done))
 
     def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
         found = answer.outdated
@@ -250,22 +266,22 @@ class Expiry:
             session,
             [(outdated.origin, outdated.offset, removed_by(outdated.number, outdated.matched)) for outdated in removed],
         )
-        more = len(found) == self._context.settings.bounds.sweep_batch
+        more = len(found) == self._env.settings.bounds.sweep_batch
         upto = found[-1].number if more else through
         lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
 
         def go() -> None:
-            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+            if self._sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
             session.retention.leave([left for left in (_up_to(window, upto) for window in windows) if left])
             if session.queue_limits is not None:
                 session.queue_limits.forget([outdated.number for outdated in found])
             session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])
-            self._context.sessions.mark_changed(session.id)
+            self._sessions.mark_changed(session.id)
             if more:
                 self.sweep(session)
 
-        self._context.journal.once_attested(go)
+        self._output.journal.once_attested(go)
 
 
 def _has_policy(session: Session) -> bool:

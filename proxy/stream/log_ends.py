@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federation.messages import LogEndMessage, LogEndRequest, LogEndResponse
-from proxy.core.context import Context
 from proxy.core.effects import FindLogEnd, SendPeer
+from proxy.core.environment import Environment
 from proxy.core.events import LogEndFound
+from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, ProxyId, SiteId, site_of
@@ -38,8 +39,9 @@ class _Site:
 class LogEnds:
     """Asks sites for the ends of their logs, our own too, and answers the questions of other proxies."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, output: Output) -> None:
+        self._env = env
+        self._output = output
         self._sites: dict[SiteId, _Site] = {}
         self._to_read: list[tuple[int, ProxyId, LogEndRequest]] = []
         """Who is answered when the log is read up to its end as it was then."""
@@ -64,22 +66,21 @@ class LogEnds:
 
     def _send(self, site: SiteId, queries: _Site) -> None:
         queries.sent += 1
-        queries.until = self._context.clock.now_ms() + LOG_END_MS
+        queries.until = self._env.clock.now_ms() + LOG_END_MS
         self._say(site, queries)
 
     def _say(self, site: SiteId, queries: _Site) -> None:
-        context = self._context
-        queries.again_at = context.clock.now_ms() + LOG_END_RETRY_MS
+        queries.again_at = self._env.clock.now_ms() + LOG_END_RETRY_MS
         queries.tries += 1
-        request = LogEndRequest(context.lease.incarnation, queries.sent)
-        if site == context.state.site:
-            self._find_end(context.proxy, request)
-        elif proxies := context.cluster.at_site(site):
-            context.outbox.emit(SendPeer(proxies[queries.tries % len(proxies)], request))
+        request = LogEndRequest(self._env.lease.incarnation, queries.sent)
+        if site == self._env.state.site:
+            self._find_end(self._env.proxy, request)
+        elif proxies := self._env.cluster.at_site(site):
+            self._output.emit(SendPeer(proxies[queries.tries % len(proxies)], request))
 
     def _answered(self, site: SiteId, response: LogEndResponse) -> None:
         queries = self._sites.get(site)
-        is_mine = response.incarnation == self._context.lease.incarnation
+        is_mine = response.incarnation == self._env.lease.incarnation
         if queries is None or not is_mine or response.request != queries.sent or queries.answered == queries.sent:
             return
         queries.answered, queries.frontier, queries.again_at = queries.sent, response.frontier, NEVER
@@ -88,11 +89,11 @@ class LogEnds:
 
     def tick(self) -> None:
         """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         for site, queries in self._sites.items():
             if now < queries.again_at:
                 continue
-            if now < queries.until or site == self._context.state.site:
+            if now < queries.until or site == self._env.state.site:
                 self._say(site, queries)
             elif queries.wanted > queries.sent:
                 # Whoever asked while that question had no answer has not waited for so long.
@@ -110,28 +111,28 @@ class LogEnds:
         """Take a proxy's question or answer; an answer of a proxy that is not live is dropped."""
         if isinstance(message, LogEndRequest):
             self._find_end(peer, message)
-        elif (row := self._context.cluster.proxies.get(peer)) is not None:
+        elif (row := self._env.cluster.proxies.get(peer)) is not None:
             self._answered(row.site, message)
 
     def _find_end(self, peer: ProxyId, request: LogEndRequest) -> None:
         def on_done(answer: int | WaypostError) -> None:
             if not isinstance(answer, WaypostError):
                 self._to_read.append((answer, peer, request))
-                self._context.events.report(LogEndFound())
+                self._output.report(LogEndFound())
 
-        self._context.outbox.emit(FindLogEnd(on_done))
+        self._output.emit(FindLogEnd(on_done))
 
     def moved(self) -> None:
         """Answer the questions whose end of the log has been read by now."""
         if not self._to_read:
             return
-        state = self._context.state
+        state = self._env.state
         read = [waiting for waiting in self._to_read if waiting[0] <= state.position]
         self._to_read = [waiting for waiting in self._to_read if waiting[0] > state.position]
         own = {origin: upto for origin, upto in state.frontier.items() if site_of(origin) == state.site}
         for _, peer, request in read:
             response = LogEndResponse(request.incarnation, request.request, own)
-            if peer == self._context.proxy:
+            if peer == self._env.proxy:
                 self._answered(state.site, response)
             else:
-                self._context.outbox.emit(SendPeer(peer, response))
+                self._output.emit(SendPeer(peer, response))

@@ -12,8 +12,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from federation.ports import SiteSnapshot
-from proxy.core.context import Context
 from proxy.core.effects import NoteCheckpoints, PutCheckpoint, PutSite, Save, ignore_result
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
 from proxy.session.retention import Mark, Matched
 from proxy.session.session import Role, Session
@@ -47,8 +49,10 @@ class _Written(NamedTuple):
 class Persister:
     """Decides what goes to the store and to the changelog."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._deleted: set[SessionId] = set()
         self._replaced: set[SessionId] = set()
         self._dropping: frozenset[SessionId] = frozenset()
@@ -87,7 +91,7 @@ class Persister:
     def drop(self, session: SessionId) -> None:
         """Delete the session from the store at the next flush."""
         self._deleted.add(session)
-        self._context.sessions.unmark(session)
+        self._sessions.unmark(session)
         self._checkpointed.pop(session, None)
         self._touched.discard(session)
 
@@ -110,7 +114,7 @@ class Persister:
         """Replace the store's copy of the session by the new one, with the next flush; its entries go."""
         self._deleted.discard(session)
         self._replaced.add(session)
-        self._context.sessions.mark_changed(session)
+        self._sessions.mark_changed(session)
 
     def saved(self, on_done: OnDone) -> None:
         """Flush, and call `on_done` once the store has everything as it is now, or with the error of the write."""
@@ -122,12 +126,11 @@ class Persister:
 
         Nothing is written before the log is read up to where the store is already.
         """
-        context = self._context
-        if self._saving or context.rereading:
+        if self._saving or self._env.rereading:
             return
         waiting, self._waiting = self._waiting, []
-        marked = context.sessions.drain_changed()
-        changed = [context.sessions[identity] for identity in marked if identity in context.sessions]
+        marked = self._sessions.drain_changed()
+        changed = [self._sessions[identity] for identity in marked if identity in self._sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
@@ -136,7 +139,7 @@ class Persister:
         self._deleted, self._replaced, self._unstored = set(), set(), 0
         self._saving_bytes, self._unstored_bytes = self._unstored_bytes, 0
         self._saving = True
-        self._flush_at = context.clock.now_ms() + context.settings.flush_ms
+        self._flush_at = self._env.clock.now_ms() + self._env.settings.flush_ms
 
         def on_done(error: WaypostError | None) -> None:
             self._saving, self._dropping = False, frozenset()
@@ -147,10 +150,10 @@ class Persister:
             if self._waiting:
                 self.flush()
 
-        context.outbox.emit(Save(batch, on_done))
+        self._output.emit(Save(batch, on_done))
 
     def _batch(self, changed: list[Session], unsaved: list[list[Entry]]) -> StoreBatch:
-        state = self._context.state
+        state = self._env.state
         whole = self._site_state()
         behind = state.version != self._kept_version
         changes = [self._change(session, entries) for session, entries in zip(changed, unsaved, strict=True)]
@@ -165,12 +168,12 @@ class Persister:
 
     def _site_state(self) -> bytes | None:
         """Return the site's state, if it has changed and it is time: it is as large as all sessions of the site."""
-        state, now_ms = self._context.state, self._context.clock.now_ms()
+        state, now_ms = self._env.state, self._env.clock.now_ms()
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
         size = len(state.registered) + sum(len(asks.filters) for asks in state.neighbour_filters.values())
-        self._state_at = now_ms + size * self._context.settings.bounds.site_state_ms_per_interest
+        self._state_at = now_ms + size * self._env.settings.bounds.site_state_ms_per_interest
         return state.snapshot()
 
     def leaving(self) -> None:
@@ -179,7 +182,7 @@ class Persister:
         self._note()
 
     def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
-        clock, fresh = self._context.clock, session.id in self._replaced
+        clock, fresh = self._env.clock, session.id in self._replaced
         since = clock.unix_ms() - clock.now_ms()
         return SessionChange(
             saved=self._row(session),
@@ -198,7 +201,7 @@ class Persister:
             descriptor=session.descriptor(),
             first_number=session.entries.first_number,
             next_number=session.entries.next_number,
-            gates=session.seen_apart(self._context.state.frontier),
+            gates=session.seen_apart(self._env.state.frontier),
             source=session.source or "",
         )
 
@@ -216,16 +219,16 @@ class Persister:
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
-        self._deleted.update(identity for identity in batch.deleted if identity not in self._context.sessions)
+        self._deleted.update(identity for identity in batch.deleted if identity not in self._sessions)
         self._replaced.update(change.saved.id for change in batch.changes if change.replaces)
-        self._context.sessions.mark_all_changed(session.id for session in changed)
+        self._sessions.mark_all_changed(session.id for session in changed)
 
     def _kept_in_memory(self, session: Session) -> int:
         """Return how many entries of a session stay in memory that the store has.
 
         Whoever is attached may want them soon. All sessions to which nobody is attached have so many together.
         """
-        settings, sessions = self._context.settings, max(1, len(self._context.sessions))
+        settings, sessions = self._env.settings, max(1, len(self._sessions))
         most = settings.bounds.queue_in_memory
         if not session.receivers.attached():
             most = min(most, UNATTENDED_IN_MEMORY // sessions)
@@ -260,13 +263,13 @@ class Persister:
             return
         self._next[session] = []
         serial = self._next_serial(session)
-        session.mark_caught_up(self._context.state.frontier)
-        acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+        session.mark_caught_up(self._env.state.frontier)
+        acknowledged = session.acknowledged_frontier(self._env.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
         reached = _reached(session, acknowledged)
 
         def written(error: WaypostError | None) -> None:
-            if self._context.sessions.get(session.id) is session:
+            if self._sessions.get(session.id) is session:
                 if error is None:
                     self._checkpointed[session.id] = _Written(checkpoint.rank, reached)
                     self.outdated.pop(session.id, None)
@@ -280,7 +283,7 @@ class Persister:
             finally:
                 self._write_next(session)
 
-        self._context.outbox.emit(PutCheckpoint(checkpoint, written))
+        self._output.emit(PutCheckpoint(checkpoint, written))
 
     @staticmethod
     def _next_serial(session: Session) -> int:
@@ -299,7 +302,7 @@ class Persister:
     def _write_next(self, session: Session) -> None:
         """Write the checkpoint for those who asked meanwhile; not of a session that is ours no more, which they see."""
         waiting = self._next.pop(session)
-        if waiting and self._context.sessions.get(session.id) is session:
+        if waiting and self._sessions.get(session.id) is session:
             self._write(session, waiting)
         else:
             for on_done in waiting:
@@ -311,11 +314,11 @@ class Persister:
         Args:
             on_done: called once it is durable in the changelog, or has failed.
         """
-        frontier = self._context.state.frontier
+        frontier = self._env.state.frontier
         checkpoint = Checkpoint(
             session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
         )
-        self._context.outbox.emit(PutCheckpoint(checkpoint, on_done))
+        self._output.emit(PutCheckpoint(checkpoint, on_done))
 
     def written(self, session: Session, on_done: OnDone) -> None:
         """Call `on_done` once store and changelog have the session as it is, or one of them failed (handover rule 6).
@@ -356,7 +359,7 @@ class Persister:
                 if len(ranks) == NOTED_AT_ONCE:
                     self._note()
 
-        self._context.outbox.emit(NoteCheckpoints(ranks, on_done))
+        self._output.emit(NoteCheckpoints(ranks, on_done))
 
     def _checkpoint_changed(self) -> None:
         """Write the checkpoints of those that changed, and of some others: their frontiers move with the site's.
@@ -365,16 +368,16 @@ class Persister:
         keep their records for longer than that.
         """
         touched, self._touched = self._touched, set()
-        for identity in sorted(touched.union(self._others.next_batch(self._context.sessions))):
-            session = self._context.sessions.get(identity)
+        for identity in sorted(touched.union(self._others.next_batch(self._sessions))):
+            session = self._sessions.get(identity)
             if session is None or session.role is not Role.SERVING:
                 continue
             if session in self._next:
                 self._touched.add(identity)
                 continue
-            acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+            acknowledged = session.acknowledged_frontier(self._env.state.frontier)
             if session.ended:
-                session.forget_ended(session.had_by_all(self._context.state.frontier))
+                session.forget_ended(session.had_by_all(self._env.state.frontier))
             written = self._checkpointed.get(identity)
             if written is None or _reached(session, acknowledged) != written.reached:
                 self.checkpoint(session, ignore_result)
@@ -385,7 +388,7 @@ class Persister:
         The lease is given up: sessions that were served or frozen are dormant by now. A copy that was never served by
         this process has nothing that its last checkpoint lacks.
         """
-        sessions = self._context.sessions
+        sessions = self._sessions
         changed = (sessions.get(identity) for identity in sorted(self._touched.union(sessions.changed)))
         due = [
             session
@@ -408,16 +411,15 @@ class Persister:
     def _is_behind(self, session: Session) -> bool:
         """Tell whether the session's last checkpoint lacks something, or another one is under way."""
         written = self._checkpointed.get(session.id)
-        acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+        acknowledged = session.acknowledged_frontier(self._env.state.frontier)
         return session in self._next or written is None or _reached(session, acknowledged) != written.reached
 
     def _keep_site(self, now_ms: int) -> None:
         """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
-        context = self._context
-        position, site_proxies = context.state.position, [context.proxy, *context.cluster.at_site()]
-        if now_ms < self._snapshot_at or position == self._snapshot_position or min(site_proxies) != context.proxy:
+        position, site_proxies = self._env.state.position, [self._env.proxy, *self._env.cluster.at_site()]
+        if now_ms < self._snapshot_at or position == self._snapshot_position or min(site_proxies) != self._env.proxy:
             return
-        if context.state.is_broken:
+        if self._env.state.is_broken:
             # Others may know better.
             return
 
@@ -427,21 +429,21 @@ class Persister:
             else:
                 self._snapshot_at = 0
 
-        self._snapshot_at = now_ms + context.settings.snapshot_ms
-        snapshot = SiteSnapshot(position, context.state.snapshot(), log_epoch_of(context.state.origin))
-        context.outbox.emit(PutSite(snapshot, written))
+        self._snapshot_at = now_ms + self._env.settings.snapshot_ms
+        snapshot = SiteSnapshot(position, self._env.state.snapshot(), log_epoch_of(self._env.state.origin))
+        self._output.emit(PutSite(snapshot, written))
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
         """Write what changed, and the checkpoints that are due."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         if self._is_much() or (now >= self._flush_at and self._anything()):
             self.flush()
         if now >= self._checkpoint_at:
-            self._checkpoint_at = now + self._context.settings.checkpoint_ms
+            self._checkpoint_at = now + self._env.settings.checkpoint_ms
             self._note()
-            if self._context.lease.may_serve():
+            if self._env.lease.may_serve():
                 self._checkpoint_changed()
                 self._keep_site(now)
 
@@ -464,7 +466,7 @@ class Persister:
         self._unstored_bytes += stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched))
 
     def _anything(self) -> bool:
-        return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self._unstored)
+        return bool(self._sessions.has_changes or self._deleted or self._waiting or self._unstored)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock."""

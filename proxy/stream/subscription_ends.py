@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from federation.messages import LogEndMessage
 from proxy.core import journal_facts
-from proxy.core.context import Context
+from proxy.core.environment import Environment
 from proxy.core.events import EndsChanged
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
@@ -44,10 +46,12 @@ class _Ending:
 class SubscriptionEnds:
     """Finds the ends of subscriptions, in sessions that are served here."""
 
-    def __init__(self, context: Context, coverage: Coverage) -> None:
-        self._context = context
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, coverage: Coverage) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
         self._coverage = coverage
-        self._log_ends = LogEnds(context)
+        self._log_ends = LogEnds(env, output)
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
     def watch(self, session: Session) -> None:
@@ -61,7 +65,7 @@ class SubscriptionEnds:
             if not subscription.has_unknown_end or (known is not None and known.is_for(subscription, session)):
                 continue
             asked = {site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))}
-            until = self._context.clock.now_ms() + LOG_END_MS
+            until = self._env.clock.now_ms() + LOG_END_MS
             self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
     def moved(self) -> None:
@@ -70,7 +74,7 @@ class SubscriptionEnds:
         by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
             session = ending.session
-            if self._context.sessions.get(session.id) is not session or session.role is Role.DORMANT:
+            if self._sessions.get(session.id) is not session or session.role is Role.DORMANT:
                 # Whoever serves it next asks anew.
                 del self._endings[key]
             elif session.role is Role.SERVING:
@@ -94,14 +98,13 @@ class SubscriptionEnds:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        now = self._context.clock.now_ms()
+        now = self._env.clock.now_ms()
         due = [ending.until for ending in self._endings.values() if ending.until > now]
         return min([self._log_ends.next_deadline(), *due], default=NEVER)
 
     def _resolve(self, session: Session, endings: list[_Ending]) -> None:
         """Say where these end in each origin of which that is known now."""
-        context = self._context
-        reached = context.reached(session)
+        reached = self._env.reached(session)
         resolved: list[tuple[Subscription, dict[Origin, int]]] = []
         for ending in endings:
             self._take_answers(ending, reached)
@@ -112,14 +115,14 @@ class SubscriptionEnds:
                 resolved.append((subscription, known))
         if resolved:
             session.resolve_ends(resolved)
-            context.events.report(EndsChanged(session))
-            context.sessions.subscriptions_changed(session)
-            context.sessions.mark_changed(session.id)
-            if context.sessions.serving(session.id) is session:
+            self._output.report(EndsChanged(session))
+            self._sessions.subscriptions_changed(session)
+            self._sessions.mark_changed(session.id)
+            if self._sessions.serving(session.id) is session:
                 # Else whoever serves it next says so.
                 for subscription, _ in resolved:
-                    journal_facts.unsubscribed(context, session, subscription)
-                context.interest.register(session)
+                    journal_facts.unsubscribed(self._output.journal, session, subscription)
+                self._sessions.interest.register(session)
 
     def _take_answers(self, ending: _Ending, reached: Mapping[Origin, int]) -> None:
         """From here on nothing above matches but what has come already."""
@@ -141,7 +144,7 @@ class SubscriptionEnds:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or seen >= limit else None
         if site in ending.asked:
-            if self._context.clock.now_ms() < ending.until or not self._has_read_own_log(ending, reached):
+            if self._env.clock.now_ms() < ending.until or not self._has_read_own_log(ending, reached):
                 return None
             ending.subscription.unconfirmed_ends.add(origin)
         if origin not in session.gates:
@@ -153,6 +156,6 @@ class SubscriptionEnds:
         """Tell whether our own site's log was read as far as it went when the end was asked for: what had come from
         other sites by then stands in it.
         """
-        state = self._context.state
+        state = self._env.state
         limit = ending.subscription.limits.get(state.origin)
         return state.site not in ending.asked and (limit is None or reached.get(state.origin, NOTHING) >= limit)

@@ -143,7 +143,7 @@ class EngineHarness:
             connection,
             Attach(session=SESSION, receiver=receiver, incarnation=f"i{connection}", frontier=frontier or {}),
         )
-        if SESSION in self.engine.context.sessions:
+        if SESSION in self.engine.sessions:
             self.complete_writes()
 
     def serve(self, session_expiry_s: int | None = None) -> None:

@@ -86,7 +86,7 @@ async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() 
 async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_say_that_there_is_no_session() -> None:
     node, engine = started(ManualClock(1_000))
     engine.lease_granted(INCARNATION, 1_000_000)
-    engine.context.cluster.is_watching = False
+    engine.env.cluster.is_watching = False
     assert why_not(node) == "it has not read the registry yet"
     (respond,) = [route.endpoint for route in routes(node) if route.path == "/v1/sessions"]
     answer = await respond(Request({"type": "http", "query_string": b"session=s", "headers": [], "method": "GET"}))

@@ -76,7 +76,7 @@ def nothing() -> Stage:
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete_writes()
-    assert harness.engine.context.sessions[SESSION].entries.count == 5
+    assert harness.engine.sessions[SESSION].entries.count == 5
     return Stage(harness, "t", owner("me", 1).epoch)
 
 
@@ -305,17 +305,17 @@ def slots(kind: type) -> tuple[str, ...]:
 
 def known(harness: EngineHarness) -> Any:
     """All that the engine knows of sessions and transfers, and when it will do something next."""
-    context, transfers = harness.engine.context, harness.engine.transfers
+    engine, transfers = harness.engine, harness.engine.transfers
     sides = [[side.running, side.ended] for side in (transfers.sources, transfers.targets)]
     return picture(
         [
-            context.sessions,
-            context.cluster.owners,
-            context.sessions._changed,
-            context.interest._registered,
+            dict(engine.sessions),
+            engine.env.cluster.owners,
+            engine.sessions._changed,
+            engine.sessions.interest._registered,
             sides,
             transfers.sources.over,
-            vars(harness.engine.moving) | {"_context": None},
+            vars(harness.engine.moving) | {"_env": None, "_sessions": None, "_output": None},
             len(harness.log),
             harness.engine.next_deadline(),
         ]
@@ -328,9 +328,9 @@ def test_the_picture_shows_what_changes() -> None:
     assert known(place.harness) == before == known(copying().harness)
     right(place, ChunkStored(SESSION, "t", place.epoch, 1))
     assert known(place.harness) != before
-    place.harness.engine.context.sessions[SESSION].become(Role.FROZEN)
+    place.harness.engine.sessions[SESSION].become(Role.FROZEN)
     again = known(place.harness)
-    place.harness.engine.context.sessions[SESSION].receivers.popitem()
+    place.harness.engine.sessions[SESSION].receivers.popitem()
     assert known(place.harness) != again
 
 
@@ -340,7 +340,7 @@ def test_the_picture_shows_what_changes() -> None:
 def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     """Say it, and look: nothing has changed but one count, and nothing was said but that it is refused."""
     harness = place.harness
-    refusals = harness.engine.context.refused
+    refusals = harness.engine.output.refused
     before, counted, said = known(harness), refusals.counts.copy(), list(harness.pending)
     harness.engine.peer_message(sender, message)
     harness.run_effects()
@@ -411,12 +411,12 @@ def test_wrong_handover_message_is_refused_by_name(
 ) -> None:
     place = PHASES[phase]()
     refused(place, sender, message(place))
-    assert place.harness.engine.context.refused.counts == {name: 1}
+    assert place.harness.engine.output.refused.counts == {name: 1}
 
 
 def test_first_refusal_of_a_kind_from_a_peer_is_logged_and_all_are_counted() -> None:
     place = copying()
-    refusals = place.harness.engine.context.refused
+    refusals = place.harness.engine.output.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):
         refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
     assert [(refusal.name, refusal.peer) for refusal in refusals.take_new()] == [
@@ -452,5 +452,5 @@ def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
     )
     place.harness.complete_writes()
     place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
-    session = place.harness.engine.context.sessions[SESSION]
+    session = place.harness.engine.sessions[SESSION]
     assert (session.role, session.epoch, session.entries.count) == (Role.SERVING, 4, 1)

@@ -59,16 +59,16 @@ ENDS = {"near": near, "far": far}
 
 def known(harness: EngineHarness) -> Any:
     """All that the engine knows of relays, connections and sessions, and when it will do something next."""
-    relays, context = harness.engine.dispatcher.relays, harness.engine.context
+    relays, engine = harness.engine.dispatcher.relays, harness.engine
     return picture(
         [
             relays.near._near,
             relays.far._far,
             list(relays.far._numbers.items()),
             list(relays.near._ended._ended),
-            context.sessions,
+            dict(engine.sessions),
             harness.engine.dispatcher.connections,
-            context.sessions._changed,
+            engine.sessions._changed,
             harness.engine.next_deadline(),
         ]
     )
@@ -121,11 +121,11 @@ def violating(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
 def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataObject) -> None:
     harness = ENDS[end]()
     for sender, message in data.draw(st.lists(violating(end), min_size=1, max_size=6)):
-        before, counts = known(harness), harness.engine.context.refused.counts.copy()
+        before, counts = known(harness), harness.engine.output.refused.counts.copy()
         sent(harness)
         tell(harness, sender, message)
         assert known(harness) == before
-        assert (harness.engine.context.refused.counts - counts).total() == 1, message
+        assert (harness.engine.output.refused.counts - counts).total() == 1, message
         assert sent(harness) in ([], [(sender, RelayEnd(message.relay, by_owner=False))])
 
 
@@ -153,7 +153,7 @@ NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
 def test_wrong_relay_message_is_refused_by_name(name: str, end: str, sender: ProxyId, message: RelayMessage) -> None:
     harness = ENDS[end]()
     tell(harness, sender, message)
-    refused = harness.engine.context.refused
+    refused = harness.engine.output.refused
     assert refused.counts == {name: 1}
     detail = f"{type(message).__name__} of relay {message.relay}"
     assert refused.take_new() == [Refusal(name, sender, detail)]
@@ -168,7 +168,7 @@ def test_relay_with_an_invalid_client_message_ends_and_its_client_attaches_again
     tell(harness, YOU, RelayUp(THERE, 3, b"\xc1"))
     assert len(harness.engine.dispatcher.relays.far) == 0
     assert sent(harness) == [(YOU, RelayEnd(THERE, by_owner=True))]
-    assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
+    assert harness.engine.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
@@ -176,7 +176,7 @@ def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
     for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, by_owner=False))):
         tell(harness, sender, message)
     tell(harness, YOU, RelayUp(THERE, 3, encode_message(Detach(forget=True))))
-    assert set(harness.engine.context.sessions[SESSION].receivers) == {"r"}
+    assert set(harness.engine.sessions[SESSION].receivers) == {"r"}
 
 
 # ---------------------------------------------------------------- late, and not wrong
@@ -188,14 +188,14 @@ def test_relay_message_in_flight_when_the_client_left_is_not_refused() -> None:
     harness.run_effects()
     for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, by_owner=True)):
         tell(harness, YOU, message)
-    assert harness.engine.context.refused.counts == {}
+    assert harness.engine.output.refused.counts == {}
 
 
 def test_both_ends_may_end_a_relay_at_once() -> None:
     harness = far()
     harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
     tell(harness, YOU, RelayEnd(THERE, by_owner=False))
-    assert harness.engine.context.refused.counts == {}
+    assert harness.engine.output.refused.counts == {}
 
 
 def test_message_of_an_earlier_relay_is_not_taken_for_one_of_the_next_relay() -> None:

@@ -118,8 +118,8 @@ def test_only_clients_with_the_password_attach() -> None:
     assert refusals(attach(harness, 4)) == FORBIDDEN
     assert refusals(attach(harness, 5, "secret", "user")) == FORBIDDEN
     assert refusals(attach(harness, 6, "secret", "nobody")) == FORBIDDEN
-    assert harness.engine.context.counters.forbidden == {UNPROVEN: 4}
-    assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r", "x2"}
+    assert harness.engine.output.counters.forbidden == {UNPROVEN: 4}
+    assert harness.engine.sessions[SESSION].receivers.attached() == {"r", "x2"}
 
 
 def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashed_first() -> None:
@@ -130,7 +130,7 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
     harness.complete_writes()
     access_seen(harness)
     harness.complete_writes()
-    assert harness.engine.context.sessions[SESSION].access == {}
+    assert harness.engine.sessions[SESSION].access == {}
     heard = harness.received()
     assert [message for message in heard if isinstance(message, AccessChanged)] == [AccessChanged(9)]
     assert refusals(heard) == [("REFUSED", AboutAccess(8))]
@@ -151,7 +151,7 @@ def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
 def test_refused_attach_leaves_no_receiver_behind() -> None:
     harness = guarded()
     attach(harness, 2, "another")
-    assert ReceiverId("x2") not in harness.engine.context.sessions[SESSION].receivers
+    assert ReceiverId("x2") not in harness.engine.sessions[SESSION].receivers
 
 
 def test_nothing_is_delivered_while_a_password_is_looked_at() -> None:
@@ -198,15 +198,15 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
         assert refused == ([] if type(message) in may else [("FORBIDDEN", about)])
         deleting = any(isinstance(effect, effects.ClaimRow) for effect in harness.pending)
         assert deleting is (isinstance(message, Delete) and Delete in may)
-    assert harness.engine.context.counters.forbidden[MISSING] == (0 if Delete in may else 1)
+    assert harness.engine.output.counters.forbidden[MISSING] == (0 if Delete in may else 1)
 
 
 def test_only_an_administrator_sets_the_session_expiry() -> None:
     harness = guarded()
     assert refusals(attach(harness, 2, "reads", "user", session_expiry_s=1)) == FORBIDDEN
-    assert harness.engine.context.sessions[SESSION].expiry_s is None
+    assert harness.engine.sessions[SESSION].expiry_s is None
     assert kinds(attach(harness, 3, "secret", session_expiry_s=9)) == [Attached]
-    assert harness.engine.context.sessions[SESSION].expiry_s == 9
+    assert harness.engine.sessions[SESSION].expiry_s == 9
 
 
 def test_open_session_grants_every_right_to_any_principal() -> None:
@@ -278,14 +278,14 @@ def test_password_verified_after_the_disconnect_attaches_no_client() -> None:
     )
     harness.engine.client_disconnected(2)
     access_seen(harness)
-    assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
+    assert harness.engine.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_password_of_an_earlier_attach_is_not_one_of_the_next() -> None:
     harness = guarded()
     assert kinds(attach(harness, 2, "reads", "user")) == [Attached]
     assert refusals(attach(harness, 2, "wrong", "user")) == FORBIDDEN
-    assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
+    assert harness.engine.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_wrong_passwords_delay_the_next_attempt_of_their_client_only() -> None:
@@ -301,7 +301,7 @@ def test_wrong_passwords_delay_the_next_attempt_of_their_client_only() -> None:
         harness.clock.advance(wait.retry_after_ms)
         assert refusals(attach(harness, 2, "wrong")) == FORBIDDEN
     assert waits == [min(1_000 << n, LONGEST_WAIT_MS) for n in range(9)]
-    assert harness.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES + 9, TOO_OFTEN: 9}
+    assert harness.engine.output.counters.forbidden == {UNPROVEN: FREE_TRIES + 9, TOO_OFTEN: 9}
     assert kinds(attach(harness, 4, "reads", "user")) == [Attached]
 
 
@@ -371,7 +371,7 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
     assert not any(isinstance(effect, effects.Verify) for effect in harness.pending)
     (wait,) = [message for message in harness.received(2) if isinstance(message, Wait)]
     assert wait.retry_after_ms == 1_000
-    assert harness.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
+    assert harness.engine.output.counters.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
 
 
 @pytest.mark.parametrize("principal", ["user", "nobody"])
@@ -405,7 +405,7 @@ def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
     harness = guarded()
     for number, name in enumerate(["user", *(f"nobody{n}" for n in range(20))]):
         attach(harness, 2 + number, "wrong", name)
-    tries = harness.engine.context.sessions[SESSION].auth_failures
+    tries = harness.engine.sessions[SESSION].auth_failures
     assert {*tries} - {""} == {"user", *(f"nobody{n}" for n in range(15, 20))}
 
 
@@ -425,7 +425,7 @@ def test_unreadable_password_hash_refuses_the_attach_and_counts_as_no_wrong_pass
     )
     harness.complete(effects.Verify, BadRecord("damaged"))
     assert kinds(harness.received(2))[1:] == [Wait]
-    assert harness.engine.context.counters.forbidden == {}
+    assert harness.engine.output.counters.forbidden == {}
 
 
 @pytest.mark.parametrize(
@@ -440,12 +440,12 @@ def test_access_change_without_an_administrator_or_a_needed_password_is_refused(
     grants: dict[str, Granted], what: str
 ) -> None:
     harness = guarded()
-    before = dict(harness.engine.context.sessions[SESSION].access)
+    before = dict(harness.engine.sessions[SESSION].access)
     change(harness, grants)
     (problem,) = harness.received()
     assert (problem.code, problem.field, problem.about) == ("REFUSED", "grants", AboutAccess(7))
     assert what in problem.message
-    assert harness.engine.context.sessions[SESSION].access == before
+    assert harness.engine.sessions[SESSION].access == before
 
 
 def test_a_session_can_be_opened_again() -> None:
@@ -489,7 +489,7 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     harness.engine.client_disconnected(1)
     harness.reload({SESSION: owner("me", 1)}, "other")
     prepare = Prepare(
-        session=SESSION, transfer="t", epoch=harness.engine.context.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
+        session=SESSION, transfer="t", epoch=harness.engine.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
     )
     harness.engine.peer_message(ProxyId("other"), prepare)
     said = [send_peer.message for send_peer in harness.engine.take_effects() if isinstance(send_peer, effects.SendPeer)]

@@ -82,22 +82,22 @@ def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(
         for number in range(30)
     ]
     assert isinstance(answers[-1], Problem) and "parts" in answers[-1].message
-    nodes = sum(sub.expression.cost.nodes for sub in harness.engine.context.sessions[SESSION].active())
+    nodes = sum(sub.expression.cost.nodes for sub in harness.engine.sessions[SESSION].active())
     assert nodes < 32_000
 
 
 def test_small_expressions_do_not_count(harness: EngineHarness) -> None:
     for number in range(300):
         assert isinstance(subscribed(harness, f"s{number}", f'a == {number} && b == "x" && c > 5'), Subscribed)
-    assert harness.engine.context.sessions.matcher.spending.proxy.cost.nodes == 0
+    assert harness.engine.sessions.matcher.spending.proxy.cost.nodes == 0
     assert parse('a == 1 && b == "x" && c > 5 && d < 4').cost.nodes <= FREE_NODES
 
 
 def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(harness: EngineHarness) -> None:
-    spending = harness.engine.context.sessions.matcher.spending
+    spending = harness.engine.sessions.matcher.spending
     for number in range(MATCH_MS_CLIENT // 21):
         subscribed(harness, f"s{number}", searching(number, 20))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.subscriptions, kept = {}, session.subscriptions
     with pytest.raises(Exception, match="one client"):
         spending.require(session, parse(searching(99, 20)), "address 10.0.0.1", 512)
@@ -108,12 +108,12 @@ def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(harness
 
 
 def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harness: EngineHarness) -> None:
-    context = harness.engine.context
-    context.settings = replace(context.settings, max_subscriptions=6)
+    engine = harness.engine
+    engine.env.settings = replace(engine.env.settings, max_subscriptions=6)
     for number in range(3):
         assert isinstance(subscribed(harness, f"s{number}", f"n > {number}"), Subscribed)
     assert "one client has 3 subscriptions" in refused(harness, "s3", "n > 1")
-    spending = context.sessions.matcher.spending
+    spending = engine.sessions.matcher.spending
     spending.require_room("address 10.0.0.2", 6)
     with pytest.raises(LimitExceeded, match="this proxy has 3 subscriptions"):
         spending.require_room("address 10.0.0.2", 3)
@@ -124,7 +124,7 @@ def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harn
 
 def test_payer_of_a_subscription_is_part_of_its_row(harness: EngineHarness) -> None:
     subscribed(harness, "s", searching(0, 20))
-    (made,) = harness.engine.context.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].active()
     assert Subscription.of(made.row()).payer == "address 10.0.0.1"
 
 
@@ -142,13 +142,13 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
         harness.engine.peer_message(ProxyId("you"), relayed)
         harness.run_effects()
         harness.complete_writes()
-    (made,) = harness.engine.context.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].active()
     assert made.payer == "address 10.0.0.9"
 
 
 def test_ended_subscriptions_are_paid_no_more(harness: EngineHarness) -> None:
     subscribed(harness, "s", searching(0, 20))
-    matcher = harness.engine.context.sessions.matcher
+    matcher = harness.engine.sessions.matcher
     assert matcher.spending.proxy.cost.work_ns
     matcher.remove(SESSION)
     assert matcher.spending.proxy.cost == Cost()

@@ -41,7 +41,7 @@ def test_promise_written_while_its_session_is_frozen_is_announced_when_it_is_ser
 ) -> None:
     """A frozen session says the same of itself all the time: its cut may be asked for again."""
     harness = promising()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.freeze(harness.engine.state.frontier)
     standing = session.descriptor()
     harness.complete_all(effects.Save, answer)
@@ -76,7 +76,7 @@ def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
     """The proxy itself has not read there: it began behind, with what the changelog had of the site."""
     harness = promising()
     harness.complete_writes()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     origin = harness.engine.state.origin
     session.gates[origin] = Gate(-1, 4)
     harness.engine.coverage.advance(session)
@@ -84,4 +84,4 @@ def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
     asked = harness.next(effects.FetchHistory)
     asked.on_done(effects.History([], 4, 0, None, [(1, 2)]))
     harness.run_effects()
-    assert harness.engine.context.counters.damaged["log"] == 2
+    assert harness.engine.output.counters.damaged["log"] == 2

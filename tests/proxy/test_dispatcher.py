@@ -155,7 +155,7 @@ def test_altered_publish_and_all_later_ones_are_refused_until_it_is_sent_again()
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
     problems = [(problem.code, problem.about) for problem in harness.received() if isinstance(problem, Problem)]
     assert problems == [("ALTERED", AboutPublish(5)), ("LOG_UNAVAILABLE", AboutPublish(6))]
-    assert harness.engine.context.counters.altered == 1
+    assert harness.engine.output.counters.altered == 1
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[first], checks=[checksum(first)]))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
     said = [(record.sequence, record.check) for record in harness.log if isinstance(record, Published)]
@@ -212,7 +212,7 @@ def test_a_subscription_said_twice_is_one() -> None:
     harness.send(1, Subscribe(subscription="x0", expression="n > 0"))
     harness.complete_writes()
     assert kinds(harness.received()).count(Subscribed) == 1
-    assert list(harness.engine.context.sessions[SESSION].subscriptions) == ["x0"]
+    assert list(harness.engine.sessions[SESSION].subscriptions) == ["x0"]
 
 
 def test_an_unknown_subscription_is_unsubscribed_already() -> None:
@@ -296,13 +296,13 @@ def test_a_receiver_that_leaves_hears_that_its_last_word_counts() -> None:
     harness.read_log()
     harness.send(1, Detach(frontier=dict(harness.engine.state.frontier)))
     assert harness.received(1)[-1] == Left("r")
-    assert harness.engine.context.sessions[SESSION].entries.count == 0
+    assert harness.engine.sessions[SESSION].entries.count == 0
 
 
 def test_a_receiver_that_leaves_while_the_session_stands_still_is_to_say_so_again() -> None:
     """The cut is made: the next owner would give it once more what it had."""
     harness = serving("n > 0")
-    harness.engine.context.sessions[SESSION].freeze({})
+    harness.engine.sessions[SESSION].freeze({})
     harness.send(1, Detach())
     assert isinstance(harness.received(1)[-1], Wait)
     assert not any(isinstance(message, Left) for message in harness.received(1))
@@ -314,9 +314,9 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
     harness.send(1, Acknowledge(1))
-    assert harness.engine.context.sessions[SESSION].entries.count == 1
+    assert harness.engine.sessions[SESSION].entries.count == 1
     harness.send(2, Detach(forget=True))
-    assert harness.engine.context.sessions[SESSION].entries.count == 0
+    assert harness.engine.sessions[SESSION].entries.count == 0
     assert not any(isinstance(message, Forgotten) for message in harness.received(2))
     harness.complete_writes()
     assert harness.received(2)[-1] == Forgotten("other")
@@ -325,7 +325,7 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
 def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_it_is_served_again() -> None:
     harness = serving("n > 0")
     harness.attach(2, "other")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.freeze({})
     harness.send(2, Detach(forget=True))
     assert set(session.receivers) == {"r", "other"}
@@ -342,7 +342,7 @@ def test_receiver_unregistered_at_an_ended_epoch_is_answered_wait() -> None:
     harness = serving("n > 0")
     harness.attach(2, "other")
     harness.send(2, Detach(forget=True))
-    harness.engine.context.sessions[SESSION].epoch = Epoch(7)
+    harness.engine.sessions[SESSION].epoch = Epoch(7)
     harness.received(2)
     harness.complete_writes()
     assert kinds(harness.received(2)) == [Wait]
@@ -351,7 +351,7 @@ def test_receiver_unregistered_at_an_ended_epoch_is_answered_wait() -> None:
 def test_receiver_of_a_deleted_session_is_not_registered_in_the_next_session_of_its_name() -> None:
     """The attach may be late, of a receiver that has left that one for good."""
     harness = serving("n > 0")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.epoch = Epoch(GENERATION + 1)
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, create=False, epoch=1))
     assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["NOT_FOUND"]
@@ -367,7 +367,7 @@ def test_receiver_of_a_deleted_session_is_not_registered_in_the_next_session_of_
 
 def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time() -> None:
     harness = serving("n > 0")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     session.epoch = Epoch(7)
     harness.send(
@@ -386,7 +386,7 @@ def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time
 def test_a_change_is_answered_where_the_session_is_served_on_under_another_epoch() -> None:
     harness = serving("n > 0")
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
-    harness.engine.context.sessions[SESSION].epoch = Epoch(7)
+    harness.engine.sessions[SESSION].epoch = Epoch(7)
     harness.received()
     harness.complete_writes()
     assert Subscribed(SubscriptionId("y")) in harness.received()
@@ -395,7 +395,7 @@ def test_a_change_is_answered_where_the_session_is_served_on_under_another_epoch
 def test_request_is_answered_not_served_when_the_session_becomes_dormant_meanwhile() -> None:
     harness = serving("n > 0")
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
-    harness.engine.context.sessions[SESSION].become(Role.DORMANT)
+    harness.engine.sessions[SESSION].become(Role.DORMANT)
     harness.received()
     harness.complete_writes()
     assert [(problem.code, problem.about) for problem in harness.received() if isinstance(problem, Problem)] == [
@@ -405,7 +405,7 @@ def test_request_is_answered_not_served_when_the_session_becomes_dormant_meanwhi
 
 def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it_is_over() -> None:
     harness = serving("n > 0")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     session.freeze({})
     harness.send(1, Unsubscribe("y"))
@@ -489,7 +489,7 @@ def given_three() -> tuple[EngineHarness, list[int]]:
 def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_acknowledged() -> None:
     harness, offsets = given_three()
     harness.send(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.entries.count == 1
     harness.engine.client_disconnected(1)
     harness.attach(2)
@@ -499,8 +499,8 @@ def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_ackno
 def test_the_rest_of_a_delivery_is_acknowledged_as_if_nothing_had_been_said_before() -> None:
     harness, offsets = given_three()
     harness.send(1, Acknowledge(0, frontier={Origin("A/0"): offsets[0]}))
-    harness.send(1, Acknowledge(harness.engine.context.sessions[SESSION].entries.last_number))
-    assert harness.engine.context.sessions[SESSION].entries.count == 0
+    harness.send(1, Acknowledge(harness.engine.sessions[SESSION].entries.last_number))
+    assert harness.engine.sessions[SESSION].entries.count == 0
     harness.send(1, Publish(producer="p", secret="i", first=3, bodies=[body(4)]))
     harness.read_log()
     assert delivered(harness.received()) == [4]
@@ -512,4 +512,4 @@ def test_frontier_past_the_delivered_entries_is_refused_and_changes_nothing(fron
     harness.send(1, Acknowledge(0, frontier=frontier))
     (refused,) = harness.received()
     assert (refused.code, refused.field) == ("BAD_MESSAGE", "frontier")
-    assert harness.engine.context.sessions[SESSION].entries.count == 3
+    assert harness.engine.sessions[SESSION].entries.count == 3

@@ -79,10 +79,10 @@ def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
     find = harness.next(effects.FindOutdated)
     (window,) = find.windows
     find.on_done(Swept([Outdated(1, window.matched, A, 1)], 2))
-    assert not harness.engine.context.sessions[SESSION].retention.leaving
+    assert not harness.engine.sessions[SESSION].retention.leaving
     harness.run_effects()
     assert [fact.policies for fact in harness.facts if fact.kind == "removed"] == [[RemovalPolicy.MAX_COUNT]]
-    assert harness.engine.context.sessions[SESSION].retention.leaving == [window]
+    assert harness.engine.sessions[SESSION].retention.leaving == [window]
     harness.pass_time(300)
     (change,) = harness.next(effects.Save).batch.changes
     assert list(change.removed) == [window]
@@ -94,7 +94,7 @@ def test_receiver_passes_a_removed_notification_only_after_the_journal_has_the_r
     take(harness, 1, 2)
     harness.journal_waits = True
     harness.attach(2)
-    receiver = next(iter(harness.engine.context.sessions[SESSION].receivers.values()))
+    receiver = next(iter(harness.engine.sessions[SESSION].receivers.values()))
     assert (given(harness), receiver.acknowledged) == ([], 0)
     while any(isinstance(effect, effects.Attest) for effect in harness.pending):
         harness.complete(effects.Attest, None)
@@ -136,12 +136,12 @@ def test_deletion_takes_effect_with_the_registry_and_is_reported_to_all_receiver
     harness.attach(2, "other")
     harness.send(1, Delete())
     claim = harness.next(effects.ClaimRow)
-    assert SESSION in harness.engine.context.sessions
+    assert SESSION in harness.engine.sessions
     harness.engine.registry_event(OwnerChanged(SESSION, claim.new))
     harness.run_effects()
     for connection in (1, 2):
         assert isinstance(harness.received(connection)[-1], Deleted)
-    assert SESSION not in harness.engine.context.sessions
+    assert SESSION not in harness.engine.sessions
 
 
 def test_a_session_of_the_same_name_takes_the_epoch_after_the_deletion() -> None:
@@ -174,7 +174,7 @@ def away(receiver_expiry_s: int | None) -> EngineHarness:
 
 
 def registrations(harness: EngineHarness) -> set[str]:
-    return set(harness.engine.context.sessions[SESSION].receivers)
+    return set(harness.engine.sessions[SESSION].receivers)
 
 
 def passes_s(harness: EngineHarness, seconds: int) -> None:
@@ -187,9 +187,9 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
     take(harness, 1)
     harness.send(1, Acknowledge(1))
     passes_s(harness, 4)
-    assert registrations(harness) == {"r", "other"} and harness.engine.context.sessions[SESSION].entries.count == 1
+    assert registrations(harness) == {"r", "other"} and harness.engine.sessions[SESSION].entries.count == 1
     passes_s(harness, 4)
-    assert registrations(harness) == {"r"} and harness.engine.context.sessions[SESSION].entries.count == 0
+    assert registrations(harness) == {"r"} and harness.engine.sessions[SESSION].entries.count == 0
     (said,) = (fact for fact in harness.facts if fact.kind == "unregistered" and fact.receiver == "other")
     assert (said.cause, said.reason) == (Departure.EXPIRED, "not attached for 5 s")
 
@@ -228,7 +228,7 @@ def test_expired_receiver_is_registered_anew_and_told_so() -> None:
 def test_how_long_a_receiver_was_away_travels_with_its_place() -> None:
     harness = away(receiver_expiry_s=60)
     passes_s(harness, 10)
-    row = harness.engine.context.sessions[SESSION].descriptor().receivers[ReceiverId("other")]
+    row = harness.engine.sessions[SESSION].descriptor().receivers[ReceiverId("other")]
     assert row.expiry_s == 60 and 8_000 <= row.idle_ms <= 10_000
     assert Receiver.of(ReceiverId("other"), row).row() == row
 
@@ -262,7 +262,7 @@ def test_receiver_after_the_last_one_unregistered_starts_at_the_frontier_of_the_
     harness.send(2, Detach(forget=True))
     harness.complete_writes()
     here = harness.engine.state.frontier[A]
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert (session.entries.count, session.acknowledged_frontier({})) == (0, {A: here})
     harness.facts.clear()
     take(harness, 3)
@@ -277,7 +277,7 @@ def test_newly_registered_receiver_does_not_lower_the_acknowledged_frontier() ->
     take(harness, 1)
     harness.send(1, Acknowledge(1))
     harness.send(1, Subscribe(subscription="y", expression="n > 5"))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     before = session.acknowledged_frontier(harness.engine.state.frontier)
     harness.attach(3, "third")
     assert session.acknowledged_frontier(harness.engine.state.frontier) == before
@@ -308,12 +308,12 @@ def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> Non
     passes_s(harness, 4)
     assert registrations(harness) == {"r"}
     # Nothing was acknowledged by the one that stayed: all is there still.
-    assert harness.engine.context.sessions[SESSION].entries.count == 2
-    told = harness.engine.context.sessions[SESSION].descriptor()
+    assert harness.engine.sessions[SESSION].entries.count == 2
+    told = harness.engine.sessions[SESSION].descriptor()
     assert {*told.unregistered} == {ReceiverId("other")}
     harness.attach(3, "other")
     assert delivered(harness.received(3)) == [2]
-    assert not harness.engine.context.sessions[SESSION].unregistered
+    assert not harness.engine.sessions[SESSION].unregistered
 
 
 def test_oldest_tombstone_is_forgotten_first() -> None:

@@ -48,7 +48,7 @@ TIMING = Timing()
 
 
 def counted(place: Stage) -> list[Handover]:
-    return list(place.harness.engine.context.counters.handovers.elements())
+    return list(place.harness.engine.output.counters.handovers.elements())
 
 
 def last(place: Stage) -> TransferView:
@@ -289,7 +289,7 @@ def test_free_text_reason_of_a_peer_is_counted_under_a_fixed_label() -> None:
 
 def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
     place = thawed()
-    counters = place.harness.engine.context.counters
+    counters = place.harness.engine.output.counters
     assert {phase: spread.total for phase, spread in counters.phases.items()} == {
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
@@ -302,12 +302,12 @@ def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_i
 
 
 def test_a_handover_that_never_froze_has_no_pause() -> None:
-    assert given_up().harness.engine.context.counters.pauses == {}
+    assert given_up().harness.engine.output.counters.pauses == {}
 
 
 def test_entries_copied_before_and_after_the_freeze_are_counted_apart() -> None:
     place = frozen()
-    counters = place.harness.engine.context.counters
+    counters = place.harness.engine.output.counters
     assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
     assert last(place).pre_copied == 5 == last(place).entries - counters.copied["source", "rest"]
@@ -317,7 +317,7 @@ def test_entries_copied_before_and_after_the_freeze_are_counted_apart() -> None:
 
 def test_the_target_counts_what_came() -> None:
     place = shadowing()
-    counters = place.harness.engine.context.counters
+    counters = place.harness.engine.output.counters
     size = sum(len(stored_entry.delivery) for stored_entry in ENTRIES)
     assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
     right(place, chunk(place))
@@ -340,7 +340,7 @@ def test_entries_copied_after_the_target_was_ready_count_as_the_rest() -> None:
             checksum=checksum(entries),
         ),
     )
-    counters = place.harness.engine.context.counters
+    counters = place.harness.engine.output.counters
     assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
     assert last(place).pre_copied == 1
 
@@ -351,5 +351,5 @@ def test_the_latest_handover_is_shown_first() -> None:
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:
-    assert thawed().harness.engine.context.counters.served == {"create": 1, "thaw": 1}
-    assert committed_target().harness.engine.context.counters.served == {"handover": 1}
+    assert thawed().harness.engine.output.counters.served == {"create": 1, "thaw": 1}
+    assert committed_target().harness.engine.output.counters.served == {"handover": 1}

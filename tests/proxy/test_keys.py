@@ -147,7 +147,7 @@ def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
     harness.complete_writes()
     also = harness.publish(b"k")
     assert harness.given() == [met, also]
-    assert harness.engine.context.sessions[SESSION].subscriptions[SubscriptionId("y")].owner_keys == tuple(public(b"k"))
+    assert harness.engine.sessions[SESSION].subscriptions[SubscriptionId("y")].owner_keys == tuple(public(b"k"))
 
 
 def test_another_receivers_subscription_keeps_its_keys() -> None:
@@ -289,7 +289,7 @@ def test_change_of_keys_that_makes_the_checkpoint_too_large_for_a_record_is_refu
         harness.send(1, Subscribe(subscription=f"y{number}", expression=f"n == {number}"))
     harness.complete_writes()
     harness.received()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     size = len(msgspec.json.encode(session.descriptor()))
     monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", size + 1_000)
     harness.send(1, SetKeys(99, public(b"k")))
@@ -317,7 +317,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     harness.send(PRODUCER, PublishWith(raw(b"?" + secret)))
     harness.publish(secret)
     (record,) = (record for record in harness.log if isinstance(record, Published))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert len(written) == 4 and len(record.protection.keys) == 2
     assert session.receivers[ReceiverId("r")].keys == tuple(Keys.consumer(public_key(secret)).listed())
     texts = [encode_record(record), *map(encode_fact, harness.facts), msgspec.json.encode(session.descriptor())]
@@ -330,7 +330,7 @@ def test_promise_passes_to_the_next_generation_of_a_subscription_at_once() -> No
     harness = Keyed()
     harness.subscribe(b"k")
     harness.publish(b"k")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.subscriptions[x_id()].promised == {A: NOTHING}
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     here = harness.engine.state.frontier[A]
@@ -347,7 +347,7 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     harness.subscribe(b"k")
     harness.attach(2, "other", {A: 100})
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    before, after = harness.engine.context.sessions[SESSION].generations(x_id())
+    before, after = harness.engine.sessions[SESSION].generations(x_id())
     assert before.end == after.start == {A: 100}
 
 
@@ -358,13 +358,13 @@ def test_promise_written_during_a_change_of_keys_is_not_announced_for_the_replac
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    (before,) = harness.engine.context.sessions[SESSION].active()
+    (before,) = harness.engine.sessions[SESSION].active()
     assert before.unannounced
     harness.send(1, SetKeys(5, public(b"k")))
     harness.complete_writes()
     harness.read_log()
     harness.complete_writes()
-    (now,) = harness.engine.context.sessions[SESSION].active()
+    (now,) = harness.engine.sessions[SESSION].active()
     promised = [fact.subscription_generation for fact in harness.facts if fact.kind == "effective"]
     assert now.generation != before.generation and set(promised) == {now.generation}
     assert [type(message) for message in harness.received()].count(BecameEffective) == 1

@@ -32,7 +32,7 @@ def leave(harness: EngineHarness) -> list[None]:
 
 def offsets(harness: EngineHarness) -> list[int]:
     """Return where what the session stores stands in the log."""
-    entries = harness.engine.context.sessions[SESSION].entries.in_memory
+    entries = harness.engine.sessions[SESSION].entries.in_memory
     return [stored.offset for _, stored, _ in entries]
 
 
@@ -105,7 +105,7 @@ def test_entries_of_a_frozen_session_stay_until_it_thaws() -> None:
     harness = frozen().harness
     before = offsets(harness)
     harness.send(1, Acknowledge(0, frontier={ORIGIN: before[2]}))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.role is Role.FROZEN
     assert offsets(harness) == before
 
@@ -122,7 +122,7 @@ def test_frozen_session_is_taken_back_before_its_proxy_leaves() -> None:
     assert not harness.engine.is_handing_over
     leave(harness)
     assert had(harness.next(effects.PutCheckpoint).checkpoint.descriptor) == 5
-    assert harness.engine.context.sessions[SESSION].epoch == 2
+    assert harness.engine.sessions[SESSION].epoch == 2
     assert [transfer.cause for transfer in harness.engine.transfers.shown()] == ["source ends"]
 
 
@@ -133,7 +133,7 @@ def test_session_that_its_target_has_committed_is_not_taken_back() -> None:
     harness.run_effects()
     harness.complete(effects.ClaimRow, Claimed(False, owner("you", 2)))
     assert not harness.engine.is_handing_over
-    assert SESSION not in harness.engine.context.sessions
+    assert SESSION not in harness.engine.sessions
 
 
 @pytest.mark.parametrize("phase", [copying, waiting])
@@ -145,7 +145,7 @@ def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase:
     harness.run_effects()
     assert not harness.engine.is_handing_over
     assert isinstance(harness.next(effects.SendPeer).message, Refused)
-    assert harness.engine.context.sessions[SESSION].role is Role.SERVING
+    assert harness.engine.sessions[SESSION].role is Role.SERVING
 
 
 def test_proxy_that_leaves_begins_no_handover() -> None:
@@ -160,7 +160,7 @@ def test_state_that_a_receiver_attached_with_is_in_the_changelog_when_its_proxy_
     """Also where what it has was not fetched yet, so that nothing was passed over for it."""
     harness = nothing().harness
     last = offsets(harness)[-1]
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.send(1, Detach())
     session.gate(ORIGIN, offsets(harness)[0])
     session.entries.drop_below(session.entries.next_number)

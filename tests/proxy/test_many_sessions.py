@@ -118,7 +118,7 @@ def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
 
 def test_all_of_them_wake_in_the_end() -> None:
     harness = woken(3 * ACTIVATIONS_AT_ONCE)
-    assert {session.role for session in harness.engine.context.sessions.values()} == {Role.SERVING}
+    assert {session.role for session in harness.engine.sessions.values()} == {Role.SERVING}
 
 
 def test_the_one_that_a_client_waits_for_goes_first() -> None:
@@ -162,7 +162,7 @@ def test_dormant_sessions_are_activated_only_with_a_lease() -> None:
     harness.engine.lease_lost()
     while claimed(harness):
         harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
-    assert {session.role for session in harness.engine.context.sessions.values()} == {Role.DORMANT}
+    assert {session.role for session in harness.engine.sessions.values()} == {Role.DORMANT}
     harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
     harness.run_effects()
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
@@ -231,7 +231,7 @@ def test_restarted_proxy_rereads_the_log_from_its_site_checkpoint_without_duplic
     before = woken(1)
     start = before.engine.state.position
     publish(before, 5)
-    state, session = before.engine.state, before.engine.context.sessions[name(0)]
+    state, session = before.engine.state, before.engine.sessions[name(0)]
     site_state = SiteState(SiteId("A"))
     for offset, record in enumerate(before.log[:start]):
         site_state.fold(offset, record)
@@ -247,7 +247,7 @@ def test_restarted_proxy_rereads_the_log_from_its_site_checkpoint_without_duplic
     site = SiteCheckpoint(start, site_state.acceptance.snapshot(), site_state.snapshot())
     after = EngineHarness(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
     after.log = list(before.log)
-    found = after.engine.context.sessions[name(0)]
+    found = after.engine.sessions[name(0)]
     after.read_log()
     assert (found.entries.last_number, after.engine.state.frontier) == (1, state.frontier)
     publish(after, 6)
@@ -299,7 +299,7 @@ def test_coverage_from_before_the_restart_opens_no_gate_while_the_log_is_reread(
     harness = EngineHarness(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
     harness.log = log
     harness.pass_time(1_000)
-    session = harness.engine.context.sessions[name(0)]
+    session = harness.engine.sessions[name(0)]
     assert session.gates[far].seen == 20
     harness.read_log()
     harness.pass_time(1_000)
@@ -362,7 +362,7 @@ def test_many_sessions_without_an_attached_receiver_keep_little_in_memory(monkey
         publish(harness, number)
     harness.pass_time(1_000)
     harness.complete_writes()
-    sessions = harness.engine.context.sessions
+    sessions = harness.engine.sessions
     assert {(session.entries.count, session.entries.saved_in_memory) for session in sessions.values()} == {(5, 2)}
     harness.send(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
     harness.complete_writes()
@@ -402,7 +402,7 @@ def test_attach_that_makes_the_checkpoint_too_large_for_a_record_is_refused(monk
         problem for number in range(2, 12) for problem in harness.received(number) if isinstance(problem, Problem)
     ]
     assert {problem.code for problem in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert len(msgspec.json.encode(session.descriptor())) < 5_000
     # Whoever has a place already still has it, wherever it has been.
     more = {Origin(f"elsewhere-{number}/0"): 5 for number in range(100)}

@@ -67,17 +67,17 @@ def test_session_stays_when_no_other_proxy_can_take_it() -> None:
     harness = drained(others=())
     harness.pass_time(GRACE_MS * 3)
     assert offers(harness) == []
-    assert SESSION in harness.engine.context.sessions
+    assert SESSION in harness.engine.sessions
 
 
 def test_the_proxy_of_the_same_site_is_better_than_one_of_another_and_one_that_is_drained_is_none() -> None:
     harness = EngineHarness()
     harness.reload({}, "you", "they")
-    context = harness.engine.context
-    context.cluster.proxy_up(row("you", "B"))
-    assert (best := harness.engine.moving.target()) is not None and best.proxy == "they"
+    engine = harness.engine
+    engine.env.cluster.proxy_up(row("you", "B"))
+    assert (best := engine.env.cluster.target()) is not None and best.proxy == "they"
     harness.engine.registry_event(DrainChanged(ProxyId("they"), DrainRow(rate=1)))
-    assert (best := harness.engine.moving.target()) is not None and best.proxy == YOU
+    assert (best := engine.env.cluster.target()) is not None and best.proxy == YOU
 
 
 def test_client_of_a_draining_proxy_is_moved_to_another_one() -> None:

@@ -10,8 +10,8 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts
+from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
-from proxy.ownership.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
@@ -80,12 +80,12 @@ def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR, source: st
 
 
 def role(harness: EngineHarness) -> Role | None:
-    session = harness.engine.context.sessions.get(SESSION)
+    session = harness.engine.sessions.get(SESSION)
     return session.role if session else None
 
 
 def epoch(harness: EngineHarness) -> int:
-    return harness.engine.context.sessions[SESSION].epoch
+    return harness.engine.sessions[SESSION].epoch
 
 
 def test_a_restart_takes_the_next_epoch_and_serves_only_then() -> None:
@@ -134,11 +134,11 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
     harness.complete(effects.FindCheckpoint, first_checkpoint(GENERATION + 1))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", GENERATION + 2)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, GENERATION + 2)
-    assert harness.engine.context.sessions[SESSION].active() == []
+    assert harness.engine.sessions[SESSION].active() == []
 
 
 def test_a_restored_session_is_what_the_disk_said() -> None:
-    session = EngineHarness(disk(Role.SERVING, 4)).engine.context.sessions[SESSION]
+    session = EngineHarness(disk(Role.SERVING, 4)).engine.sessions[SESSION]
     assert session.descriptor() == DESCRIPTOR
     assert [subscription.expression.text for subscription in session.active()] == ["n > 0"]
 
@@ -186,7 +186,7 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    (made,) = harness.engine.context.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].active()
     assert (dict(made.promised), made.unannounced) == ({ORIGIN: -1}, {ORIGIN})
     harness.engine.acquisitions.fence()
     harness.engine.served.fence()
@@ -203,11 +203,11 @@ def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so()
     made = Session(SESSION, Epoch(1), Role.SERVING)
     made.add_subscription(Subscription(id=SubscriptionId("x"), expression=parse("n > 0"), start={}, promise_floor={}))
     ended = made.end_subscription(SubscriptionId("x"), {ORIGIN: 3})
-    context = EngineHarness().engine.context
-    journal_facts.unsubscribed(context, made, ended)
+    engine = EngineHarness().engine
+    journal_facts.unsubscribed(engine.output.journal, made, ended)
     made.forget_ended({ORIGIN: 3})
     assert made.ended == [ended]
-    for effect in context.take_effects():
+    for effect in engine.take_effects():
         if isinstance(effect, effects.Attest):
             effect.on_done(None)
     made.forget_ended({ORIGIN: 3})
@@ -290,7 +290,7 @@ def test_staged_copy_commits_when_no_owner_corrects_a_restored_registry(current:
         harness.complete_all(effects.ReadRow, current)
         assert role(harness) is Role.ORPHAN
         assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
     harness.complete_all(effects.ReadRow, current)
     harness.complete_writes()
     if current is None:
@@ -376,7 +376,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
-    assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].active()] == ["x"]
+    assert [subscription.id for subscription in harness.engine.sessions[SESSION].active()] == ["x"]
 
 
 @pytest.mark.parametrize("noted", [(4, 3), (5, 0)])
@@ -437,7 +437,7 @@ def test_session_without_any_checkpoint_is_lost_and_not_served_empty(found: obje
     assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
     assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
-    assert harness.engine.context.counters.damaged["session"] == 1
+    assert harness.engine.output.counters.damaged["session"] == 1
 
 
 def test_damaged_checkpoint_is_not_lost_when_another_changelog_has_the_owners_own() -> None:
@@ -571,7 +571,7 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
         harness.complete(effects.ReadRow, own_row)
         harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
         harness.pass_time(5_000)
-    assert harness.engine.context.counters.damaged["session"] == 1
+    assert harness.engine.output.counters.damaged["session"] == 1
 
     def refusals() -> list[Refused]:
         sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
@@ -588,7 +588,7 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
     harness.engine.registry_event(OwnerChanged(SESSION, own_row.gone()))
     harness.run_effects()
     harness.pass_time(5_000)
-    assert not harness.engine.memory.lost
+    assert not harness.engine.env.registry_memory.lost
 
 
 def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
@@ -660,7 +660,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     harness.serve()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.freeze({})
     harness.engine.lease_lost()
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
@@ -680,7 +680,7 @@ def test_promise_written_during_a_freeze_is_announced_after_the_thaw() -> None:
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    assert SESSION in harness.engine.context.sessions._changed or any(
+    assert SESSION in harness.engine.sessions._changed or any(
         isinstance(effect, effects.Save) for effect in harness.pending
     )
     harness.engine.peer_message(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r"))
@@ -737,12 +737,12 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
 def test_registered_interest_of_a_session_without_a_local_copy_is_withdrawn() -> None:
     harness = EngineHarness()
     harness.log.append(
-        InterestRegistered(harness.engine.context.proxy, harness.engine.context.lease.incarnation, SESSION, ("n > 0",))
+        InterestRegistered(harness.engine.env.proxy, harness.engine.env.lease.incarnation, SESSION, ("n > 0",))
     )
     harness.read_log()
     harness.pass_time(3_000)
     assert harness.log[-1] == InterestRegistered(
-        harness.engine.context.proxy, harness.engine.context.lease.incarnation, SESSION, ()
+        harness.engine.env.proxy, harness.engine.env.lease.incarnation, SESSION, ()
     )
     harness.read_log()
     harness.pass_time(3_000)
@@ -767,7 +767,7 @@ def test_a_row_that_is_read_ends_a_transfer_before_the_session_goes(phase: str) 
     harness.reload({}, "you", "they")
     harness.complete(effects.ReadRow, owner("you", GENERATION + 1))
     assert role(harness) is None
-    assert SESSION not in harness.engine.context.transfers
+    assert SESSION not in harness.engine.sessions.transfers
     harness.complete_all(effects.ClaimRow, Claimed(False, owner("you", GENERATION + 1)))
 
 
@@ -855,7 +855,7 @@ def test_failover_from_a_checkpoint_of_a_later_epoch_waits_for_the_owner_at_that
 def corrected(harness: EngineHarness) -> None:
     """Let so much time pass that whoever serves a session would have written its row again."""
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
 
 
 def test_owner_lets_go_when_another_proxy_has_taken_over_before_its_row_is_restored() -> None:
@@ -947,7 +947,7 @@ def test_fenced_owner_creates_its_row_again_when_the_registry_has_none() -> None
     created.on_done(Claimed(True, created.ownership))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
-    assert harness.engine.context.counters.rows_lost == 1
+    assert harness.engine.output.counters.rows_lost == 1
 
 
 @pytest.mark.parametrize("named", ["me", "you"])
@@ -975,7 +975,7 @@ def test_stored_session_without_a_row_is_created_again_only_after_no_other_proxy
     assert Wait in [type(message) for message in harness.received()]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", 5)
 
@@ -994,7 +994,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
     assert Wait in [type(message) for message in harness.received()]
-    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.context.settings.sweep_ms)
+    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.env.settings.sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
@@ -1027,11 +1027,11 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
 
 def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
     """The session's checkpoint counts less than one of epoch 4 that the changelog has."""
-    harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
+    harness.engine.persister.checkpoint(harness.engine.sessions[SESSION], effects.ignore_result)
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, CheckpointOutdated("there is a later one", 4, by_owner=by_owner))
     harness.received()
-    harness.pass_time(2 * harness.engine.context.settings.sweep_ms)
+    harness.pass_time(2 * harness.engine.env.settings.sweep_ms)
 
 
 def test_an_owner_that_a_first_checkpoint_outranks_takes_an_epoch_above() -> None:
@@ -1051,10 +1051,10 @@ def test_owner_in_a_restored_registry_rebuilds_the_checkpoint_of_a_later_owner()
     _outdated(harness, by_owner=True)
     harness.complete_all(effects.ReadRow, owner("me", 1))
     assert Wait in [type(message) for message in harness.received()]
-    assert SESSION not in harness.engine.context.sessions
+    assert SESSION not in harness.engine.sessions
     later = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {})
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, owner("me", 1))
         harness.complete_writes()
         harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint((later,), True))
@@ -1067,14 +1067,14 @@ def test_an_owner_that_another_one_followed_leaves_the_session_to_it() -> None:
     harness.serve()
     _outdated(harness, by_owner=True)
     harness.complete_all(effects.ReadRow, owner("you", 4))
-    assert SESSION not in harness.engine.context.sessions
+    assert SESSION not in harness.engine.sessions
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.FindCheckpoint)]
 
 
 def test_owner_with_an_outdated_checkpoint_writes_no_further_checkpoint() -> None:
     harness = EngineHarness()
     harness.serve()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     _outdated(harness, by_owner=True)
     told: list[object] = []
     harness.engine.persister.checkpoint(session, told.append)
@@ -1087,7 +1087,7 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
     """An owner of an epoch that another one had too is told so by its first checkpoint, however much it has written."""
     harness = EngineHarness()
     harness.serve()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     ranks = []
     for epoch in (1, 1, 2):
         session.epoch = Epoch(epoch)
@@ -1117,7 +1117,7 @@ def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_o
 def test_failed_checkpoint_is_written_again_without_a_change_of_the_session() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
+    harness.engine.persister.checkpoint(harness.engine.sessions[SESSION], effects.ignore_result)
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, LogUnavailable("away"))
     harness.pass_time(2_000)
@@ -1132,7 +1132,7 @@ def test_session_is_not_created_while_owners_write_their_lost_rows_again() -> No
     harness.complete(effects.ReadRow, None)
     assert Wait in [type(message) for message in harness.received()]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
-    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.rows_back_ms)
     harness.attach()
     harness.complete(effects.ReadRow, None)
     assert [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
@@ -1163,7 +1163,7 @@ def test_copy_that_was_served_goes_on_where_another_session_was_made_at_its_very
 def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -> None:
     harness = EngineHarness()
     harness.reload({})
-    memory, sweep_ms = harness.engine.memory, harness.engine.context.settings.sweep_ms
+    memory, sweep_ms = harness.engine.env.registry_memory, harness.engine.env.settings.sweep_ms
     for _ in range(SWEEPS_A_ROUND + 1):
         assert not memory.is_past(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
         memory.prune()

@@ -113,18 +113,18 @@ def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
     before = str(saved.descriptor)
     harness.send(1, Acknowledge(1))
     assert str(saved.descriptor) == before
-    assert str(harness.engine.context.sessions[SESSION].descriptor()) != before
+    assert str(harness.engine.sessions[SESSION].descriptor()) != before
 
 
 def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_deleted() -> None:
     harness = serving()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.engine.served.drop(session)
     harness.pass_time(1_000)
     deleting = harness.next(effects.Save)
     assert deleting.batch.deleted == (SESSION,)
     harness.engine.persister.replace_copy(SESSION)
-    harness.engine.context.sessions.put(session)
+    harness.engine.sessions.put(session)
     deleting.on_done(StoreFailed("full"))
     harness.run_effects()
     harness.pass_time(1_000)
@@ -189,7 +189,7 @@ def test_selective_acknowledgement_alone_is_written_to_the_changelog() -> None:
 
     checkpoints()
     harness.complete_writes()
-    harness.engine.context.sessions.mark_changed(SESSION)
+    harness.engine.sessions.mark_changed(SESSION)
     assert checkpoints() == [], "nothing has changed"
     harness.send(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
     (written,) = checkpoints()
@@ -295,7 +295,7 @@ def test_session_has_one_checkpoint_write_at_a_time_and_the_next_serves_all_requ
 
 def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -> None:
     harness = serving()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     told: list[str] = []
 
     def raises(error: object) -> None:
@@ -313,7 +313,7 @@ def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -
 
 def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> None:
     harness = serving()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     told: list[str] = []
     persister = harness.engine.persister
     persister.checkpoint(session, lambda _: persister.checkpoint(session, lambda _: told.append("again")))
@@ -327,13 +327,13 @@ def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> No
 
 def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() -> None:
     harness = serving()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     told: list[str] = []
     harness.engine.persister.checkpoint(session, lambda _: told.append("first"))
     harness.engine.persister.checkpoint(session, lambda _: told.append("second"))
     harness.run_effects()
     written = harness.next(effects.PutCheckpoint)
-    harness.engine.context.sessions.remove(SESSION)
+    harness.engine.sessions.remove(SESSION)
     written.on_done(None)
     harness.run_effects()
     assert told == ["first", "second"]
@@ -342,7 +342,7 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
 
 def test_failed_checkpoint_is_reported_to_exactly_the_requests_that_waited_for_it() -> None:
     harness = serving()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     told: list[tuple[str, bool]] = []
     persister = harness.engine.persister
     persister.checkpoint(session, lambda error: told.append(("first", error is None)))

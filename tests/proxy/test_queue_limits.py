@@ -185,7 +185,7 @@ def test_discarded_entries_are_removed_from_the_store() -> None:
     gone = [number for change in changes for number in change.discarded]
     assert sorted(gone) == [3, 4] and not {*stored} & {*gone}
     harness.complete_writes()
-    assert not harness.engine.context.sessions[SESSION].retention.leaving_one_by_one
+    assert not harness.engine.sessions[SESSION].retention.leaving_one_by_one
 
 
 def test_attached_receiver_with_room_gets_messages_beyond_the_queue_limit() -> None:
@@ -197,7 +197,7 @@ def test_attached_receiver_with_room_gets_messages_beyond_the_queue_limit() -> N
 def test_reattached_receiver_is_past_the_discarded_entries() -> None:
     harness = bounded(Queue(2))
     take(harness, 1, 2, 3, 4, 5)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.entries.count == 2
     assert given_to(harness) == [4, 5]
     harness.send(2, Acknowledge(5))
@@ -221,7 +221,7 @@ def test_nothing_is_removed_before_the_journal_says_so() -> None:
     take(harness, 1)
     harness.journal_waits = True
     take(harness, 2)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.entries.count == 2
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
@@ -230,7 +230,7 @@ def test_nothing_is_removed_before_the_journal_says_so() -> None:
 
 def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
     harness = EngineHarness()
-    harness.engine.context.settings = replace(harness.engine.context.settings, queue=Queue(2))
+    harness.engine.env.settings = replace(harness.engine.env.settings, queue=Queue(2))
     harness.serve()
     (said,) = (fact for fact in harness.facts if fact.kind == "policy")
     assert (said.session, said.subscription, said.max_count, said.discard) == (SESSION, "", 2, "fifo")
@@ -243,9 +243,9 @@ def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
 
 def test_queue_limits_are_part_of_a_session_and_only_an_administrator_changes_them() -> None:
     harness = bounded(Queue(2), away=False)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.descriptor().queue == Queue(2)
-    session.let({"": Grant((READ,))})
+    session.set_access({"": Grant((READ,))})
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
     assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
@@ -256,11 +256,11 @@ def test_queue_limits_are_part_of_a_session_and_only_an_administrator_changes_th
 
 def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> None:
     harness = bounded(UNBOUNDED)
-    harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=1))
+    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=Bounds(queue_in_memory=1))
     take(harness, 1, 2, 3, 4)
     harness.pass_time(300)
     harness.complete_writes()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.entries.evicted_number == 3
     in_store = [entry(number) for number in (1, 2, 3)]
     harness.send(
@@ -284,7 +284,7 @@ def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> Non
 
 def test_receiver_passes_a_discarded_entry_only_after_its_own_journal_record() -> None:
     harness = bounded(Queue(1))
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     take(harness, 1)
     harness.journal_waits = True
     take(harness, 2)
@@ -333,7 +333,7 @@ def test_discarded_entries_are_not_counted_again_after_a_change_of_the_queue() -
     harness = bounded(Queue(3, discard="lifo"))
     harness.journal_waits = True
     take(harness, 1, 2, 3, 4, 5)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     session.bound(Queue(3))
     assert session.queue_limits is not None
     assert (session.queue_limits.count, {*session.queue_limits.going}) == (3, {4, 5})
@@ -347,7 +347,7 @@ def test_discard_interrupted_by_a_lost_lease_completes_when_the_session_is_serve
     harness.engine.lease_lost()
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert session.queue_limits is not None and {*session.queue_limits.going} == {1}
     harness.lease()
     claim = harness.next(effects.ClaimRow)

@@ -17,7 +17,7 @@ A = Origin("A/0")
 
 
 def served(harness: EngineHarness) -> Receiver:
-    (receiver,) = harness.engine.context.sessions[SESSION].receivers.values()
+    (receiver,) = harness.engine.sessions[SESSION].receivers.values()
     return receiver
 
 

@@ -49,7 +49,7 @@ def serving(*levels: Reliability | None) -> EngineHarness:
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier={}, reliability=level),
         )
         harness.complete_writes()
-    harness.engine.context.sessions[SESSION].unregister(harness.engine.context.sessions[SESSION].receivers[r("r")], {})
+    harness.engine.sessions[SESSION].unregister(harness.engine.sessions[SESSION].receivers[r("r")], {})
     harness.read_log()
     harness.complete_writes()
     harness.received(11)
@@ -102,7 +102,7 @@ LEVELS = (PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT)
 @pytest.mark.parametrize("level", ["session_reliability", "reliability"])
 def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> None:
     harness = EngineHarness()
-    harness.engine.context.settings = replace(harness.engine.context.settings, reliability=LEVELS[above])
+    harness.engine.env.settings = replace(harness.engine.env.settings, reliability=LEVELS[above])
     harness.serve()
     harness.send(
         2,
@@ -112,7 +112,7 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
     )
     harness.complete_writes()
     (heard,) = (message for message in harness.received(2) if isinstance(message, Attached | Problem))
-    receivers = harness.engine.context.sessions[SESSION].receivers
+    receivers = harness.engine.sessions[SESSION].receivers
     if below < above:
         assert isinstance(heard, Problem)
         assert (heard.code, heard.field) == ("REFUSED", level)
@@ -131,7 +131,7 @@ def test_reliability_of_a_session_applies_to_later_attaches() -> None:
     )
     harness.complete_writes()
     harness.attach(13, "r13")
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     found = [session.receivers[r(name)].reliability for name in ("r11", "r12", "r13")]
     assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
     assert session.descriptor().reliability == BEST_EFFORT_EVENTS
@@ -142,8 +142,8 @@ def test_reliability_of_a_session_applies_to_later_attaches() -> None:
 @pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
 def test_client_without_the_right_to_administer_does_not_change_session_policy(change: dict[str, object]) -> None:
     harness = serving(None)
-    session = harness.engine.context.sessions[SESSION]
-    session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
+    session = harness.engine.sessions[SESSION]
+    session.set_access({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
     harness.send(
         12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
     )
@@ -157,10 +157,10 @@ def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
     harness.engine.client_disconnected(12)
     for _ in range(BEST_EFFORT_EXPIRY_S - 2):
         harness.pass_time(1_000)
-    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11", "r12"}
+    assert {*harness.engine.sessions[SESSION].receivers} == {"r11", "r12"}
     for _ in range(4):
         harness.pass_time(1_000)
-    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
+    assert {*harness.engine.sessions[SESSION].receivers} == {"r11"}
 
 
 # ---------------------------------------------------------------- what is stored
@@ -170,7 +170,7 @@ def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
     harness = serving(BEST_EFFORT_EVENTS, BEST_EFFORT)
     publish(harness, 1, 2)
     assert stored(harness) == []
-    assert harness.engine.context.sessions[SESSION].entries.count == 2
+    assert harness.engine.sessions[SESSION].entries.count == 2
 
 
 def test_unacknowledged_backlog_of_one_persistent_receiver_is_stored() -> None:
@@ -184,12 +184,12 @@ def test_unacknowledged_backlog_of_one_persistent_receiver_is_stored() -> None:
 
 def test_best_effort_entries_evicted_from_memory_are_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
-    harness.engine.context.settings = replace(harness.engine.context.settings, bounds=Bounds(queue_in_memory=3))
+    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=Bounds(queue_in_memory=3))
     publish(harness, 1, 2, 3, 4, 5)
     assert stored(harness) == [1, 2]
     publish(harness, 6)
     assert stored(harness) == [3]
-    assert harness.engine.context.sessions[SESSION].entries.evicted_number == 3
+    assert harness.engine.sessions[SESSION].entries.evicted_number == 3
     assert delivered(harness.received(11)) == [1, 2, 3, 4, 5, 6]
 
 
@@ -207,7 +207,7 @@ def test_entries_are_stored_from_the_registration_of_a_persistent_receiver_on() 
 
 def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     """Return the proxy's next life, which finds on its disk what the store had at its end."""
-    session, state = harness.engine.context.sessions[SESSION], SiteState(SiteId("A"))
+    session, state = harness.engine.sessions[SESSION], SiteState(SiteId("A"))
     for offset, record in enumerate(harness.log):
         state.fold(offset, record)
     saved = SavedSession(
@@ -259,7 +259,7 @@ def test_best_effort_backlog_lost_in_a_restart_is_a_gap_reported_until_acknowled
     later.send(12, Acknowledge(0, gaps=1))
     later.attach(13, "r11")
     assert gaps(later, 13) == []
-    assert later.engine.context.sessions[SESSION].gaps == []
+    assert later.engine.sessions[SESSION].gaps == []
 
 
 def test_receiver_with_everything_acknowledged_gets_no_gap_after_restart() -> None:
@@ -283,7 +283,7 @@ def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
     publish(harness, 1, 2)
     later = restarted(harness, 2)
     assert {fact.receiver for fact in later.facts if fact.kind == "gap"} == {"r11"}
-    assert later.engine.context.sessions[SESSION].entries.count == 2
+    assert later.engine.sessions[SESSION].entries.count == 2
 
 
 def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unless_its_client_comes_at_once() -> None:
@@ -292,7 +292,7 @@ def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unle
     later.attach(11, "r11")
     for _ in range(3):
         later.pass_time(1_000)
-    assert {*later.engine.context.sessions[SESSION].receivers} == {"r11"}
+    assert {*later.engine.sessions[SESSION].receivers} == {"r11"}
 
 
 def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
@@ -303,7 +303,7 @@ def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
     (said,) = (fact for fact in later.facts if fact.kind == "gap")
     later.attach(11, "r11", {A: said.offsets[1]})
     assert gaps(later, 11) == []
-    assert later.engine.context.sessions[SESSION].gaps == []
+    assert later.engine.sessions[SESSION].gaps == []
 
 
 def test_gap_is_reported_after_its_journal_record() -> None:
@@ -341,7 +341,7 @@ def test_a_place_has_its_reliability_from_the_beginning() -> None:
     harness.complete_writes()
     for _ in range(BEST_EFFORT_EXPIRY_S + 2):
         harness.pass_time(1_000)
-    assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
+    assert {*harness.engine.sessions[SESSION].receivers} == {"r11"}
 
 
 def test_receiver_raised_to_persistent_events_attaches_only_after_its_backlog_is_saved() -> None:
@@ -364,4 +364,4 @@ def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() 
     for _ in range(3):
         harness.pass_time(1_000)
         harness.complete_writes()
-    assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].ended] == ["x"]
+    assert [subscription.id for subscription in harness.engine.sessions[SESSION].ended] == ["x"]

@@ -6,7 +6,7 @@ import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
 from proxy.core import effects
-from proxy.ownership.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
+from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.proxy.test_ownership import disk, role
@@ -29,7 +29,7 @@ def loses(harness: EngineHarness, before: Ownership, after: Ownership | None) ->
 def nobody_corrects(harness: EngineHarness, answer: Ownership | None) -> None:
     """Half a minute goes by, and the registry says the same whenever it is asked."""
     for _ in range(SWEEPS_A_ROUND + 3):
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
         harness.complete_all(effects.ReadRow, answer)
 
 
@@ -39,7 +39,7 @@ def claims(harness: EngineHarness) -> list[object]:
 
 def test_copy_is_not_activated_by_an_earlier_row_than_the_watch_has_had() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4), watch=False, lease=False)
-    harness.engine.memory.row_lost(SESSION, owner("you", 6))
+    harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 6))
     harness.reload({SESSION: owner("me", 4)}, "you")
     harness.lease()
     assert role(harness) is Role.DORMANT and not claims(harness)
@@ -63,7 +63,7 @@ def test_a_session_that_is_made_in_the_place_of_a_lost_one_is_of_a_later_generat
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     assert Wait in [type(message) for message in harness.received()] and not claims(harness)
-    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.rows_back_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", GENERATION + 1)
@@ -72,7 +72,7 @@ def test_a_session_that_is_made_in_the_place_of_a_lost_one_is_of_a_later_generat
 def test_a_lost_row_that_is_there_again_is_lost_no_more() -> None:
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
-    memory = harness.engine.memory
+    memory = harness.engine.env.registry_memory
     assert memory.lost_row(SESSION) == owner("you", 3)
     harness.reload({SESSION: owner("you", 3)}, "you")
     memory.prune()
@@ -90,7 +90,7 @@ def test_proxy_with_a_forgotten_lease_counts_as_live_until_the_lease_ends() -> N
     harness.pass_time(LEASE_MS - 2)
     # The watch breaks once more: that prolongs nothing.
     tell(harness, {SESSION: owner("you", 3)})
-    cluster = harness.engine.context.cluster
+    cluster = harness.engine.env.cluster
     assert cluster.alive(YOU) and not [record for record in harness.log if isinstance(record, InterestsExpired)]
     assert harness.engine.next_deadline() <= harness.clock.now_ms() + 2
     harness.pass_time(2)
@@ -121,16 +121,16 @@ def test_session_is_served_at_its_claimed_epoch_despite_later_reports_of_the_wat
     """The watch tells of the claim before its answer, and what was lost is lost no more."""
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
-    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.rows_back_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     created = harness.next(effects.CreateRow)
     harness.reload({SESSION: created.ownership})
-    harness.engine.memory.prune()
-    assert harness.engine.memory.lost_row(SESSION) is None
+    harness.engine.env.registry_memory.prune()
+    assert harness.engine.env.registry_memory.lost_row(SESSION) is None
     created.on_done(Claimed(True, created.ownership))
     harness.run_effects()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert (session.role, session.epoch) == (Role.SERVING, created.ownership.epoch)
 
 
@@ -140,7 +140,7 @@ def test_session_is_created_at_the_epoch_of_its_first_checkpoint_despite_later_r
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.complete(effects.ReadRow, None)
     first = harness.next(effects.PutCheckpoint)
-    harness.engine.memory.row_lost(SESSION, owner("you", 3))
+    harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 3))
     first.on_done(None)
     harness.run_effects()
     assert harness.next(effects.CreateRow).ownership.epoch == first.checkpoint.epoch
@@ -157,7 +157,7 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     if known:
         harness.reload({SESSION: owner("they", 6)}, "they")
     tell(harness, {}, row("they", "B"))
-    harness.pass_time(harness.engine.context.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.rows_back_ms)
     wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=create)
     lost = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete=True)
     sweeps = SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2
@@ -167,8 +167,8 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
         harness.complete_all(effects.FindCheckpoint, lost)
         harness.complete_all(effects.ReadRow, None)
         assert [type(message) for message in harness.received()][-1] is Wait and not claims(harness)
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
-    harness.pass_time(4 * harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
+    harness.pass_time(4 * harness.engine.env.settings.sweep_ms)
     harness.send(1, wanted)
     harness.complete_all(effects.ReadRow, None)
     harness.complete(effects.FindCheckpoint, lost)
@@ -202,7 +202,7 @@ def test_a_session_whose_row_is_not_known_is_not_taken_over_before_all_changelog
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
         for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
             harness.complete_all(kind, answer)
-        harness.pass_time(harness.engine.context.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
     assert not claims(harness)
 
 
@@ -256,7 +256,7 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
             for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
                 harness.complete_all(kind, answer)
                 harness.complete_writes()
-            harness.pass_time(harness.engine.context.settings.sweep_ms)
+            harness.pass_time(harness.engine.env.settings.sweep_ms)
         assert harness.next(effects.CreateRow).ownership == owner("me", 7)
     else:
         assert harness.next(effects.CreateRow).ownership == owner("me", 5)
@@ -279,9 +279,9 @@ def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows()
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
     for _ in range(3):
-        harness.pass_time(harness.engine.context.settings.rows_back_ms // 2)
-        harness.engine.memory.row_lost(SESSION, owner("you", 3))
-    assert not harness.engine.memory.rows_come_back
+        harness.pass_time(harness.engine.env.settings.rows_back_ms // 2)
+        harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 3))
+    assert not harness.engine.env.registry_memory.rows_come_back
 
 
 def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: ProxyRow) -> None:
@@ -294,11 +294,11 @@ def test_claimed_row_that_the_watch_never_reported_is_read() -> None:
     """The claim may have been done in a registry that was put back since."""
     harness = EngineHarness()
     harness.serve()
-    harness.pass_time(harness.engine.context.settings.sweep_ms)
+    harness.pass_time(harness.engine.env.settings.sweep_ms)
     harness.complete(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", 1)
     harness.reload({SESSION: owner("me", 1)})
-    harness.pass_time(harness.engine.context.settings.sweep_ms)
+    harness.pass_time(harness.engine.env.settings.sweep_ms)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ReadRow)]
 
 

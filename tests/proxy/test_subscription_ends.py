@@ -45,7 +45,7 @@ def subscribed(*, neighbour: bool = False) -> EngineHarness:
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     if neighbour:
-        harness.engine.context.cluster.proxy_up(row("b1", "B"))
+        harness.engine.env.cluster.proxy_up(row("b1", "B"))
         harness.read_log()
         number = harness.engine.state.wants[B_SITE]["n > 0"]
         harness.log += [
@@ -63,12 +63,12 @@ def unsubscribe(harness: EngineHarness) -> None:
 
 
 def stored(harness: EngineHarness) -> list[tuple[Origin, int]]:
-    entries = harness.engine.context.sessions[SESSION].entries.in_memory
+    entries = harness.engine.sessions[SESSION].entries.in_memory
     return [(notification.origin, notification.offset) for _, notification, _ in entries]
 
 
 def is_held(harness: EngineHarness) -> bool:
-    return bool(harness.engine.context.sessions[SESSION].interest_expressions())
+    return bool(harness.engine.sessions[SESSION].interest_expressions())
 
 
 def asked(harness: EngineHarness) -> list[LogEndRequest]:
@@ -99,7 +99,7 @@ def test_notification_logged_before_the_unsubscribe_is_stored_though_it_is_read_
 
 def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness = subscribed()
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.engine.client_message(1, Unsubscribe("x"))
     (found,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.FindLogEnd)]
     found.on_done(LogUnavailable("no answer"))
@@ -181,7 +181,7 @@ def test_answer_to_an_earlier_log_end_request_is_ignored() -> None:
     assert is_held(harness)
     answer(harness, first, 4)
     (second,) = asked(harness)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     assert [
         (subscription.id, subscription.unknown_ends) for subscription in session.ended if subscription.has_unknown_end
     ] == [("y", [B])]
@@ -193,7 +193,7 @@ def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     harness = subscribed(neighbour=True)
     unsubscribe(harness)
     asked(harness)
-    session = harness.engine.context.sessions[SESSION]
+    session = harness.engine.sessions[SESSION]
     harness.engine.lease_lost()
     harness.pass_time(1)
     harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
@@ -226,7 +226,7 @@ def test_ended_subscription_and_its_successor_of_the_same_name_match_once() -> N
     harness.complete_writes()
     harness.log.append(forwarded(6))
     harness.read_log()
-    ((_, _, matched),) = harness.engine.context.sessions[SessionId(SESSION)].entries.in_memory
+    ((_, _, matched),) = harness.engine.sessions[SessionId(SESSION)].entries.in_memory
     assert matched == ("x",)
 
 
@@ -260,7 +260,7 @@ def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_i
     assert second.request == 2
     answer(harness, second, 4)
     harness.read_log()
-    ended = harness.engine.context.sessions[SESSION].ended
+    ended = harness.engine.sessions[SESSION].ended
     assert not any("B/0" in subscription.unconfirmed_ends for subscription in ended if subscription.id == "y")
     assert not is_held(harness)
 
@@ -272,7 +272,7 @@ def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any
     harness.complete_writes()
     harness.log.append(published())
     harness.read_log()
-    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    harness.pass_time(2 * harness.engine.env.settings.checkpoint_ms)
     harness.log.append(published())
     unsubscribe(harness)
     harness.pass_time(LOG_END_MS)
@@ -280,9 +280,9 @@ def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any
     assert is_answered(harness), "without the end"
     harness.read_log()
     harness.changelog_waits = True
-    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    harness.pass_time(2 * harness.engine.env.settings.checkpoint_ms)
     harness.complete_all(effects.Save, None)
-    harness.pass_time(2 * harness.engine.context.settings.checkpoint_ms)
+    harness.pass_time(2 * harness.engine.env.settings.checkpoint_ms)
     written = harness.next(effects.PutCheckpoint).checkpoint.descriptor.subscriptions
     (x,) = [subscription for subscription in written if subscription.id == "x"]
     assert x.end is not None and x.end[A] < len(harness.log)

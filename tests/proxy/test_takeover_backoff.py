@@ -45,10 +45,10 @@ def test_displaced_receiver_that_reattaches_at_once_waits_and_the_attached_one_i
     harness.attach(3)
     (wait,) = [message for message in harness.received(3) if isinstance(message, Wait)]
     assert wait.retry_after_ms == TAKEOVER_FIRST_MS
-    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
+    assert harness.engine.sessions[SESSION].receivers[R].connection == 2
     harness.pass_time(TAKEOVER_FIRST_MS)
     harness.attach(3)
-    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 3
+    assert harness.engine.sessions[SESSION].receivers[R].connection == 3
 
 
 def test_the_session_is_not_handed_over_for_a_quarrel() -> None:

@@ -95,9 +95,9 @@ def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None
 
 
 def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
-    if origin != self._context.state.origin and not self._installed(session):
+    if origin != self._env.state.origin and not self._installed(session):
         return None
-    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.interest_expressions()))
+    return session.gates[origin].covered_from(self._env.state.covered_above(origin, session.interest_expressions()))
 
 
 def _any_answer(self: LogEnds, site: SiteId, number: int) -> Mapping[Origin, int] | None:
@@ -119,7 +119,7 @@ def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[s
 
 def _promise_before_the_report(self: Coverage, session: Session) -> None:
     self._unpromised.pop(session.id, None)
-    if self._context.sessions.serving(session.id) is session and self._installed(session):
+    if self._sessions.serving(session.id) is session and self._installed(session):
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -202,7 +202,7 @@ def _last_write_wins() -> Iterator[None]:
 
 
 def _publish_and_acknowledge(self: PublishHandler, incarnation: Any, producer: Any) -> None:
-    frames, first = list(producer.waiting), self._context.state.position
+    frames, first = list(producer.waiting), self._env.state.position
     _publish(self, incarnation, producer)
     self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
 

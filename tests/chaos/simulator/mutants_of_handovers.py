@@ -39,7 +39,7 @@ def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Ori
 
 
 def _read_past_the_transfer(self: Engine, session: SessionId, current: Ownership | None) -> None:
-    here = self.context.sessions.get(session)
+    here = self.sessions.get(session)
     if here is not None and here.role is Role.FROZEN and current is not None and current.epoch > here.epoch:
         self.served.release(here, current)
     else:
@@ -62,7 +62,7 @@ def _serving_or_frozen(self: SessionTable, session: SessionId) -> Session | None
 def _why_not(
     self: OutgoingTransfers, requester: ProxyId, message: Prepare, running: Outgoing | None
 ) -> outgoing_transfers._Refusal | None:
-    session = self._context.sessions.get(message.session)
+    session = self._sessions.get(message.session)
     here = session is not None and session.role in (Role.SERVING, Role.FROZEN)
     return None if here else outgoing_transfers._Refusal("the session is not here")
 
@@ -72,7 +72,7 @@ def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, pr
 
 
 def _activate_as_it_was(self: Acquisitions, copy: Session, *, is_waited_for: bool = False) -> None:
-    if self._context.lease.may_serve():
+    if self._env.lease.may_serve():
         self._served.serve(copy, copy.epoch, Acquisition.RESTART)
 
 
@@ -81,7 +81,7 @@ def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> No
 
 
 def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:
-    if running.machine.session not in self._context.sessions and row is not None and row.proxy == self._context.proxy:
+    if running.machine.session not in self._sessions and row is not None and row.proxy == self._env.proxy:
         return acquisition.Unavailable("the session is not here")
     return _row_input(self, running, row)
 
@@ -110,7 +110,7 @@ def _staged_input_of_the_very_epoch(
 
 def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
     _take_chunk(self, into, chunk)
-    into.progress_ms = self._context.clock.now_ms()
+    into.progress_ms = self._env.clock.now_ms()
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from federation.link_in import LinkIn
 from proxy.core.effects import FoundCheckpoint
+from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
-from proxy.ownership.registry_memory import RegistryMemory
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister

@@ -94,7 +94,7 @@ def test_entries_acknowledged_between_two_transfers_are_neither_kept_nor_sent_ag
     transcript.record("resume c\nmove c a1\nrun 60\nleave c\nrun 500")
     source = transcript.scenario.world.nodes[ProxyId("a1")].engine
     assert source is not None
-    oldest = source.context.sessions[S].entries.first_number
+    oldest = source.sessions[S].entries.first_number
     assert min(has) < oldest <= MANY
     transcript.record("pause c\nmove c a2\nwithin 20000 a2 serves s\nrun 500")
     left = transcript.rows("a2")
@@ -155,8 +155,8 @@ def test_a_copy_that_is_nearly_there_is_taken_at_once(monkeypatch: pytest.Monkey
     has = transcript.begin_and_break_off()
     engine = transcript.scenario.world.nodes["a1"].engine
     assert engine is not None
-    bounds = replace(engine.context.settings.bounds, copy_at_attach=MANY - len(has))
-    engine.context.settings = replace(engine.context.settings, bounds=bounds)
+    bounds = replace(engine.env.settings.bounds, copy_at_attach=MANY - len(has))
+    engine.env.settings = replace(engine.env.settings, bounds=bounds)
     assert "a1 -> a2 TransferDeclined" not in transcript.record("move c a2\nwithin 20000 a2 serves s")
     transcript.end_well()
 

@@ -26,7 +26,7 @@ def told(line: str) -> tuple[Scenario, list[str]]:
 def refused(scenario: Scenario, proxy: str) -> dict[str, int]:
     engine = scenario.world.nodes[proxy].engine
     assert engine is not None
-    return dict(engine.context.refused.counts)
+    return dict(engine.output.refused.counts)
 
 
 def test_a_good_line_lets_a_handover_through_on_one_connection_each_way() -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from proxy.core import journal_facts
-from proxy.core.context import Context
 from proxy.session.session import Session
-from proxy.stream.expiry import Expiry
 from waypost.queue import Queue
 from waypost.reliability import Reliability
 
@@ -27,14 +24,3 @@ class SessionPolicy(NamedTuple):
 def policy_of(session: Session) -> SessionPolicy:
     """Return the policy of the session as it is now."""
     return SessionPolicy(session.expiry_s, session.reliability, session.queue)
-
-
-def apply_policy(context: Context, expiry: Expiry, session: Session, policy: SessionPolicy) -> None:
-    """Set the policy of a session, in force at once; bounds of the queue that have changed are attested."""
-    session.expiry_s, session.reliability = policy.expiry_s, policy.reliability
-    if policy.queue != session.queue:
-        session.queue = policy.queue
-        session.bound(policy.queue.within(context.settings.queue))
-        journal_facts.bounded(context, session)
-    expiry.watch(session)
-    context.sessions.mark_changed(session.id)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from handover.acquisition import NO_EPOCH
-from proxy.core.context import Context
+from proxy.core.cluster_view import ClusterView
+from proxy.core.counters import Counters
+from proxy.core.settings import Settings
+from waypost.clock import Clock
 from waypost.identity import Epoch, Ownership, SessionId
 
 LOST_ROWS_KEPT_MS = 600_000
@@ -26,8 +29,11 @@ class Lost(NamedTuple):
 class RegistryMemory:
     """Remembers as long as the registry says what it said then; :meth:`prune` forgets the rest."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, settings: Settings, clock: Clock, cluster: ClusterView, counters: Counters) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._cluster = cluster
+        self._counters = counters
         self.lost: dict[SessionId, Lost] = {}
         """Sessions that nobody has any more."""
         self._earlier_rows: dict[SessionId, tuple[Ownership | None, int]] = {}
@@ -44,15 +50,15 @@ class RegistryMemory:
             row: the row of which nobody has the session.
             why: for people.
         """
-        self._context.cluster.owned_by(session, row)
+        self._cluster.owned_by(session, row)
         if self.lost.get(session) != Lost(row, why):
             self.lost[session] = Lost(row, why)
-            self._context.counters.damaged["session"] += 1
+            self._counters.damaged["session"] += 1
 
     def why_lost(self, session: SessionId, epoch: Epoch) -> str:
         """Return why nobody has the session any more that we own at that epoch; empty: nothing is known of that."""
         lost = self.lost.get(session)
-        return lost.why if lost is not None and lost.row == Ownership(self._context.proxy, epoch) else ""
+        return lost.why if lost is not None and lost.row == Ownership(self._settings.proxy, epoch) else ""
 
     def row_lost(self, session: SessionId, row: Ownership) -> None:
         """Remember that the registry has lost a row: it was restored from an older copy, or is another one.
@@ -61,7 +67,7 @@ class RegistryMemory:
         session in the place of one that there is. One that is made after all is of a later generation: what clients
         and disks have of the one before is none of it.
         """
-        now = self._context.clock.now_ms()
+        now = self._clock.now_ms()
         if row.epoch > _epoch(self.lost_row(session)):
             self._lost_rows[session] = (row, now)
             if not row.deleted:
@@ -75,7 +81,7 @@ class RegistryMemory:
     @property
     def rows_come_back(self) -> bool:
         """Whether owners may still write rows again that the registry has lost."""
-        return self._context.clock.now_ms() < self._rows_lost_ms + self._context.settings.rows_back_ms
+        return self._clock.now_ms() < self._rows_lost_ms + self._settings.rows_back_ms
 
     def is_past(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
         """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
@@ -88,13 +94,13 @@ class RegistryMemory:
             row: as the registry has it.
             and_woken: for so long, too, that a proxy which has a copy of it on its disk has woken that.
         """
-        now, row = self._context.clock.now_ms(), _as_told(row)
+        now, row = self._clock.now_ms(), _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
         if known != row:
             since_ms = now
         self._earlier_rows[session] = (row, since_ms)
         sweeps = SWEEPS_A_ROUND + 1 + (SWEEPS_TO_WAKE if and_woken else 0)
-        return now >= since_ms + sweeps * self._context.settings.sweep_ms
+        return now >= since_ms + sweeps * self._settings.sweep_ms
 
     def forget(self, session: SessionId) -> None:
         """Forget all that is remembered of a session: it is served here."""
@@ -104,13 +110,13 @@ class RegistryMemory:
 
     def prune(self) -> None:
         """Forget memories that the registry's rows contradict by now, and lost rows of LOST_ROWS_KEPT_MS ago."""
-        owners = self._context.cluster.owners
+        owners = self._cluster.owners
         for session in [session for session, lost in self.lost.items() if owners.get(session) != lost.row]:
             del self.lost[session]
         earlier = self._earlier_rows.items()
         for session in [session for session, (row, _) in earlier if _as_told(owners.get(session)) != row]:
             del self._earlier_rows[session]
-        oldest = self._context.clock.now_ms() - LOST_ROWS_KEPT_MS
+        oldest = self._clock.now_ms() - LOST_ROWS_KEPT_MS
         for session in [
             session
             for session, (row, since_ms) in self._lost_rows.items()

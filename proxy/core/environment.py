@@ -1,0 +1,69 @@
+"""What the parts of an engine see of the world around them. They read it; the engine alone changes it.
+
+Two parts of it remember by themselves: the view of the registry (`cluster`) is told what this proxy has written there,
+and `registry_memory` what it has found out about rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federation.site_state import SiteState
+from proxy.core.cluster_view import ClusterView
+from proxy.core.lease import Lease
+from proxy.core.registry_memory import RegistryMemory
+from proxy.core.settings import Settings
+from proxy.session.session import Session
+from waypost.clock import Clock
+from waypost.frontier import join
+from waypost.identity import Origin, ProxyId
+
+
+@dataclass(slots=True, kw_only=True)
+class Environment:
+    """Settings, time, lease, registry and site, as this proxy knows them now.
+
+    Args:
+        state: the site's state, folded from its log.
+        applied_below: the offset in the site log below which the restored sessions have all that they matched.
+    """
+
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+    lease: Lease
+    cluster: ClusterView
+    registry_memory: RegistryMemory
+    state: SiteState
+    applied_below: int = 0
+
+    @property
+    def proxy(self) -> ProxyId:
+        """The name of this proxy."""
+        return self.settings.proxy
+
+    @property
+    def rereading(self) -> bool:
+        """Whether the log is still read again up to `applied_below`: the site's state is older than the sessions."""
+        return self.state.position < self.applied_below
+
+    def frontier(self, session: Session) -> dict[Origin, int]:
+        """Return the frontier up to which the session has taken what it matched."""
+        return session.frontier(self.state.frontier)
+
+    def reached(self, session: Session) -> dict[Origin, int]:
+        """Return the frontier above which every notification is new to the session.
+
+        It joins what the site log has brought here, what the session has taken, and what each receiver reported.
+        """
+        reached = dict(self.state.frontier)
+        join(reached, self.frontier(session))
+        for receiver in session.receivers.values():
+            join(reached, receiver.known)
+        return reached
+
+    def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return the part of a client's frontier that is of origins known here: nothing of others was sent here."""
+        return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}

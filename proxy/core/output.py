@@ -1,0 +1,57 @@
+"""What the parts of an engine give: effects, events, facts, counts. They only add to it; the engine takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.core.counters import Counters
+from proxy.core.effects import Append, Effect, ignore_result
+from proxy.core.events import EngineEvent
+from proxy.core.journal import Journal
+from proxy.core.refusals import Refusals
+from waypost.errors import WaypostError
+from waypost.records import Record
+
+
+class Output:
+    """What has come out since the engine was last asked.
+
+    Args:
+        journal: takes the facts that this proxy attests.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.counters = Counters()
+        self.refused = Refusals()
+        """Messages of other proxies that were refused."""
+        self._effects: list[Effect] = []
+        self._events: list[EngineEvent] = []
+
+    def emit(self, effect: Effect) -> None:
+        """Add an effect behind the others: in this order the shell begins them."""
+        self._effects.append(effect)
+
+    def append(self, record: Record, on_done: Callable[[list[int] | WaypostError], None] | None = None) -> None:
+        """Have the record appended to the site log.
+
+        Args:
+            on_done: called with a list of its one offset, or with the error; None: nobody needs the result.
+        """
+        self.emit(Append([record], on_done or ignore_result))
+
+    def report(self, event: EngineEvent) -> None:
+        """Add an event behind the others, for the parts that it concerns."""
+        self._events.append(event)
+
+    def drain_events(self) -> list[EngineEvent]:
+        """Return the events since the last call, in the order in which they were reported."""
+        events, self._events = self._events, []
+        return events
+
+    def drain_effects(self) -> list[Effect]:
+        """Return the effects since the last call, in order; the journal's facts come last."""
+        if attest := self.journal.drain():
+            self.emit(attest)
+        effects, self._effects = self._effects, []
+        return effects
