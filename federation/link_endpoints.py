@@ -276,10 +276,12 @@ class LinkEndpoints:
         """Record the answer of the log. After a failure the neighbour sends its request again."""
         if not isinstance(answer, WaypostError):
             self._applied_serial(request)
-        elif before is None:
-            self._written.pop(request.link, None)
         else:
-            self._written[request.link] = before
+            self._not_applied(request)
+            if before is None:
+                self._written.pop(request.link, None)
+            else:
+                self._written[request.link] = before
         last = self._pending_filters.pop(request.link)
         if last is not request:
             self._append_filters(last)
@@ -289,6 +291,14 @@ class LinkEndpoints:
         link = self._out.get(request.link)
         if link is not None and link.opening.epoch == request.link_epoch:
             link.applied_serial = max(link.applied_serial, request.serial)
+
+    def _not_applied(self, request: FiltersRequested) -> None:
+        """Record that the neighbour's request is not known to be in force, though that may have been said of it: an
+        earlier one has come to the log since, and this one was to correct that.
+        """
+        link = self._out.get(request.link)
+        if link is not None and link.opening.epoch == request.link_epoch:
+            link.applied_serial = min(link.applied_serial, request.serial - 1)
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
         """Raise Refused if an expression is not valid. Those in force were checked before: there may be many."""

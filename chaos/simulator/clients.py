@@ -343,6 +343,10 @@ class Client:
                 if event.error is not None:
                     self.problems.append(str(event.error))
             case Deleted() | Refusal(error=SessionDeleted()):
+                if self.session not in self.world.deletions and not self.world.registry.restored:
+                    self.world.violations.append(
+                        f"DELETED {self.name} is told so, and nobody has deleted {self.session}"
+                    )
                 # What it had asked for since went with it, whatever it was answered.
                 self.unaware = False
                 self.ended.update(self.policies)

@@ -184,6 +184,29 @@ def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> 
     assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
+def test_a_request_that_an_earlier_one_overtakes_in_the_log_is_sent_again_until_it_stands_there() -> None:
+    """Its append was said to have failed, and came to the log all the same, behind a later request."""
+    serving = Serving()
+    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
+    first.on_done(0, 0)
+    (append,) = only(Append, serving.receive(LinkWants(B, 1, 2, {X: 0})))
+    append.on_done(LogUnavailable("no answer"), 0)
+    assert only(Append, serving.receive(LinkWants(B, 1, 3, {}))) == []
+    assert applied(serving) == 3, "nothing is wanted, and the log has nothing else"
+    serving.fold(FiltersRequested(B, 1, 2, {X: 0}))
+    (correction,) = only(Append, serving.endpoints.take_effects())
+    correction.on_done(LogUnavailable("no answer"), 0)
+    assert applied(serving) < 3
+    (correction,) = only(Append, serving.receive(LinkWants(B, 1, 3, {})))
+    correction.on_done([1], 0)
+    assert applied(serving) == 3
+
+
+def applied(serving: Serving) -> int:
+    """Return the serial of the request that B is told to be in force."""
+    return serving.endpoints._out[B].applied_serial
+
+
 def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:
     serving = Serving(*(published(number) for number in range(6)))
     resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})

@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "nobody is put out",
         "who loses the right to read stays attached",
-        replaced(AccessControl, "put_out", lambda changes, session: None),
+        replaced(AccessControl, "why_detached", lambda changes, session, connection: None),
         ("RIGHTS",),
         scenarios=("password_changed_before_the_cut",),
     ),

@@ -14,6 +14,7 @@ from chaos.simulator.fake_backends import PlainChangelog
 from federation import link
 from federation.acceptance import Acceptance
 from federation.link import LinkSender
+from federation.link_endpoints import LinkEndpoints
 from federation.link_in import LinkIn
 from federation.messages import LinkRecords
 from federation.site_events import Covered, Event
@@ -242,11 +243,19 @@ MUTANTS = (
         rule=7,
     ),
     Mutant(
+        "a failed correction stands",
+        "a neighbour's earlier request came to the log behind its last one, and it is told that the last one stands",
+        replaced(LinkEndpoints, "_not_applied", lambda endpoints, request: None),
+        ("QUENCH",),
+        kept=("95307325",),
+        rule=12,
+    ),
+    Mutant(
         "an answer for all",
         "how far a log goes is taken from an answer to what was asked before",
         replaced(LogEnds, "answer", _any_answer),
         ("LOST",),
-        (4492, 6216),
+        (749, 2321, 3013),
         rule=7,
     ),
     Mutant(

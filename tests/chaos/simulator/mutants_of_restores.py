@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from federation.link_in import LinkIn
-from proxy.core.effects import FoundCheckpoint
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
 from proxy.session.session import Role, Session
@@ -96,13 +95,6 @@ MUTANTS = (
         replaced(Coverage, "_report_gap", _announces_all),
         ("BEFORE",),
         kept=("93374260",),
-    ),
-    Mutant(
-        "a first checkpoint hides the owner's",
-        "a session goes on from what another proxy wrote that tried to make it, and did not",
-        replaced(FoundCheckpoint, "last_under", lambda self, row: self.last),
-        ("SIDES", "STUCK", "LOST"),
-        kept=("94541114",),
     ),
     Mutant(
         "a first checkpoint counts as an owner's",

@@ -1,0 +1,37 @@
+"""Which of the checkpoints that changelogs have a session goes on from."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.effects import FoundCheckpoint
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.identity import Epoch, Ownership, ProxyId, SessionId
+
+ROW = Ownership(ProxyId("a1"), Epoch(3))
+FIRST, OWNERS = 0, 5
+
+
+def checkpoint(epoch: int, serial: int) -> Checkpoint:
+    return Checkpoint(SessionId("s"), Epoch(epoch), serial, Descriptor(), {})
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ([], None),
+        ([(3, OWNERS)], (3, OWNERS)),
+        ([(2, OWNERS), (3, FIRST)], (3, FIRST)),
+        # Another proxy tried to make the session above the row, and did not.
+        ([(3, OWNERS), (4, FIRST)], (3, OWNERS)),
+        # An owner has served above the row: the registry has gone back.
+        ([(3, OWNERS), (4, OWNERS)], (4, OWNERS)),
+        # Nothing of the owner's was ever accepted.
+        ([(4, FIRST)], (4, FIRST)),
+    ],
+)
+def test_a_first_checkpoint_above_the_row_hides_no_owners(
+    known: list[tuple[int, int]], expected: tuple[int, int] | None
+) -> None:
+    found = FoundCheckpoint(tuple(checkpoint(*at) for at in known), complete=True).last_under(ROW)
+    assert (found and (found.epoch, found.serial)) == expected
