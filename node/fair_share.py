@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from waypost.limits import LINE_SHARE, TURN_CREDIT_S, TURN_CREDIT_SHARE
+from waypost.limits import (
+    CREDITS_AT_ONCE_S,
+    CREDITS_SHARE,
+    FIRST_CREDIT_S,
+    LEAST_CREDIT_SHARE,
+    LINE_SHARE,
+    TURN_CREDIT_S,
+    TURN_CREDIT_SHARE,
+)
 
 Member = TypeVar("Member", bound=Hashable)
 
@@ -19,6 +27,18 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._free_at_s = 0.0
+        self._credit_s, self._credit_at_s = CREDITS_AT_ONCE_S, 0.0
+
+    def credit_s(self, wanted_s: float, now_s: float) -> float:
+        """Take back credit for a client; return the seconds that it gets: all get CREDITS_SHARE together.
+
+        Else hundreds that use up their own again and again would have the whole loop.
+        """
+        filled = self._credit_s + (now_s - self._credit_at_s) * CREDITS_SHARE
+        self._credit_s, self._credit_at_s = min(CREDITS_AT_ONCE_S, filled), now_s
+        given = min(wanted_s, self._credit_s)
+        self._credit_s -= given
+        return given
 
     def turn_s(self, cost_s: float, now_s: float) -> float:
         """Queue work that is going to cost so much processor time; return the seconds until it may begin."""
@@ -37,13 +57,15 @@ class Turns:
 
     def __init__(self, line: FairQueue, now_s: float) -> None:
         self._line = line
-        self._credit_s = TURN_CREDIT_S
+        self._credit_s = FIRST_CREDIT_S + line.credit_s(TURN_CREDIT_S - FIRST_CREDIT_S, now_s)
         self._at_s = now_s
 
     def spent(self, spent_s: float, now_s: float) -> float:
         """The client has cost so much processor time; return for how many seconds to take nothing more of it."""
-        filled = self._credit_s + (now_s - self._at_s) * TURN_CREDIT_SHARE
-        self._credit_s = min(TURN_CREDIT_S, filled) - spent_s
+        passed_s, lacking = now_s - self._at_s, TURN_CREDIT_S - self._credit_s
+        least = min(lacking, passed_s * LEAST_CREDIT_SHARE)
+        more = min(lacking, passed_s * TURN_CREDIT_SHARE) - least
+        self._credit_s += least + self._line.credit_s(more, now_s) - spent_s
         self._at_s = now_s
         if self._credit_s >= 0:
             return 0.0

@@ -83,6 +83,7 @@ from waypost.limits import (
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
     CREATIONS_A_S,
+    DESCRIBED_IN_MEMORY,
     EFFECT_STALL_MS,
     FACTS_BYTES,
     FACTS_WAITING,
@@ -193,6 +194,8 @@ class Node:
         self.address_rates = AddressRates(config.address_change_rate)
         self.line = FairQueue()
         """In which clients wait who cost much."""
+        self.pages = FairQueue()
+        """In which pages for operators wait."""
         self.writes = FairQueue()
         """In which large frames to clients wait."""
         self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_SHARE)
@@ -248,7 +251,7 @@ class Node:
             return "the log of its site does not answer"
         if self.watchdog.why_not_ready:
             return self.watchdog.why_not_ready
-        return "it is being drained" if self.engine.moving.row is not None else ""
+        return "it is being drained" if self.engine.session_moves.row is not None else ""
 
     @property
     def _engine(self) -> Engine:
@@ -308,6 +311,7 @@ class Node:
             max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
             match_ms=self.config.match_ms,
+            described_bytes=self.config.memory // SESSIONS_SHARE // DESCRIBED_IN_MEMORY,
             queued_bytes=self.config.memory // QUEUED_SHARE,
             max_subscriptions=self.config.memory // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES,
             publishers=frozenset(self.config.publishers),

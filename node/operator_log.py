@@ -143,14 +143,14 @@ class OperatorLog:
     # ------------------------------------------------------------ a drain of this proxy
 
     def _report_drain(self, engine: Engine) -> None:
-        row, before = engine.moving.row, self._drain
+        row, before = engine.session_moves.row, self._drain
         if row is not before and row != before:
             self._drain = row
             if before is None:
                 self._drained, self._moved_before = False, engine.output.counters.drained
             self._drain_changed(before, row, engine)
         # To count what is left is to walk over all sessions of the federation, so only when none is here any more.
-        if row is not None and not self._drained and not engine.sessions and engine.moving.left == 0:
+        if row is not None and not self._drained and not engine.sessions and engine.session_moves.left == 0:
             self._drained = True
             log.info("drain finished", moved=engine.output.counters.drained - self._moved_before)
 
@@ -158,9 +158,11 @@ class OperatorLog:
         if row is None:
             log.info("drain over" if self._drained else "drain cancelled", sessions=len(engine.sessions))
         elif row.paused:
-            log.info("drain paused", left=engine.moving.left)
+            log.info("drain paused", left=engine.session_moves.left)
         else:
-            log.info("drain begun" if before is None else "drain goes on", rate=row.rate, left=engine.moving.left)
+            log.info(
+                "drain begun" if before is None else "drain goes on", rate=row.rate, left=engine.session_moves.left
+            )
 
     # ------------------------------------------------------------ sessions
 

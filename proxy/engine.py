@@ -171,12 +171,12 @@ class Engine:
         self.expiry = Expiry(env, sessions, output)
         stream = Stream(self.persister, self.coverage, self.expiry)
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
-        self.moving = SessionMoves(env, sessions, output)
+        self.session_moves = SessionMoves(env, sessions, output)
         self._forgetting = DeletedRows(env, output)
-        self.served = ServedSessions(env, sessions, output, stream)
-        self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served)
-        self.row_checks = RowChecks(env, sessions, output, self.persister, self.served)
-        self.transfers = Transfers(env, sessions, output, stream, self.served)
+        self.served_sessions = ServedSessions(env, sessions, output, stream)
+        self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served_sessions)
+        self.row_checks = RowChecks(env, sessions, output, self.persister, self.served_sessions)
+        self.transfers = Transfers(env, sessions, output, stream, self.served_sessions)
         self.dispatcher = ClientDispatcher(env, sessions, output, stream)
         self._had: Mapping[Origin, int] = {}
         """The frontier up to which the sessions of our store had read."""
@@ -221,7 +221,7 @@ class Engine:
                     self._let_in(session)
                     self.subscription_ends.watch(session)
             case LogEndFound():
-                self.subscription_ends.moved()
+                self.subscription_ends.proceed()
             case SubscriptionEnded(session):
                 self.subscription_ends.watch(session)
             case EndsChanged(session):
@@ -253,7 +253,7 @@ class Engine:
             case FetchWanted(identity, owner, request):
                 self.transfers.fetch(identity, owner, request)
             case MoveWanted(identity, to):
-                self.moving.request_move(identity, to)
+                self.session_moves.request_move(identity, to)
             case RelayWanted(identity, at):
                 self.acquisitions.end(identity)
                 self.dispatcher.attach_handler.relay(identity, at)
@@ -270,7 +270,7 @@ class Engine:
             case ReceiverReturned(identity):
                 self.transfers.cancel(identity)
             case DeletionWanted(session, reason):
-                self.served.delete(session, reason)
+                self.served_sessions.delete(session, reason)
             case _:
                 assert_never(event)
 
@@ -398,8 +398,8 @@ class Engine:
             self.coverage.covered(covered)
         for session in registered_here.values():
             self.coverage.interest_registered(session)
-        self.subscription_ends.moved()
-        self.transfers.moved()
+        self.subscription_ends.proceed()
+        self.transfers.proceed()
         self._after()
         return taken
 
@@ -582,11 +582,11 @@ class Engine:
         """
         match message:
             case HandoverOffer():
-                if self.moving.row is None:
+                if self.session_moves.row is None:
                     self.transfers.offered(peer, message)
             case MoveRequest():
-                self.moving.on_move_request(peer, message)
-                self.moving.tick()
+                self.session_moves.on_move_request(peer, message)
+                self.session_moves.tick()
             case RelayUp() | RelayDown() | RelayEnd():
                 self.dispatcher.relays.peer_message(peer, message)
             case LogEndRequest() | LogEndResponse():
@@ -607,10 +607,10 @@ class Engine:
         for move in moves if apply else ():
             give = MoveRequest(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == self.env.proxy:
-                self.moving.on_move_request(self.env.proxy, give)
+                self.session_moves.on_move_request(self.env.proxy, give)
             else:
                 self.output.emit(SendPeer(move.owner.proxy, give))
-        self.moving.tick()
+        self.session_moves.tick()
         return moves
 
     def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
@@ -657,7 +657,7 @@ class Engine:
         """Stop serving at once: the lease has ended, or may have. Copies stay until the registry names their owners."""
         self.env.lease.lost()
         self.acquisitions.fence()
-        self.served.fence()
+        self.served_sessions.fence()
         self.transfers.fence()
         self.dispatcher.fenced()
 
@@ -678,7 +678,7 @@ class Engine:
             case ProxyDown():
                 self._proxy_down(event)
             case DrainChanged():
-                self.moving.drain_changed(event.proxy, event.row)
+                self.session_moves.drain_changed(event.proxy, event.row)
             case LeaderChanged():
                 pass
             case _:
@@ -698,7 +698,7 @@ class Engine:
         self._end_forgotten_leases()
         self._forgetting.reloaded(event.owners)
         for proxy in {**self.env.cluster.drains, **event.drains}:
-            self.moving.drain_changed(proxy, event.drains.get(proxy))
+            self.session_moves.drain_changed(proxy, event.drains.get(proxy))
         for session, current in event.owners.items():
             self._owner_changed(session, current)
         self._drop_dead()
@@ -746,7 +746,7 @@ class Engine:
         self.dispatcher.relays.tick()
         self._repair()
         self._follow_receivers()
-        self.moving.tick()
+        self.session_moves.tick()
         self._after()
         self.dispatcher.delivery.tick()
         self.dispatcher.quenching.tick()
@@ -765,7 +765,7 @@ class Engine:
             self.subscription_ends.next_deadline(),
             self.row_checks.next_deadline(),
             self._forgetting.next_deadline(),
-            self.moving.next_deadline(),
+            self.session_moves.next_deadline(),
             self.dispatcher.attach_handler.next_deadline(),
             self.dispatcher.relays.next_deadline(),
             self.dispatcher.delivery.next_deadline(),
@@ -780,7 +780,7 @@ class Engine:
         for identity in self.dispatcher.relays.far.sessions():
             session = self.sessions.serving(SessionId(identity))
             if session is not None:
-                self.moving.follow(session)
+                self.session_moves.follow(session)
 
     def _after(self) -> None:
         """Do what follows from an input: dispatch the events of the parts, and deliver from opened gates."""

@@ -41,7 +41,7 @@ def of_engine(engine: Engine) -> Iterator[Waiting]:
             yield "gate", len(gate), GATE_BUFFER
     yield from _of_copies(engine)
     # Sessions on offer.
-    yield "moves", engine.moving.offered, MOVES_AT_ONCE
+    yield "moves", engine.session_moves.offered, MOVES_AT_ONCE
     # Changes that wait for a frozen session.
     for changes in engine.dispatcher.deferred():
         yield "changes", changes, MAX_SUBSCRIPTIONS_PER_SESSION

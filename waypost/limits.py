@@ -34,6 +34,8 @@ SUBSCRIPTIONS_SHARE = 2
 SESSION_BYTES = 24 * 1024
 """Memory of a session with one receiver, about. A proxy makes as many as fit into half of --memory, and no more than
 --max-sessions."""
+DESCRIBED_IN_MEMORY = 6
+"""Bytes of memory that a byte of a session's descriptor takes, at most, where it is full of origins."""
 SESSIONS_SHARE = 2
 CREATIONS_A_S, CREATIONS_AT_ONCE = 500, 1_000
 """Sessions that a proxy makes in a second, and at once after a while without; further clients wait. Each session
@@ -99,9 +101,16 @@ CONNECTIONS_RESERVED = 64
 """Beyond --max-connections, for requests of operators and other proxies; past them a connection is closed at once."""
 STALLED_READER_S = 15.0
 """Time for the rest of a message or request that has begun, in seconds; then the connection is closed."""
-PIECE_BYTES = 4 * 1024
+PIECE_BYTES = 1024
 """Bytes of what has arrived that are taken apart in one go."""
-SLICE_S = 0.005
+PARSED_A_TURN_S = 0.004
+"""Processor time, in seconds, for what all connections have sent, in one turn of the loop; what is left waits for the
+next one."""
+DESCRIBED_S = 15e-9
+"""Estimated processor time to write a byte of a session's descriptor to store and changelog, in seconds."""
+PAGE_S = 0.005
+"""Estimated processor time of a page for operators, in seconds, with its answer."""
+SLICE_S = 0.002
 """Processor time, in seconds, for what one connection has sent; then others have their turn."""
 FOLD_SLICE_S = 0.02
 """Processor time, in seconds, for records of the log in one go. One record may take longer, but for its expressions,
@@ -137,7 +146,13 @@ ADDRESSES_KEPT = 10_000
 TURN_CREDIT_S = 0.02
 """Processor time that each client may cost at once without waiting, in seconds, publishing apart."""
 TURN_CREDIT_SHARE = 0.02
-"""Seconds of that credit that come back in a second."""
+"""Seconds of that credit that come back in a second, for one client."""
+FIRST_CREDIT_S = 0.002
+"""Seconds of that credit that each new client has at least."""
+LEAST_CREDIT_SHARE = 0.0005
+"""Seconds of it that come back in a second to each client at least, whatever others do."""
+CREDITS_SHARE, CREDITS_AT_ONCE_S = 0.1, 0.1
+"""Seconds of credit that come back in a second for all clients together, and at once after a while without."""
 LINE_SHARE = 0.4
 """Share of the processor for all clients together that cost more; they wait for each other."""
 
@@ -261,6 +276,8 @@ QUEUE_BYTES = RECEIVER_WINDOW_BYTES
 """Bytes of those entries, where so few sessions are there that all together have room for it (QUEUED_SHARE); and at
 least:"""
 QUEUE_BYTES_LEAST = 256 * 1024
+KNOWN_KEPT = 64
+"""Origins of a receiver's own frontier that are remembered when its client has gone; of more, only the session's."""
 GATE_BYTES = 8 * 1024 * 1024
 """Bytes of notifications that wait behind a gate; past it, the buffer goes and the catch-up reaches further."""
 GATE_BUFFER = 10_000

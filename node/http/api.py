@@ -39,7 +39,7 @@ from proxy.session.subscription import Subscription
 from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId, log_epoch_of
-from waypost.limits import MAX_BODY_BYTES
+from waypost.limits import MAX_BODY_BYTES, PAGE_S
 from waypost.subscription.batch import NotJson, read_json
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
@@ -135,7 +135,7 @@ def _settings(subscription: Subscription) -> dict[str, Any]:
 
 def _status(node: Node) -> dict[str, Any]:
     engine = node.engine
-    row = engine.moving.row if engine else None
+    row = engine.session_moves.row if engine else None
     return {
         "v": 1,
         "proxy": node.proxy,
@@ -317,6 +317,7 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
     try:
         if answer is not _live:
             _let_in(node, request)
+            await asyncio.sleep(node.pages.turn_s(PAGE_S, time.monotonic()))
         return await _encoded({"v": 1} | await answer(node, request))
     except ClientDisconnect:
         # Nobody reads it.
@@ -360,6 +361,12 @@ async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], reque
     return Response(body, media_type=content_type)
 
 
+async def _in_line(node: Node, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    """Answer when it is this page's turn: many at once would hold up the clients."""
+    await asyncio.sleep(node.pages.turn_s(PAGE_S, time.monotonic()))
+    return await answer(request)
+
+
 async def _openapi(request: Request) -> Response:
     return JSONResponse(openapi())
 
@@ -376,9 +383,10 @@ async def not_routed(request: Request, error: Exception) -> Response:
 
 def routes(node: Node) -> list[Route]:
     """Return the routes of all pages for operators."""
+    metrics = partial(_metrics, node, partial(exposition, make_registry(node)))
     return [
         Route("/readyz", partial(_readyz, node)),
-        Route("/metrics", partial(_metrics, node, partial(exposition, make_registry(node)))),
-        Route("/v1/openapi.json", _openapi),
+        Route("/metrics", partial(_in_line, node, metrics)),
+        Route("/v1/openapi.json", partial(_in_line, node, _openapi)),
         *(Route(path, partial(_respond, answer, node), methods=[method]) for (method, path), answer in ANSWERS.items()),
     ]

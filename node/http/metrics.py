@@ -133,7 +133,7 @@ def _copied(counts: Counter[tuple[str, str]]) -> Read:
 
 
 def _rate(snapshot: NodeSnapshot) -> Read:
-    row = snapshot.engine.moving.row
+    row = snapshot.engine.session_moves.row
     return 0 if row is None or row.paused else row.rate
 
 
@@ -413,7 +413,7 @@ METRICS = (
     gauge(
         "waypost_drain_left_sessions",
         "Sessions that are still to leave this proxy; 0 also if it is not being drained.",
-        lambda snapshot: snapshot.engine.moving.left,
+        lambda snapshot: snapshot.engine.session_moves.left,
     ),
     gauge(
         "waypost_drain_rate",

@@ -22,6 +22,7 @@ from node.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,
+    PARSED_A_TURN_S,
     PIECE_BYTES,
     PONG_BYTES,
     SLICE_S,
@@ -49,6 +50,22 @@ class Port:
         self.reads = FairQueue()
         self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
         self.max_connections = connections + CONNECTIONS_RESERVED
+        self._parsed_s = 0.0
+        """Processor time for what came, in this turn of the loop."""
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether more may be parsed in this turn of the loop."""
+        return self._parsed_s < PARSED_A_TURN_S
+
+    def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Count processor time of this turn of the loop; the next turn begins at 0."""
+        if not self._parsed_s:
+            loop.call_soon(self._turn_ended)
+        self._parsed_s += spent_s
+
+    def _turn_ended(self) -> None:
+        self._parsed_s = 0.0
 
 
 class PortConfig(uvicorn.Config):
@@ -193,6 +210,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _feed(self) -> None:
         """Parse what was received, for a moment; then other connections have their turn."""
         self._feeding = None
+        if not self._port.has_turn:
+            self.transport.pause_reading()
+            self._feeding = self.loop.call_soon(self._feed_on)
+            return
         began, self._controls, upto = time.thread_time(), 0, 0
         spent = 0.0
         while upto < len(self._unread) and spent < SLICE_S and self._takes_more():
@@ -207,6 +228,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().data_received(piece)
             spent = time.thread_time() - began
         del self._unread[:upto]
+        self._port.parsed(spent, self.loop)
         # What is said to the application is charged there; what never gets to it, here.
         wait_s = self._turns.spent(spent, time.monotonic()) if self._controls else 0.0
         if spent and len(self.conn.reader.buffer) > LONG_READ_BYTES:

@@ -44,6 +44,7 @@ from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
     CHEAP_BYTES,
     CONNECTION_QUEUE_BYTES,
+    DESCRIBED_S,
     HANG_UP_WITHIN_S,
     HARD_FRAME_BYTES,
     HELLO_WITHIN_S,
@@ -297,6 +298,9 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 line.send(Problem(error.code, error.message, error.field))
             # Before anything is awaited: what the loop does for others meanwhile is not this client's.
             spent_s = max(0.0, time.thread_time() - began - foreseen_s)
+            if not cheap:
+                # What it has changed is written with all of its session.
+                spent_s += engine.dispatcher.written_bytes(number) * DESCRIBED_S
             if wait_s is not None:
                 await reader.pause(wait_s, acknowledged)
             if not cheap:

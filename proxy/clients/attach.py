@@ -199,7 +199,7 @@ class AttachHandler:
             self._ending[connection.number] = connection
         receiver.connect(connection.number, message)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
-        session.had(receiver, self._env.known(message.frontier))
+        session.raise_frontier(receiver, self._env.known(message.frontier))
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
@@ -273,8 +273,9 @@ class AttachHandler:
                 most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
                 raise LimitExceeded(most, field="receiver")
             if session.ended:
-                session.forget_ended(session.had_by_all(self._env.state.frontier))
-            session.check_room(len(msgspec.json.encode((message.frontier, message.selective))))
+                session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
+            more = len(msgspec.json.encode((message.frontier, message.selective)))
+            self._sessions.require_room(session, more, self._env.settings.described_bytes)
         if _wanted(session, message) != policy_of(session):
             self._authorizer.require(session, principal, ADMINISTER)
         above = self._env.settings.reliability

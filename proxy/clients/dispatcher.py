@@ -131,6 +131,13 @@ class ClientDispatcher:
             self.quenching.leave(number)
             self.relays.near.leave(number)
 
+    def written_bytes(self, number: int) -> int:
+        """Return how many bytes a change of the connection's session writes, about; 0: it is not attached here."""
+        connection = self.connections.get(number)
+        identity = connection and (connection.session or (connection.attach and SessionId(connection.attach.session)))
+        session = self._sessions.get(identity) if identity else None
+        return session.described_bytes if session is not None else 0
+
     def _send(self, connection: Connection, message: object) -> None:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
@@ -258,8 +265,8 @@ class ClientDispatcher:
                 self._had_while_frozen(session, receiver, self._env.known(message.frontier), message.selective)
         elif session is not None and receiver is not None:
             self._send(connection, Left(receiver.id))
-            receiver.had_selectively(message.selective)
-            session.had(receiver, self._env.known(message.frontier))
+            receiver.raise_selectively(message.selective)
+            session.raise_frontier(receiver, self._env.known(message.frontier))
             self._sessions.mark_changed(session.id)
 
     def _had_while_frozen(
@@ -273,8 +280,8 @@ class ClientDispatcher:
 
         Should this process end before the registry has decided, store and changelog have what the receiver said.
         """
-        receiver.had_selectively(selective)
-        receiver.had(frontier)
+        receiver.raise_selectively(selective)
+        receiver.raise_frontier(frontier)
         self._sessions.mark_changed(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
@@ -454,8 +461,8 @@ class ClientDispatcher:
         if session.role is Role.FROZEN:
             self._had_while_frozen(session, receiver, message.frontier, message.selective)
             return
-        receiver.had_selectively(message.selective)
-        session.had(receiver, message.frontier)
+        receiver.raise_selectively(message.selective)
+        session.raise_frontier(receiver, message.frontier)
         self._sessions.mark_changed(session.id)
         self.delivery.to(session, receiver)
 

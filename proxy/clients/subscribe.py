@@ -146,9 +146,9 @@ class Subscriptions:
             LimitExceeded: there is no room.
         """
         if session.ended:
-            session.forget_ended(session.had_by_all(self._env.state.frontier))
+            session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
         if more:
-            session.check_room(size)
+            self._sessions.require_room(session, size, self._env.settings.described_bytes)
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "

@@ -10,6 +10,7 @@ from proxy.core.matcher import Matcher
 from proxy.core.takeover_backoff import TakeoverBackoff
 from proxy.core.transfer_table import RunningTransfers
 from proxy.session.session import Role, Session
+from waypost.errors import LimitExceeded
 from waypost.identity import SessionId
 
 
@@ -29,6 +30,8 @@ class SessionTable(Mapping[SessionId, Session]):
         self._sessions: dict[SessionId, Session] = {}
         self._changed: dict[SessionId, None] = {}
         self.matcher = Matcher()
+        self._described: dict[SessionId, int] = {}
+        self._described_bytes = 0
 
     def __getitem__(self, session: SessionId) -> Session:
         return self._sessions[session]
@@ -59,8 +62,25 @@ class SessionTable(Mapping[SessionId, Session]):
     def remove(self, session: SessionId) -> None:
         """Remove the session, its subscriptions and its mark of a change. Raises KeyError: it is not in here."""
         del self._sessions[session]
+        self._described_bytes -= self._described.pop(session, 0)
         self.matcher.remove(session)
         self.unmark(session)
+
+    def require_room(self, session: Session, more: int, max_bytes: int) -> None:
+        """Check that a session's descriptor may grow: it alone, and all of them together, in memory here.
+
+        Args:
+            more: bytes that are about to be added to it.
+            max_bytes: of the descriptors of all sessions.
+
+        Raises:
+            LimitExceeded: as :meth:`Session.check_room`, or the proxy holds as much as it may.
+        """
+        session.check_room(more)
+        self._described_bytes += session.described_bytes - self._described.get(session.id, 0)
+        self._described[session.id] = session.described_bytes
+        if self._described_bytes > max_bytes:
+            raise LimitExceeded("the subscriptions and receivers of all sessions take more memory than this proxy has")
 
     def serving(self, session: SessionId) -> Session | None:
         """Return the session if it is served here now, under a lease that holds; else None."""

@@ -74,6 +74,8 @@ class Settings:
     """Bytes of stored notifications that all sessions together keep in memory."""
     max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES
     """Active subscriptions that this proxy has before it takes no other one of a client."""
+    described_bytes: int = 1 << 60
+    """The most bytes of the descriptors of all sessions."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
     creations_a_s: int = 0

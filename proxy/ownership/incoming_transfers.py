@@ -162,7 +162,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
             self._output.emit(SendPeer(sender, gone))
 
-    def moved(self) -> None:
+    def proceed(self) -> None:
         """Go on with shadows whose copy is complete, and whose coverage is known or was waited for."""
         for incoming in list(self.running.values()):
             if self._complete(incoming):
@@ -191,7 +191,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             if error is not None and incoming.machine.state is TargetState.SHADOWING:
                 self.feed(incoming, target.StoreFailed())
             else:
-                self.moved()
+                self.proceed()
 
         self._persister.saved(on_done)
 

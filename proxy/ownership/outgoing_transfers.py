@@ -255,7 +255,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
                 self.perform(outgoing, before, transfer.step(aborted, now), LEAVING)
 
-    def moved(self) -> None:
+    def proceed(self) -> None:
         """Freeze the sessions whose frontier has passed the target's coverage by now."""
         for outgoing in list(self.running.values()):
             if outgoing.machine.state is SourceState.WAITING and self._passed(outgoing):

@@ -39,7 +39,7 @@ class Transfers:
             self.sources.message(sender, message)
         else:
             self.targets.message(sender, message)
-        self.moved()
+        self.proceed()
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest) -> None:
         """Begin to take a session over from its live owner; the result is reported as an event."""
@@ -62,10 +62,10 @@ class Transfers:
         """End the transfer of a session from here to which a receiver has returned, unless it is frozen already."""
         self.sources.cancel(session)
 
-    def moved(self) -> None:
+    def proceed(self) -> None:
         """Go on with transfers that wait for the site log or for time."""
-        self.sources.moved()
-        self.targets.moved()
+        self.sources.proceed()
+        self.targets.proceed()
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Apply a session's row to its transfer, if one runs; None: there is no row."""
@@ -86,7 +86,7 @@ class Transfers:
         """Do what is due in both roles."""
         self.sources.tick()
         self.targets.tick()
-        self.moved()
+        self.proceed()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

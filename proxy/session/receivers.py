@@ -37,6 +37,7 @@ from waypost.keys import Key
 from waypost.limits import (
     DELIVERY_BATCH,
     DELIVERY_BATCH_BYTES,
+    KNOWN_KEPT,
     MAX_ORIGINS,
     MAX_ORIGINS_BYTES,
     OVERTAKING,
@@ -114,19 +115,25 @@ class Receiver:
         self.connection = connection
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
-        self.had_selectively(message.selective)
+        self.raise_selectively(message.selective)
         self.selective.reached(self.known)
         self.order = message.order
         if goes_by_attributes(self.order):
             # As its selective coordinates, which it says no more where the frontier has come past them.
-            self.had(message.frontier)
+            self.raise_frontier(message.frontier)
         self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._reset()
 
     def disconnect(self) -> None:
-        """Detach the client: deliveries without an acknowledgement are sent again at its next attach."""
+        """Detach the client: deliveries without an acknowledgement are sent again at its next attach.
+
+        Of a long frontier that it reported, what is of no origin that its session knows is forgotten: it may name
+        thousands that there are not, and reports them again.
+        """
         self.connection = None
+        if len(self.known) > KNOWN_KEPT:
+            self.known = dict(self.frontier)
         self._reset()
 
     def _reset(self) -> None:
@@ -225,17 +232,17 @@ class Receiver:
             join(self.flights[-1].coordinates, coordinates)
         else:
             self.acknowledged = self.sent
-            self.had(coordinates)
+            self.raise_frontier(coordinates)
 
     # ------------------------------------------------------------ what it has
 
-    def had(self, frontier: Mapping[Origin, int]) -> None:
+    def raise_frontier(self, frontier: Mapping[Origin, int]) -> None:
         """Raise its frontier: its application was given all up to there, also in the middle of a delivery."""
         join(self.frontier, frontier)
         if self.selective:
             self.selective.reached(self.frontier)
 
-    def had_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
+    def raise_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
         """Add coordinates above its frontier that its application has: origin -> offsets."""
         for origin, offsets in rows.items():
             self.selective.add(origin, offsets)
@@ -258,7 +265,7 @@ class Receiver:
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.pop(0)
             self.acknowledged = max(self.acknowledged, flight.number)
-            self.had(flight.coordinates)
+            self.raise_frontier(flight.coordinates)
             count += flight.count
             self.under_way_bytes -= flight.size
         self.under_way -= count
@@ -274,7 +281,7 @@ class Receiver:
             return
         for number, origin, offset in gone:
             if self.acknowledged < number < lowest:
-                self.had({origin: offset})
+                self.raise_frontier({origin: offset})
         self.acknowledged = self.sent = lowest - 1
 
     def renumber(self) -> None:
@@ -301,7 +308,7 @@ class Receiver:
         """
         above = {origin: self.frontier.get(origin, start.get(origin, offset)) for origin, offset in upto.items()}
         gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
-        self.had(upto)
+        self.raise_frontier(upto)
         if self.reliability.connection != "persistent":
             self.idle_ms, self.idle = (self.expiry_s or 0) * 1_000, True
         return gaps

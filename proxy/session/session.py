@@ -260,7 +260,7 @@ class Session:
         """Forget the ended subscriptions that are owed to nobody any more, and whose end the journal has.
 
         Args:
-            acknowledged: the frontier up to which every receiver has all (:meth:`had_by_all`).
+            acknowledged: the frontier up to which every receiver has all (:meth:`acknowledged_by_all`).
         """
         owed = [
             sub
@@ -456,13 +456,13 @@ class Session:
         if through is not None and through >= self.entries.first_number:
             self._begin_with(through + 1)
 
-    def had(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
+    def raise_frontier(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """Note that the receiver's application was given all up to a frontier that the client reported.
 
         Its acknowledged number follows as far as the entries are in memory; then entries are dropped that all have.
         """
         if frontier:
-            receiver.had(frontier)
+            receiver.raise_frontier(frontier)
             for number, stored, _ in self.entries.after(receiver.acknowledged, DELIVERY_BATCH) or ():
                 if stored.offset > receiver.frontier.get(stored.origin, NOTHING):
                     break
@@ -593,7 +593,7 @@ class Session:
             return dict(self.created_at)
         return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self._promised_from())
 
-    def had_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+    def acknowledged_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return the frontier up to which every receiver has all, also those of best-effort events."""
         if not self.receivers:
             return dict(self.created_at)
@@ -614,7 +614,7 @@ class Session:
         """Move the frontiers of best-effort receivers that have every entry up to the session's: no gap lies below."""
         for receiver in self.receivers.values():
             if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
-                receiver.had(self.frontier(site))
+                receiver.raise_frontier(self.frontier(site))
 
     def expire_unpersisted(self, upto: Mapping[Origin, int]) -> None:
         """Turn the backlog of best-effort receivers, which was lost with its process, into gaps, and move them past it.
@@ -651,6 +651,11 @@ class Session:
         self.remove_acknowledged()
 
     # ------------------------------------------------------------ what travels
+
+    @property
+    def described_bytes(self) -> int:
+        """The bytes of the session's descriptor, about: each change of it writes them to store and changelog."""
+        return self._room_taken
 
     def check_room(self, more: int) -> None:
         """Check that the descriptor still fits into a record of the changelog (MAX_DESCRIPTOR_BYTES).

@@ -122,7 +122,7 @@ class LogEnds:
 
         self._output.emit(FindLogEnd(on_done))
 
-    def moved(self) -> None:
+    def proceed(self) -> None:
         """Answer the questions whose end of the log has been read by now."""
         if not self._to_read:
             return

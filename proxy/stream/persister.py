@@ -377,7 +377,7 @@ class Persister:
                 continue
             acknowledged = session.acknowledged_frontier(self._env.state.frontier)
             if session.ended:
-                session.forget_ended(session.had_by_all(self._env.state.frontier))
+                session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
             written = self._checkpointed.get(identity)
             if written is None or _reached(session, acknowledged) != written.reached:
                 self.checkpoint(session, ignore_result)

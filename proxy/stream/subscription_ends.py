@@ -68,9 +68,9 @@ class SubscriptionEnds:
             until = self._env.clock.now_ms() + LOG_END_MS
             self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
-    def moved(self) -> None:
+    def proceed(self) -> None:
         """Set the ends that can be known now: the log was read further, a site has answered, or time went on."""
-        self._log_ends.moved()
+        self._log_ends.proceed()
         by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
             session = ending.session
@@ -89,12 +89,12 @@ class SubscriptionEnds:
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
         """Take a proxy's question for the end of our log, or its answer for the end of its own."""
         self._log_ends.peer_message(peer, message)
-        self.moved()
+        self.proceed()
 
     def tick(self) -> None:
         """Do what is due."""
         self._log_ends.tick()
-        self.moved()
+        self.proceed()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

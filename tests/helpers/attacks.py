@@ -224,6 +224,55 @@ async def fragments(url: str, *, introduced: bool = False) -> None:
         await asyncio.sleep(30)
 
 
+async def control_frames(url: str, *, introduced: bool = False) -> None:
+    """A message of empty fragments without end on 40 connections, with pings between, and nothing is read."""
+    ping, empty = struct.pack("!BBI", 0x89, 0x80 | 125, 0) + bytes(125), struct.pack("!BBI", 0x00, 0x80, 0)
+
+    async def say() -> None:
+        async with connected(url) as hostile:
+            await hostile.begin(introduced=introduced)
+            hostile.deaf()
+            with contextlib.suppress(ConnectionError):
+                await hostile.write(struct.pack("!BBI", 0x02, 0x80, 0))
+                for _ in range(20_000):
+                    await hostile.write((empty * 50 + ping) * 20)
+
+    await asyncio.gather(*(say() for _ in range(40)))
+
+
+async def registering(url: str) -> None:
+    """Eight sessions that have a thousand receivers each, of long names, one after another."""
+
+    async def register(session: str) -> None:
+        async with connected(url) as hostile:
+            hostile.read()
+            await hostile.send(Hello(VERSION, "hostile"))
+            for number in range(1_000):
+                receiver = f"{number}".ljust(250, "z")
+                await hostile.send(Attach(session=session, receiver=receiver, incarnation="i", frontier={}))
+
+    await asyncio.gather(*(register(f"registering {number}") for number in range(8)))
+
+
+async def pages(url: str) -> None:
+    """Forty connections that request pages for operators in a row, and read no answer."""
+    host, _, port = url.removeprefix("ws://").partition(":")
+
+    async def request(page: str) -> None:
+        for _ in range(100):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            wanted = f"GET {page} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                for _ in range(2_000):
+                    writer.write(wanted * 20)
+                    await asyncio.wait_for(writer.drain(), 5)
+            writer.close()
+
+    names = ("/v1/openapi.json", "/metrics", "/v1/sessions", "/v1/status")
+    await asyncio.gather(*(request(names[number % len(names)]) for number in range(40)))
+
+
 async def wide(url: str) -> None:
     """Notifications of 600 attributes on 30 connections, as many in a frame as may be, and once more than that."""
     body = Notification({f"n{number}": number for number in range(600)}).body
@@ -328,6 +377,9 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         absent,
         half_sent,
         fragments,
+        control_frames,
+        registering,
+        pages,
         wide,
         staying,
         coordinates,
@@ -337,7 +389,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
 }
 
 
-for _attack in (pinging, refused, half_sent, fragments):
+for _attack in (pinging, refused, half_sent, fragments, control_frames):
     ATTACKS[f"{_attack.__name__}_after_hello"] = partial(_attack, introduced=True)
 
 

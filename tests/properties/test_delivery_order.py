@@ -73,8 +73,8 @@ class GivenByOrder(RuleBasedStateMachine):
         for acknowledge in said:
             check_overtaking(self.receiver.selective, acknowledge.selective)
             self.receiver.acknowledge(acknowledge.through)
-            self.receiver.had_selectively(acknowledge.selective)
-            self.session.had(self.receiver, acknowledge.frontier)
+            self.receiver.raise_selectively(acknowledge.selective)
+            self.session.raise_frontier(self.receiver, acknowledge.frontier)
 
     # ------------------------------------------------------------ what happens
 

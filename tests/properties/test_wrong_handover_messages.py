@@ -315,7 +315,7 @@ def known(harness: EngineHarness) -> Any:
             engine.sessions.interest._registered,
             sides,
             transfers.sources.over,
-            vars(harness.engine.moving) | {"_env": None, "_sessions": None, "_output": None},
+            vars(harness.engine.session_moves) | {"_env": None, "_sessions": None, "_output": None},
             len(harness.log),
             harness.engine.next_deadline(),
         ]

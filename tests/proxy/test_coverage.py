@@ -48,7 +48,7 @@ def test_promise_written_while_its_session_is_frozen_is_announced_when_it_is_ser
     harness.complete_all(effects.PutCheckpoint, None)
     assert session.descriptor() == standing
     assert announced(harness) == []
-    harness.engine.served.serve(session, Epoch(2), Acquisition.THAW)
+    harness.engine.served_sessions.serve(session, Epoch(2), Acquisition.THAW)
     harness.run_effects()
     harness.pass_time(1_000)
     harness.complete_writes()

@@ -115,11 +115,11 @@ def test_completed_move_makes_room_for_the_next_offer_at_once() -> None:
     harness = drained(rate=2_000)
     others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
     for identity in others:
-        harness.engine.served.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), Acquisition.CREATE)
+        harness.engine.served_sessions.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), Acquisition.CREATE)
     harness.pass_time(GRACE_MS)
     assert len(offers(harness)) == MOVES_AT_ONCE
-    assert harness.engine.moving.next_deadline() == harness.clock.now_ms() + OFFER_MS
+    assert harness.engine.session_moves.next_deadline() == harness.clock.now_ms() + OFFER_MS
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
-    assert harness.engine.moving.next_deadline() == harness.clock.now_ms() + 1
+    assert harness.engine.session_moves.next_deadline() == harness.clock.now_ms() + 1
     harness.pass_time(1)
     assert len(offers(harness)) == 1

@@ -189,7 +189,7 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     (made,) = harness.engine.sessions[SESSION].active()
     assert (dict(made.promised), made.unannounced) == ({ORIGIN: -1}, {ORIGIN})
     harness.engine.acquisitions.fence()
-    harness.engine.served.fence()
+    harness.engine.served_sessions.fence()
     harness.reload({SESSION: owner("me", 1)})
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     (again,) = [fact for fact in harness.facts if fact.kind == "restated"]
@@ -665,7 +665,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     harness.engine.lease_lost()
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
     harness.lease()
-    harness.engine.served.serve(session, owner("me", 2).epoch, Acquisition.THAW)
+    harness.engine.served_sessions.serve(session, owner("me", 2).epoch, Acquisition.THAW)
     harness.run_effects()
     assert BecameEffective not in settled(harness)
     harness.attach()

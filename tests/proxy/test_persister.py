@@ -119,7 +119,7 @@ def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
 def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_deleted() -> None:
     harness = serving()
     session = harness.engine.sessions[SESSION]
-    harness.engine.served.drop(session)
+    harness.engine.served_sessions.drop(session)
     harness.pass_time(1_000)
     deleting = harness.next(effects.Save)
     assert deleting.batch.deleted == (SESSION,)

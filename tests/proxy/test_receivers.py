@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from federation.ports import Claimed
+from proxy.core import effects
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
-from tests.helpers.engine_harness import SESSION, EngineHarness
-from waypost.errors import BadMessage
+from tests.helpers.engine_harness import SESSION, EngineHarness, owner
+from waypost.errors import BadMessage, LimitExceeded
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId
-from waypost.limits import MAX_ORIGINS, OVERTAKING
+from waypost.limits import KNOWN_KEPT, MAX_ORIGINS, OVERTAKING
 from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
 
 A = Origin("A/0")
@@ -94,3 +96,28 @@ def test_a_cursor_never_moves_back() -> None:
     receiver.come(15)
     receiver.acknowledge(10)
     assert receiver.acknowledged == 15
+
+
+def test_origins_that_there_are_not_are_forgotten_when_the_client_has_gone() -> None:
+    harness = EngineHarness()
+    invented = {Origin(f"{number}/0"): number for number in range(KNOWN_KEPT + 1)}
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i", frontier=invented))
+    harness.complete(effects.ReadRow, None)
+    harness.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
+    harness.complete_writes()
+    receiver = served(harness)
+    assert receiver.known.keys() >= invented.keys()
+    harness.engine.client_disconnected(1)
+    assert not receiver.known.keys() & invented.keys()
+
+
+def test_descriptors_of_all_sessions_together_have_a_bound() -> None:
+    sessions = EngineHarness().engine.sessions
+    for number in range(3):
+        session = Session(SessionId(f"s{number}"), Epoch(1), Role.SERVING)
+        sessions.put(session)
+        sessions.require_room(session, 1_000, max_bytes=10_000)
+    with pytest.raises(LimitExceeded, match="of all sessions"):
+        sessions.require_room(session, 9_000, max_bytes=10_000)
+    sessions.remove(SessionId("s2"))
+    sessions.require_room(sessions[SessionId("s0")], 5_000, max_bytes=10_000)

@@ -197,7 +197,7 @@ def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     harness.engine.lease_lost()
     harness.pass_time(1)
     harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-    harness.engine.served.serve(session, Epoch(2), Acquisition.RESTART)
+    harness.engine.served_sessions.serve(session, Epoch(2), Acquisition.RESTART)
     harness.pass_time(LOG_END_RETRY_MS)
     while requests := asked(harness):
         answer(harness, requests[0], 4)

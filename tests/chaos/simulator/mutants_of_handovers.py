@@ -41,7 +41,7 @@ def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Ori
 def _read_past_the_transfer(self: Engine, session: SessionId, current: Ownership | None) -> None:
     here = self.sessions.get(session)
     if here is not None and here.role is Role.FROZEN and current is not None and current.epoch > here.epoch:
-        self.served.release(here, current)
+        self.served_sessions.release(here, current)
     else:
         _owner_changed(self, session, current)
 

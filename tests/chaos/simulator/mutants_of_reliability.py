@@ -55,7 +55,11 @@ MUTANTS = (
     Mutant(
         "takes the sooner for the whole",
         "what a receiver has above its frontier is taken for its frontier",
-        replaced(Receiver, "had_selectively", lambda self, rows: self.had({o: max(each) for o, each in rows.items()})),
+        replaced(
+            Receiver,
+            "raise_selectively",
+            lambda self, rows: self.raise_frontier({o: max(each) for o, each in rows.items()}),
+        ),
         ("LOST",),
         (1796, 1803),
     ),
