@@ -73,6 +73,7 @@ class Acceptance:
         self,
         site: SiteId,
         frontier: Mapping[Origin, int] | None = None,
+        *,
         link_epochs: Mapping[SiteId, int] | None = None,
         upstream: Mapping[Origin, SiteId] | None = None,
         mark: LogMark | None = None,
@@ -91,7 +92,13 @@ class Acceptance:
     def copy(self) -> Acceptance:
         """Return an independent copy."""
         return Acceptance(
-            self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired
+            self.site,
+            self.frontier,
+            link_epochs=self.link_epochs,
+            upstream=self.upstream,
+            mark=self.mark,
+            ended=self.ended,
+            repaired=self.repaired,
         )
 
     def snapshot(self) -> bytes:
@@ -111,7 +118,15 @@ class Acceptance:
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
         """Return the acceptance of a snapshot."""
         row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
-        return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended, row.repaired)
+        return cls(
+            site,
+            row.frontier,
+            link_epochs=row.link_epochs,
+            upstream=row.upstream,
+            mark=row.mark,
+            ended=row.ended,
+            repaired=row.repaired,
+        )
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Tell whether a link's record of an origin counts; if so, record its epoch and link."""

@@ -704,11 +704,11 @@ class SiteState:
         self.acceptance = Acceptance(
             self.site,
             snapshot.frontier,
-            snapshot.link_epochs,
-            snapshot.upstream,
-            snapshot.mark,
-            snapshot.ended,
-            snapshot.repaired,
+            link_epochs=snapshot.link_epochs,
+            upstream=snapshot.upstream,
+            mark=snapshot.mark,
+            ended=snapshot.ended,
+            repaired=snapshot.repaired,
         )
         self.registered = {(proxy, session): interest for proxy, session, interest in snapshot.registered}
         self.interest_counts, self._protected_counts = Counter(), {}

@@ -38,6 +38,7 @@ class Links:
         self,
         proxy: ProxyId,
         endpoints: LinkEndpoints,
+        *,
         log: SiteLog,
         registry: Registry,
         peers: Peers,

@@ -325,9 +325,9 @@ class Node:
                 self._clock,
                 self._rng,
                 self._lifecycle.incarnation,
-                restored,
-                begin.first,
-                begin.known,
+                restored=restored,
+                first=begin.first,
+                known=begin.known,
                 is_intact=begin.is_intact,
                 log_epoch=begin.log_epoch,
             )
@@ -338,7 +338,15 @@ class Node:
         self.effect_runner.begin(parts, engine.env)
         ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.runtime = Runtime(engine, ends)
-        self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
+        self.links = Links(
+            self.proxy,
+            ends,
+            log=parts.log,
+            registry=parts.registry,
+            peers=self.peers,
+            clock=self._clock,
+            guard=self.log_guard,
+        )
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
 

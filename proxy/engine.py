@@ -139,10 +139,10 @@ class Engine:
         clock: Clock,
         rng: random.Random,
         incarnation: Incarnation,
+        *,
         restored: Restored | None = None,
         first: int = 0,
         known: Snapshot | None = None,
-        *,
         is_intact: bool = True,
         log_epoch: int = 1,
     ) -> None:

@@ -190,9 +190,9 @@ class Node:
             self.clock,
             rng,
             incarnation,
-            restored,
-            log.first,
-            known,
+            restored=restored,
+            first=log.first,
+            known=known,
             is_intact=judgement.is_intact,
             log_epoch=self._first_epoch,
         )

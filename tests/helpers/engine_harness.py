@@ -48,7 +48,7 @@ class EngineHarness:
         settings = Settings(
             proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s
         )
-        self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
+        self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored=restored)
         self.pending: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []

@@ -63,7 +63,9 @@ def links(log: SlowLog, sent: Sent) -> Links:
     guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)
     # The log has said what it is.
     guard._has_begun = True
-    return Links(ProxyId("a1"), ends, site_log, nobody, cast(Peers, sent), ManualClock(), guard)
+    return Links(
+        ProxyId("a1"), ends, log=site_log, registry=nobody, peers=cast(Peers, sent), clock=ManualClock(), guard=guard
+    )
 
 
 async def moments(number: int = 5) -> None:

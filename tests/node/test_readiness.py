@@ -35,7 +35,7 @@ def started(clock: ManualClock) -> tuple[Node, Engine]:
     node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
-    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION, None)
+    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION)
     node.engine.registry_event(Reloaded({}, {}, {}, {}))
     return node, node.engine
 

@@ -222,7 +222,11 @@ class AnomalyRun:
         def removed(session: str, *by: RemovalPolicy, before: bool = False, **policies: dict[str, int]) -> None:
             for name in ("s1", "s2"):
                 run.subscribe(
-                    session, WANTED if name == "s1" else "require(n)", NOTHING, name, generation=f"1/{name[1]}"
+                    session,
+                    WANTED if name == "s1" else "require(n)",
+                    NOTHING,
+                    subscription=name,
+                    generation=f"1/{name[1]}",
                 )
             taken = {"epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
             if before:
@@ -252,7 +256,7 @@ class AnomalyRun:
         run.attest(
             "unsubscribed", "wanted by one", subscription="s2", subscription_generation="1/2", epoch=1, frontier=end
         )
-        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", generation="1/3")
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, subscription="s2", generation="1/3")
         self.expect("L4", "wanted by one")
         # A policy of an earlier life is none of the next one.
         removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
@@ -265,7 +269,7 @@ class AnomalyRun:
             epoch=1,
             frontier=end,
         )
-        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", generation="1/3")
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, subscription="s2", generation="1/3")
         self.expect("L1", "stated in an earlier life")
 
     # ---- what came too often, wrongly, or in the wrong order

@@ -115,6 +115,7 @@ class Run:
         session: str,
         expression: str,
         above: dict[str, int],
+        *,
         subscription: str = "s1",
         epoch: int = 1,
         generation: str = "",

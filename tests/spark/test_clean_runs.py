@@ -105,7 +105,7 @@ def early(scene: Scene) -> int:
 def double(scene: Scene) -> int:
     """Two overlapping subscriptions are one delivery; one of them ends, and ends twice."""
     scene.subscribe("double")
-    scene.run.subscribe("double", "require(n)", NOTHING, "s2")
+    scene.run.subscribe("double", "require(n)", NOTHING, subscription="s2")
     for upto in (scene.site_a[2].offset, scene.site_a[3].offset):
         scene.run.attest("unsubscribed", "double", subscription="s2", frontier={A: upto})
     scene.run.receive("double", *scene.everything)
