@@ -101,8 +101,8 @@ CONNECTIONS_RESERVED = 64
 """Beyond --max-connections, for requests of operators and other proxies; past them a connection is closed at once."""
 STALLED_READER_S = 15.0
 """Time for the rest of a message or request that has begun, in seconds; then the connection is closed."""
-PIECE_BYTES = 1024
-"""Bytes of what has arrived that are taken apart in one go."""
+PIECE_BYTES, SMALL_PIECE_BYTES = 4 * 1024, 512
+"""Bytes of what has arrived that are taken apart in one go; and where it is full of tiny frames."""
 PARSED_A_TURN_S = 0.004
 """Processor time, in seconds, for what all connections have sent, in one turn of the loop; what is left waits for the
 next one."""

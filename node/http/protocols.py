@@ -26,6 +26,7 @@ from waypost.limits import (
     PIECE_BYTES,
     PONG_BYTES,
     SLICE_S,
+    SMALL_PIECE_BYTES,
     STALLED_READER_S,
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
@@ -214,11 +215,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
             self._feeding = self.loop.call_soon(self._feed_on)
             return
-        began, self._controls, upto = time.thread_time(), 0, 0
-        spent = 0.0
+        began, spent, upto = time.thread_time(), 0.0, 0
+        piece_bytes = SMALL_PIECE_BYTES if self._controls else PIECE_BYTES
+        self._controls = 0
         while upto < len(self._unread) and spent < SLICE_S and self._takes_more():
-            piece = bytes(self._unread[upto : upto + PIECE_BYTES])
-            upto += PIECE_BYTES
+            piece = bytes(self._unread[upto : upto + piece_bytes])
+            upto += piece_bytes
             if self._unproven is not None:
                 self._unproven += len(piece)
                 if self._unproven > UNPROVEN_BYTES:
