@@ -7,7 +7,7 @@ bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_link.py \
 	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py \
-	tests/wheel/test_layout.py
+	tests/wheel/test_layout.py tests/test_names.py tests/test_constructors.py tests/test_docs.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 
 .PHONY: help setup demo test wheel faults quick check parts sim bench pictures lock

@@ -320,7 +320,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """Read the row; the answer is what :func:`copy_input` says of it, or of a session without a copy the driver."""
+    """Read the row; the driver says what the answer means (proxy/ownership/acquisition_answers.py)."""
 
 
 @dataclass(frozen=True, slots=True)

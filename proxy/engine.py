@@ -49,7 +49,7 @@ from proxy.core.events import (
     AccessHashed,
     ActivationAfterWanted,
     ActivationWanted,
-    CopyQuestioned,
+    CopyCheckWanted,
     DeletionWanted,
     DeliveryDue,
     EndsChanged,
@@ -60,7 +60,7 @@ from proxy.core.events import (
     FetchWanted,
     LogEndFound,
     MoveWanted,
-    NearRelayLeft,
+    NearRelayEndWanted,
     NearRelayWanted,
     OwnerRead,
     ReceiverReturned,
@@ -207,9 +207,8 @@ class Engine:
 
     def _dispatch(self) -> None:
         """Hand each event that a part reported to the parts that it concerns, until there are no more."""
-        while events := self.output.drain_events():
-            for event in events:
-                self._handle(event)
+        while (event := self.output.next_event()) is not None:
+            self._handle(event)
 
     def _handle(self, event: EngineEvent) -> None:
         match event:
@@ -236,7 +235,7 @@ class Engine:
                 self.dispatcher.deliver(session)
             case NearRelayWanted(connection, attach, owner):
                 self.dispatcher.relay(connection, attach, owner)
-            case NearRelayLeft(connection):
+            case NearRelayEndWanted(connection):
                 self.dispatcher.relays.near.leave(connection)
             case FarRelayBegun(connection, proxy, address):
                 self.dispatcher.connected(connection, address, proxy)
@@ -244,10 +243,12 @@ class Engine:
                 self.dispatcher.message(connection, message)
             case FarRelayEnded(connection):
                 self.dispatcher.disconnected(connection)
-            case CopyQuestioned(session, row):
-                self.acquisitions.compare(session, row)
+            case CopyCheckWanted(session, row):
+                if self.sessions.get(session.id) is session:
+                    self.acquisitions.compare(session, row)
             case ActivationAfterWanted(session, row):
-                self.acquisitions.activate_after(session, row)
+                if self.sessions.get(session.id) is session:
+                    self.acquisitions.activate_after(session, row)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
             case FetchWanted(identity, owner, request):
@@ -777,18 +778,14 @@ class Engine:
         )
 
     def _follow_receivers(self) -> None:
-        for identity in self.dispatcher.relays.far.sessions():
+        for identity in sorted(self.dispatcher.relays.far.sessions()):
             session = self.sessions.serving(SessionId(identity))
             if session is not None:
                 self.session_moves.follow(session)
 
     def _after(self) -> None:
-        """Do what follows from an input: dispatch the events of the parts, and deliver from opened gates."""
+        """Do what follows from an input."""
         self._dispatch()
-        while self.coverage.ready:
-            session = self.sessions.get(self.coverage.ready.pop())
-            if session is not None:
-                self.dispatcher.deliver(session)
         if self._undrained:
             self._attest_drained()
 

@@ -74,7 +74,7 @@ def activate(setup: Setup, state: State, which: int) -> State:
 
 
 def activated(setup: Setup, state: State, which: int, claim: Claim) -> State:
-    """Take the answer of the registry to :func:`wake`."""
+    """Take the answer of the registry to :func:`activate`."""
     copy = state.proxies[which].copy
     if copy is None or copy.role != "DORMANT" or claim.answer is None:
         return state

@@ -5,6 +5,7 @@ The world (chaos/simulator/world.py) decides when each action happens and whethe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -341,11 +342,13 @@ class PlainStore:
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
         """Return entries above a number, as the port does. Raises StoreDamaged."""
-        rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]
-        looked_at = rows[: max(limit, LOOKED_AT)]
+        rows = self.rows.get(session, {})
+        numbers = sorted(rows)
+        numbers = numbers[bisect_right(numbers, after) :]
+        looked_at = [rows[number] for number in numbers[: max(limit, LOOKED_AT)]]
         if any((session, number) in self.damaged for number, *_ in looked_at):
             raise StoreDamaged("the checksum of an entry is wrong")
-        last = looked_at[-1] if len(looked_at) < len(rows) else None
+        last = looked_at[-1] if len(looked_at) < len(numbers) else None
         return [row for row in looked_at if row is last or row[1].offset > passing.get(row[1].origin, NOTHING)][:limit]
 
     def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:

@@ -257,6 +257,12 @@ METRICS = (
         labels=("part",),
     ),
     counter(
+        "waypost_stale_answers_total",
+        "Answers of registry, changelogs or store to how a session is acquired, which came when that was over.",
+        lambda snapshot: snapshot.counters.stale_replies,
+        labels=("why",),
+    ),
+    counter(
         "waypost_altered_total",
         "Frames of producers that were altered on their way, and are sent again.",
         lambda snapshot: snapshot.counters.altered,

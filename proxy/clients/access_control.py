@@ -54,11 +54,11 @@ class AccessControl:
         before = connection.access_changes, connection.access_number
         connection.access_changes += 1
         connection.access_number = message.number
-        change = connection.access_changes
+        change, attached = connection.access_changes, connection.attached
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
             if connection.access_changes == change:
-                self._output.report(AccessHashed(connection.number, message, hashes))
+                self._output.report(AccessHashed(connection.number, attached, session, message, hashes))
             elif connection.access_number != message.number and not connection.is_closed:
                 # Hashing takes its time: the later one may be in force already.
                 overtaken = Refused("another change of the access was asked for since", field="number")

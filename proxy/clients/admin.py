@@ -179,5 +179,6 @@ class Administration:
             moved = failure is None or isinstance(failure, CheckpointOutdated)
             on_done(NoAnswer(f"session {session.id} has moved meanwhile; see how it is now") if moved else failure)
 
-        self._sessions.mark_changed(session.id)
+        if self._sessions.get(session.id) is session:
+            self._sessions.mark_changed(session.id)
         when_durable(self._sessions, self._persister, session, kept, lost)

@@ -14,7 +14,7 @@ from proxy.core.events import (
     AcquireRequest,
     DeliveryDue,
     MoveWanted,
-    NearRelayLeft,
+    NearRelayEndWanted,
     NearRelayWanted,
     ReceiverReturned,
     Requester,
@@ -101,7 +101,7 @@ class AttachHandler:
         Problem, now or later.
         """
         self.leave(connection)
-        self._output.report(NearRelayLeft(connection.number))
+        self._output.report(NearRelayEndWanted(connection.number))
         connection.attach = message
         identity = SessionId(message.session)
         session = self._sessions.serving(identity)

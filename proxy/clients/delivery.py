@@ -88,7 +88,8 @@ class DeliveryHandler:
                 return
         message = session.next_delivery(receiver, entries, upto)
         if message is not None and receiver.connection is not None:
-            at = self._connections[receiver.connection].relayed_by or self._env.proxy
+            connection = self._connections.get(receiver.connection)
+            at = (connection.relayed_by if connection is not None else None) or self._env.proxy
             count = len(message.entries)
             session.delivered[at] += count
             self._output.counters.delivery_sizes.note(count)

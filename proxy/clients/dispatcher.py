@@ -246,6 +246,7 @@ class ClientDispatcher:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
             self._durable_replies.session_removed(session)
+            self.subscriptions.end_replies.session_removed(session)
         self.attach_handler.unavailable(session, reason)
 
     def _detach(self, connection: Connection, message: Detach) -> None:
@@ -366,13 +367,16 @@ class ClientDispatcher:
     def access_hashed(self, event: AccessHashed) -> None:
         """Put a requested access in force, now that its passwords are hashed, or tell the client why not."""
         connection = self.connections.get(event.connection)
-        if connection is None or self._attached_to(connection) is None:
+        if connection is None or connection.attached != event.attached:
+            # It has gone; or it has attached since, and asks again for what was not answered by then.
             return
         if isinstance(event.hashes, WaypostError):
             self._send(connection, problem(event.hashes, event.message))
             return
         try:
             session = self._session_of(connection, event.message)
+            if session is not None and session is not event.session:
+                raise not_served()
             if session is not None:
                 self.access.hashed(connection, session, event.message, event.hashes)
         except Refused as error:

@@ -42,14 +42,20 @@ def when_durable(
     """
     epoch = session.epoch
 
+    def is_ours() -> bool:
+        return sessions.serving(session.id) is session and session.epoch == epoch
+
     def on_done(failure: WaypostError | None) -> None:
-        is_ours = sessions.serving(session.id) is session and session.epoch == epoch
-        if failure is None and is_ours:
+        if failure is None and is_ours():
             on_durable()
         else:
             on_failed(failure)
 
-    persister.written(session, on_done)
+    if is_ours():
+        persister.written(session, on_done)
+    else:
+        # Only the owner writes.
+        on_failed(None)
 
 
 def not_served() -> NotServed:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from proxy.core.environment import Environment
 from proxy.session.session import Session
 from waypost.clock import NEVER
-from waypost.identity import SubscriptionId
+from waypost.identity import SessionId, SubscriptionId
 from waypost.limits import LOG_END_MS
 
 
@@ -54,6 +54,10 @@ class EndReplies:
     def ends_changed(self, session: Session) -> None:
         """Give the answers of the session that are due: more is known of where its subscriptions end."""
         self._give(lambda waiting: waiting.session is session and not waiting.is_awaited)
+
+    def session_removed(self, session: SessionId) -> None:
+        """Give all answers of a session that has left: they say so, and clients ask its new owner."""
+        self._give(lambda waiting: waiting.session.id == session)
 
     def tick(self) -> None:
         """Give the answers that have waited for LOG_END_MS."""

@@ -58,11 +58,6 @@ class FarRelays:
         """Yield the channels of all relays that end here."""
         return (far_relay.channel for far_relay in self._far.values())
 
-    def proxy_of(self, connection: int) -> ProxyId | None:
-        """Return the proxy at which a relayed receiver is connected; None: the connection is not relayed."""
-        far_relay = self._far.get(connection)
-        return far_relay.proxy if far_relay else None
-
     def sessions(self) -> set[str]:
         """Return the sessions served here that have receivers at other proxies."""
         return {far_relay.session for far_relay in self._far.values() if far_relay.session}

@@ -1,7 +1,7 @@
-"""What the parts of an engine see of the world around them. They read it; the engine alone changes it.
+"""What the parts of an engine see of the world around them. They read it, and the engine changes it.
 
-Two parts of it remember by themselves: the view of the registry (`cluster`) is told what this proxy has written there,
-and `registry_memory` what it has found out about rows.
+Two parts of it are told more than the world says. The view of the registry (`cluster`) is told what this proxy has
+claimed or read there, and by `SessionMoves` which proxies are drained; `registry_memory`, what is found out about rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ one looks at the session as it is then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from proxy.session.session import Session
@@ -85,12 +85,16 @@ class AccessHashed:
 
     Args:
         connection: by which it was requested.
+        attached: the identity of the connection's attach then.
+        session: whose access is meant; it may have gone since, or the connection may be attached to another one.
         hashes: of the new passwords, by principal; an error: there are none.
     """
 
     connection: int
+    attached: object
+    session: Session
     message: SetAccess
-    hashes: Mapping[str, str] | WaypostError
+    hashes: Mapping[str, str] | WaypostError = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class NearRelayWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class NearRelayLeft:
+class NearRelayEndWanted:
     """The client of a connection attaches anew: a relay that it had ends."""
 
     connection: int
@@ -145,7 +149,7 @@ class FarRelayEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyQuestioned:
+class CopyCheckWanted:
     """A copy of the session lies here, and the registry may know of a later owner: it is to be compared.
 
     Args:
@@ -277,11 +281,11 @@ EngineEvent = (
     | AccessHashed
     | DeliveryDue
     | NearRelayWanted
-    | NearRelayLeft
+    | NearRelayEndWanted
     | FarRelayBegun
     | FarRelayMessage
     | FarRelayEnded
-    | CopyQuestioned
+    | CopyCheckWanted
     | ActivationAfterWanted
     | LogEndFound
     | SessionServed

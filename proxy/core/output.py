@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from proxy.core.counters import Counters
@@ -26,7 +27,7 @@ class Output:
         self.refused = Refusals()
         """Messages of other proxies that were refused."""
         self._effects: list[Effect] = []
-        self._events: list[EngineEvent] = []
+        self._events: deque[EngineEvent] = deque()
 
     def emit(self, effect: Effect) -> None:
         """Add an effect behind the others: in this order the shell begins them."""
@@ -44,10 +45,9 @@ class Output:
         """Add an event behind the others, for the parts that it concerns."""
         self._events.append(event)
 
-    def drain_events(self) -> list[EngineEvent]:
-        """Return the events since the last call, in the order in which they were reported."""
-        events, self._events = self._events, []
-        return events
+    def next_event(self) -> EngineEvent | None:
+        """Remove and return the first event; None: there is none."""
+        return self._events.popleft() if self._events else None
 
     def drain_effects(self) -> list[Effect]:
         """Return the effects since the last call, in order; the journal's facts come last."""

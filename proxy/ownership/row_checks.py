@@ -9,7 +9,7 @@ from federation.ports import Claimed
 from handover.acquisition import went_back
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest, ActivationAfterWanted, CopyQuestioned, OwnerRead, SessionWanted
+from proxy.core.events import AcquireRequest, ActivationAfterWanted, CopyCheckWanted, OwnerRead, SessionWanted
 from proxy.core.output import Output
 from proxy.core.registry_memory import SWEEPS_A_ROUND
 from proxy.core.session_table import SessionTable
@@ -52,7 +52,7 @@ class RowChecks:
         if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN, Role.FROZEN):
             return
         if session.role is Role.DORMANT and current is None:
-            self._output.report(CopyQuestioned(session, None))
+            self._output.report(CopyCheckWanted(session, None))
         elif current is None:
             self._look_up(session)
         elif current.epoch > session.epoch and current.proxy != self._env.proxy:
@@ -190,7 +190,7 @@ class RowChecks:
         cluster = self._env.cluster
         current = cluster.owners.get(session.id)
         if session.role in (Role.DORMANT, Role.ORPHAN):
-            self._output.report(CopyQuestioned(session, current))
+            self._output.report(CopyCheckWanted(session, current))
         elif session.role not in (Role.SERVING, Role.FROZEN):
             return
         elif current is None or self._went_back(session, current) or not cluster.has_seen(session.id, current):

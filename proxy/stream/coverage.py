@@ -10,6 +10,7 @@ from handover.gate import Gate
 from proxy.core import journal_facts
 from proxy.core.effects import FetchHistory, History, Send
 from proxy.core.environment import Environment
+from proxy.core.events import DeliveryDue
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.gaps import Gaps
@@ -43,7 +44,6 @@ class Coverage:
         self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0
         self._request = 0
-        self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
 
     def watch(self, session: Session) -> None:
@@ -135,7 +135,7 @@ class Coverage:
             self._begin_at(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
-            self.ready.add(session.id)
+            self._output.report(DeliveryDue(session))
             return
         missing = gate.missing(covered)
         now = self._env.clock.now_ms()
@@ -218,7 +218,7 @@ class Coverage:
                     young = self._young(session, matched, record.at_ms)
                     session.accept(StoredNotification.of(origin, record.offset, record), young or matched)
         gate.fetched(min(answer.through, upto))
-        self.ready.add(session.id)
+        self._output.report(DeliveryDue(session))
         self.advance(session)
 
     def _too_old(self, session: Session, request: CatchUp, answer: History) -> list[int]:

@@ -162,7 +162,7 @@ class Persister:
             acceptance=state.acceptance.snapshot(),
             site_state=whole,
             changes=changes,
-            deleted=tuple(self._deleted),
+            deleted=tuple(sorted(self._deleted)),
             behind=behind,
         )
 

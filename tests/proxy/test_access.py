@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from federation.ports import Claimed, OwnerChanged
 from handover.messages import ATTACH, Prepare, StayReason, TransferDeclined
 from proxy.clients import authorization
 from proxy.clients.authorization import MISSING, TOO_OFTEN, UNPROVEN
@@ -15,7 +16,7 @@ from waypost.access import ADMINISTER, EVERYTHING, READ, SUBSCRIBE, Grant, Right
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.errors import BadRecord
 from waypost.facts import encode_fact
-from waypost.identity import ProxyId, ReceiverId
+from waypost.identity import ProxyId, ReceiverId, SessionId
 from waypost.limits import FREE_TRIES, LONGEST_WAIT_MS, PASSWORDS_AT_ONCE, PASSWORDS_OF_ONE
 from waypost.messages import (
     AboutAccess,
@@ -494,3 +495,29 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     harness.engine.peer_message(ProxyId("other"), prepare)
     said = [send_peer.message for send_peer in harness.engine.take_effects() if isinstance(send_peer, effects.SendPeer)]
     assert said == [TransferDeclined(SESSION, "t", prepare.epoch, StayReason.ACCESS)]
+
+
+def test_a_requested_access_is_of_the_session_that_was_attached_then_and_of_no_other() -> None:
+    harness, other = EngineHarness(), SessionId("t")
+    harness.serve()
+    harness.send(1, SetAccess(7, LEVELS))
+    harness.send(1, Attach(session=other, receiver="r", incarnation="i1", frontier={}, attach_seq=2))
+    harness.complete(effects.ReadRow, None)
+    harness.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
+    harness.complete_writes()
+    access_seen(harness)
+    harness.complete_writes()
+    assert harness.engine.sessions[SESSION].access == harness.engine.sessions[other].access == {}
+    assert AccessChanged not in kinds(harness.received())
+
+
+def test_a_requested_access_is_answered_though_the_session_has_left_while_its_passwords_were_hashed() -> None:
+    harness = EngineHarness()
+    harness.serve()
+    harness.send(1, SetAccess(7, LEVELS))
+    harness.reload({SESSION: owner("me", 1)}, "p2")
+    harness.engine.registry_event(OwnerChanged(SESSION, owner("p2", 2)))
+    harness.run_effects()
+    harness.received()
+    access_seen(harness)
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == ["NOT_SERVED"]

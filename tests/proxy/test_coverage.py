@@ -9,8 +9,10 @@ from proxy.core import effects
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import StoreFailed
 from waypost.facts import Acquisition
-from waypost.identity import Epoch
-from waypost.messages import BecameEffective, Subscribe, Unsubscribe
+from waypost.identity import Epoch, Incarnation, SiteId
+from waypost.messages import BecameEffective, DeliverEncoded, Subscribe, Unsubscribe
+from waypost.notification import Notification
+from waypost.records import Forwarded
 
 
 def promising() -> EngineHarness:
@@ -85,3 +87,27 @@ def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
     asked.on_done(effects.History([], 4, 0, None, [(1, 2)]))
     harness.run_effects()
     assert harness.engine.output.counters.damaged["log"] == 2
+
+
+def test_what_a_catch_up_has_brought_is_delivered_in_the_same_step() -> None:
+    harness = promising()
+    harness.complete_writes()
+    harness.received()
+    session, origin = harness.engine.sessions[SESSION], harness.engine.state.origin
+    session.gates[origin] = Gate(-1, 4)
+    harness.engine.coverage.advance(session)
+    harness.run_effects()
+    found = Forwarded(
+        link=SiteId("A"),
+        link_epoch=0,
+        origin=origin,
+        offset=2,
+        path=(),
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=1,
+        at_ms=0,
+        body=Notification({"n": 1}).body,
+    )
+    harness.complete(effects.FetchHistory, effects.History([found], 4, 0))
+    assert [type(message) for message in harness.received()] == [DeliverEncoded]

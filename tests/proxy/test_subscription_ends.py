@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from federation.messages import LogEndRequest, LogEndResponse
+from federation.ports import OwnerChanged
 from proxy.core import effects
-from tests.helpers.engine_harness import SESSION, EngineHarness, row
+from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from waypost.errors import LogUnavailable
 from waypost.facts import Acquisition, FactKind
-from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import LOG_END_MS, LOG_END_RETRY_MS
-from waypost.messages import Subscribe, Unsubscribe, Unsubscribed
+from waypost.messages import AboutSubscription, Problem, Subscribe, Unsubscribe, Unsubscribed
 from waypost.notification import Notification
 from waypost.records import Effective, Forwarded, Progress, Published
 
@@ -343,3 +344,18 @@ def test_an_unsubscribe_that_is_requested_again_is_answered_when_its_end_is_know
     harness.read_log()
     harness.complete_writes()
     assert is_answered(harness)
+
+
+def test_an_unsubscribe_is_answered_when_the_session_leaves_and_nothing_more_of_it_is_written() -> None:
+    harness = subscribed(neighbour=True)
+    harness.reload({SESSION: owner("me", 1)}, "b1")
+    harness.send(1, Unsubscribe("x"))
+    harness.engine.registry_event(OwnerChanged(SESSION, owner("b1", 2)))
+    harness.run_effects()
+    answers = [message for message in harness.received() if isinstance(message, Problem)]
+    assert [(answer.code, answer.about) for answer in answers] == [
+        ("NOT_SERVED", AboutSubscription(SubscriptionId("x")))
+    ]
+    harness.pending.clear()
+    harness.pass_time(LOG_END_MS)
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]

@@ -588,7 +588,7 @@ class ClientMachine:
             self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Request the end of a subscription; :class:`Outcome` reports the result."""
+        """Request the end of a subscription; :class:`Outcome` reports the result, once it is known where that is."""
         self._request(Unsubscribe(subscription, self._next_number()))
 
     def _next_number(self) -> int:
