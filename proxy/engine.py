@@ -83,10 +83,10 @@ from proxy.core.settings import Settings
 from proxy.core.store_port import Policed, Restored, SavedSession
 from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.deleted_rows import DeletedRows
-from proxy.ownership.drain import SessionMoves
 from proxy.ownership.rebalance import Move, plan
 from proxy.ownership.row_checks import RowChecks
 from proxy.ownership.served_sessions import ServedSessions
+from proxy.ownership.session_moves import SessionMoves
 from proxy.ownership.transfers import Transfers
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
@@ -172,7 +172,7 @@ class Engine:
         stream = Stream(self.persister, self.coverage, self.expiry)
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
         self.session_moves = SessionMoves(env, sessions, output)
-        self._forgetting = DeletedRows(env, output)
+        self._deleted_rows = DeletedRows(env, output)
         self.served_sessions = ServedSessions(env, sessions, output, stream)
         self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served_sessions)
         self.row_checks = RowChecks(env, sessions, output, self.persister, self.served_sessions)
@@ -192,7 +192,7 @@ class Engine:
                 self._restore(saved, restored.policed.get(saved.id, Policed()), seen, live_from)
 
     def take_effects(self) -> list[Effect]:
-        """Return the effects since the last call; the shell begins them in this order (proxy/core/order.py).
+        """Return the effects since the last call; the shell begins them in this order (proxy/core/durability_law.py).
 
         Call it after each input, and after :meth:`tick`.
         """
@@ -669,7 +669,7 @@ class Engine:
                 self._reloaded(event)
             case OwnerChanged():
                 self.env.cluster.owner_changed(event.session, event.ownership)
-                self._forgetting.watched(event.session, event.ownership)
+                self._deleted_rows.watched(event.session, event.ownership)
                 self._owner_changed(event.session, event.ownership)
             case ProxyUp():
                 before = self.env.cluster.proxies.get(event.row.proxy)
@@ -697,7 +697,7 @@ class Engine:
                 self.env.registry_memory.row_lost(session, known)
         self.env.cluster.reloaded(event.owners, event.proxies, event.changelogs, self.env.clock.now_ms())
         self._end_forgotten_leases()
-        self._forgetting.reloaded(event.owners)
+        self._deleted_rows.reloaded(event.owners)
         for proxy in {**self.env.cluster.drains, **event.drains}:
             self.session_moves.drain_changed(proxy, event.drains.get(proxy))
         for session, current in event.owners.items():
@@ -740,7 +740,7 @@ class Engine:
         self._end_forgotten_leases()
         self.transfers.tick()
         self.row_checks.tick()
-        self._forgetting.tick()
+        self._deleted_rows.tick()
         self.coverage.tick()
         self.subscription_ends.tick()
         self.dispatcher.attach_handler.tick()
@@ -765,7 +765,7 @@ class Engine:
             self.coverage.next_deadline(),
             self.subscription_ends.next_deadline(),
             self.row_checks.next_deadline(),
-            self._forgetting.next_deadline(),
+            self._deleted_rows.next_deadline(),
             self.session_moves.next_deadline(),
             self.dispatcher.attach_handler.next_deadline(),
             self.dispatcher.relays.next_deadline(),

@@ -1,4 +1,4 @@
-"""Whether what a proxy tells is durable by then: the law of `proxy/core/order.py`, looked at from outside.
+"""Whether what a proxy tells is durable by then: the law of `proxy/core/durability_law.py`, looked at from outside.
 
 The evidence is what the plain parts have - disk, changelog, journal, log - and never what the proxy believes to have
 written. Where something may have changed again since, the evidence is weaker: that there is any trace of it.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from proxy.core.durability_law import LAW, Durable
 from proxy.core.effects import ClaimRow, CreateRow
-from proxy.core.order import LAW, Durable
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.facts import FactKind
 from waypost.identity import SiteId

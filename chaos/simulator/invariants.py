@@ -77,7 +77,7 @@ class Invariants:
             self._within(node.proxy, of_windows(held))
 
     def tells(self, node: Node, client: Client, message: object) -> None:
-        """What a client is told is durable by then: the law of the order (proxy/core/order.py)."""
+        """What a client is told is durable by then: the law of the order (proxy/core/durability_law.py)."""
         engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
             self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")

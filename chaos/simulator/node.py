@@ -42,7 +42,7 @@ from node.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, Lifecycle
 from node.peers import name_of
 from node.runtime import Begin, Broke, Runtime, Stream, StreamState
 from proxy.core import effects
-from proxy.core.order import LAW
+from proxy.core.durability_law import LAW
 from proxy.core.settings import Bounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine

@@ -166,8 +166,8 @@ class AttachHandler:
             return
         connection.attach = connection.proof = None
         if self._take_registration(connection, session, receiver, message):
-            self._seat(connection, session, receiver, message, admitted, reliability)
-            self._greet(connection, session, receiver, message)
+            self._bind(connection, session, receiver, message, admitted, reliability)
+            self._send_attached(connection, session, receiver, message)
 
     def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
         """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
@@ -183,7 +183,7 @@ class AttachHandler:
         self._output.emit(Hangup(receiver.connection, "the receiver attached again"))
         return True
 
-    def _seat(
+    def _bind(
         self,
         connection: Connection,
         session: Session,
@@ -207,7 +207,7 @@ class AttachHandler:
         self._expiry.apply_policy(session, _wanted(session, message))
         session.idle_ms = 0
 
-    def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
+    def _send_attached(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
         fresh, receiver.is_new = receiver.is_new, False
         frontier = dict(message.frontier)
@@ -234,7 +234,7 @@ class AttachHandler:
         self._coverage.watch(session)
         self._coverage.promise(session)
         self._output.report(DeliveryDue(session))
-        self._draw(connection, session)
+        self._move_toward_receiver(connection, session)
 
     def _admit(self, connection: Connection, session: Session, message: Attach) -> Admitted | None:
         """Let it in, as what is returned; None: it was told why not, or will be when its password was looked at."""
@@ -297,7 +297,7 @@ class AttachHandler:
         else:
             self.attach(connection, message)
 
-    def _draw(self, connection: Connection, session: Session) -> None:
+    def _move_toward_receiver(self, connection: Connection, session: Session) -> None:
         """A session that not everybody may have has not gone to who asked for it: it goes to who was let in.
 
         Not where it has just come: its other receivers are on their way here, and would draw it back.

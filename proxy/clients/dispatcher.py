@@ -263,14 +263,16 @@ class ClientDispatcher:
             wait = Wait("the session changes hands at this moment", self._env.settings.retry_ms)
             self._send(connection, wait)
             if session.role is Role.FROZEN:
-                self._had_while_frozen(session, receiver, self._env.known(message.frontier), message.selective)
+                self._raise_cursors_while_frozen(
+                    session, receiver, self._env.known(message.frontier), message.selective
+                )
         elif session is not None and receiver is not None:
             self._send(connection, Left(receiver.id))
             receiver.raise_selectively(message.selective)
             session.raise_frontier(receiver, self._env.known(message.frontier))
             self._sessions.mark_changed(session.id)
 
-    def _had_while_frozen(
+    def _raise_cursors_while_frozen(
         self,
         session: Session,
         receiver: Receiver,
@@ -463,7 +465,7 @@ class ClientDispatcher:
             self._sessions.mark_changed(session.id)
         self._output.counters.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
-            self._had_while_frozen(session, receiver, message.frontier, message.selective)
+            self._raise_cursors_while_frozen(session, receiver, message.frontier, message.selective)
             return
         receiver.raise_selectively(message.selective)
         session.raise_frontier(receiver, message.frontier)

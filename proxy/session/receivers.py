@@ -106,7 +106,7 @@ class Receiver:
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
     is_durable: bool = True
-    """Store and changelog have its registration as it is: until then it is not let in (proxy/core/order.py)."""
+    """Store and changelog have its registration as it is: until then it is not let in (durability_law.py)."""
 
     # ------------------------------------------------------------ attachments
 

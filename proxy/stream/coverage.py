@@ -369,8 +369,8 @@ class Coverage:
     def promise(self, session: Session) -> None:
         """Promise from where on each subscription is effective, as far as that is known, once per origin.
 
-        A promise is made durable, then attested, and only then are receivers told (proxy/core/order.py). Nothing is
-        promised while the session is not served here, or no receiver is attached.
+        A promise is made durable, then attested, and only then are receivers told (proxy/core/durability_law.py).
+        Nothing is promised while the session is not served here, or no receiver is attached.
         """
         self._unpromised.pop(session.id, None)
         if self._sessions.get(session.id) is not session:

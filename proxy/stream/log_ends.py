@@ -53,57 +53,57 @@ class LogEnds:
 
         Only one question is under way for a site: an ask meanwhile gets the number of the next one.
         """
-        queries = self._sites.setdefault(site, _Site())
-        queries.wanted = queries.sent + 1
-        if queries.again_at == NEVER:
-            self._send(site, queries)
-        return queries.wanted
+        query = self._sites.setdefault(site, _Site())
+        query.wanted = query.sent + 1
+        if query.again_at == NEVER:
+            self._ask_next(site, query)
+        return query.wanted
 
     def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
         """Return the frontier of the site's own origins when it was asked, or later; None: there is no answer yet."""
-        queries = self._sites.get(site)
-        return queries.frontier if queries is not None and queries.answered >= number else None
+        query = self._sites.get(site)
+        return query.frontier if query is not None and query.answered >= number else None
 
-    def _send(self, site: SiteId, queries: _Site) -> None:
-        queries.sent += 1
-        queries.until = self._env.clock.now_ms() + LOG_END_MS
-        self._say(site, queries)
+    def _ask_next(self, site: SiteId, query: _Site) -> None:
+        query.sent += 1
+        query.until = self._env.clock.now_ms() + LOG_END_MS
+        self._repeat(site, query)
 
-    def _say(self, site: SiteId, queries: _Site) -> None:
-        queries.again_at = self._env.clock.now_ms() + LOG_END_RETRY_MS
-        queries.tries += 1
-        request = LogEndRequest(self._env.lease.incarnation, queries.sent)
+    def _repeat(self, site: SiteId, query: _Site) -> None:
+        query.again_at = self._env.clock.now_ms() + LOG_END_RETRY_MS
+        query.tries += 1
+        request = LogEndRequest(self._env.lease.incarnation, query.sent)
         if site == self._env.state.site:
             self._find_end(self._env.proxy, request)
         elif proxies := self._env.cluster.at_site(site):
-            self._output.emit(SendPeer(proxies[queries.tries % len(proxies)], request))
+            self._output.emit(SendPeer(proxies[query.tries % len(proxies)], request))
 
     def _answered(self, site: SiteId, response: LogEndResponse) -> None:
-        queries = self._sites.get(site)
+        query = self._sites.get(site)
         is_mine = response.incarnation == self._env.lease.incarnation
-        if queries is None or not is_mine or response.request != queries.sent or queries.answered == queries.sent:
+        if query is None or not is_mine or response.request != query.sent or query.answered == query.sent:
             return
-        queries.answered, queries.frontier, queries.again_at = queries.sent, response.frontier, NEVER
-        if queries.wanted > queries.sent:
-            self._send(site, queries)
+        query.answered, query.frontier, query.again_at = query.sent, response.frontier, NEVER
+        if query.wanted > query.sent:
+            self._ask_next(site, query)
 
     def tick(self) -> None:
         """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
         now = self._env.clock.now_ms()
-        for site, queries in self._sites.items():
-            if now < queries.again_at:
+        for site, query in self._sites.items():
+            if now < query.again_at:
                 continue
-            if now < queries.until or site == self._env.state.site:
-                self._say(site, queries)
-            elif queries.wanted > queries.sent:
+            if now < query.until or site == self._env.state.site:
+                self._repeat(site, query)
+            elif query.wanted > query.sent:
                 # Whoever asked while that question had no answer has not waited for so long.
-                self._send(site, queries)
+                self._ask_next(site, query)
             else:
-                queries.again_at = NEVER
+                query.again_at = NEVER
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min((queries.again_at for queries in self._sites.values()), default=NEVER)
+        return min((query.again_at for query in self._sites.values()), default=NEVER)
 
     # ------------------------------------------------------------ answering
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.ports import DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer, MoveRequest
 from proxy.core import effects
-from proxy.ownership.drain import GRACE_MS, OFFER_MS
+from proxy.ownership.session_moves import GRACE_MS, OFFER_MS
 from proxy.session.session import Role, Session
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
 from waypost.facts import Acquisition
