@@ -59,7 +59,7 @@ PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
 PATIENCE = 4
 """So often it finds nobody at a proxy, and goes to another one."""
-SIP_MS, LONG_SIP_MS = 4, 200
+POLL_MS, LONG_POLL_MS = 4, 200
 """So long one who takes one at a time takes for it; and where it is to be overtaken by what comes meanwhile."""
 
 
@@ -172,7 +172,7 @@ class Client:
         self.may_expire = receiver_expiry_s is not None or not is_held
         if session and queue is not None:
             world.queues[session] = queue
-        self._sipping = False
+        self._pausing = False
         self.wire: Wire | None = None
         self.delivered: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
@@ -290,7 +290,7 @@ class Client:
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self._step(Received(message))
-        if self.machine.waiting and not self._sipping:
+        if self.machine.waiting and not self._pausing:
             self.world.later(self.world.delay(), self.take)
 
     def _react(self, event: ClientEvent) -> None:
@@ -385,7 +385,7 @@ class Client:
 
     def take(self) -> None:
         """Look at what came, and say so."""
-        self._sipping = False
+        self._pausing = False
         if self.paused:
             return
         while taken := self.machine.next_items(1 if self.poll_interval_ms else None):
@@ -398,7 +398,7 @@ class Client:
             if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
-                self._sipping = True
+                self._pausing = True
                 self.world.later(self.poll_interval_ms, self.take)
                 break
         self._speak()

@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 
 from chaos.simulator.actions import AIMED, KEEP, POLICIES, WAIT
-from chaos.simulator.clients import LONG_SIP_MS, SIP_MS
+from chaos.simulator.clients import LONG_POLL_MS, POLL_MS
 from chaos.simulator.phases import PHASES
 from chaos.simulator.schedule import Schedule, Step
 from chaos.simulator.world import Faults
@@ -84,7 +84,7 @@ def _draw(seed: int) -> Schedule:
     if rng.random() < 1 / 3:
         _aim(rng, script, [name for name in weights if name in AIMED])
     order: Order = "priority" if _has(rng) else "any"
-    poll_interval_ms = SIP_MS if _has(rng) else 0
+    poll_interval_ms = POLL_MS if _has(rng) else 0
     return Schedule(
         seed=seed,
         sites=sites,
@@ -97,7 +97,7 @@ def _draw(seed: int) -> Schedule:
         best_effort=(_has(rng), _has(rng)),
         queue=Queue(rng.randint(1, 4), discard=rng.choice(DISCARDS)) if _has(rng) else None,
         order=order,
-        poll_interval_ms=LONG_SIP_MS if order == "priority" else poll_interval_ms,
+        poll_interval_ms=LONG_POLL_MS if order == "priority" else poll_interval_ms,
         script=script,
     )
 

@@ -13,7 +13,7 @@ client NAME SESSION at P          a client attaches; ``window=1`` for a small on
                                   receiver's registration; ``reliability=events``: best effort of events, ``=none``: of
                                   its connection too; ``queue=3 discard=lifo``: the session stores three at most, and
                                   loses the newest;
-                                  ``order=priority``: it is given by priority, the number modulo 3; ``sips``: it takes
+                                  ``order=priority``: it is given by priority, the number modulo 3; ``polls``: it takes
                                   one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
                                   ``receiver=c``: another life of that receiver; ``version=2``: its library speaks
@@ -71,7 +71,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.simulator.clients import SIP_MS
+from chaos.simulator.clients import POLL_MS
 from chaos.simulator.recorder import log_lane
 from chaos.simulator.secrets import Secrets
 from chaos.simulator.verdict import heal
@@ -197,7 +197,7 @@ class Scenario:
             reliability=level,
             queue=queue,
             order=options.get("order", "any"),  # type: ignore[arg-type]
-            poll_interval_ms=SIP_MS if "sips" in options else 0,
+            poll_interval_ms=POLL_MS if "polls" in options else 0,
         )
         self.world.run(100)
 

@@ -41,8 +41,8 @@ def offer(
     run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
 
 
-@app.command("ask")
-def ask(
+@app.command("request")
+def request(
     owner: Annotated[str, typer.Argument(help="Whose file it is.")],
     path: Annotated[str, typer.Argument(help="Its path, as the owner knows it.")],
     requester: AsWhom,
@@ -56,20 +56,20 @@ def ask(
 ) -> None:
     """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe.
 
-    Example: waypost rendezvous ask bob holiday/1.jpg --as alice
+    Example: waypost rendezvous request bob holiday/1.jpg --as alice
     """
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
-    from node.cli.commands.rendezvous import ask as arrange
+    from node.cli.commands.rendezvous import request as arrange
 
     key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
     token = token_of(token_file)
     run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
 
 
-@app.command("take")
-def take(
+@app.command("receive")
+def receive(
     folder: Annotated[Path, typer.Argument(help="Where the files are written.")],
     requester: AsWhom,
     count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
@@ -83,12 +83,12 @@ def take(
 ) -> None:
     """Write what was sent to us, and what comes, into a folder; print a line each.
 
-    Example: waypost rendezvous take ~/incoming --as alice --count 1
+    Example: waypost rendezvous receive ~/incoming --as alice --count 1
     """
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
-    from node.cli.commands.rendezvous import take as receive
+    from node.cli.commands.rendezvous import take as save_files
 
     key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
+    run(save_files(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))

@@ -32,8 +32,8 @@ OTHERS = [
     ["sessions", "retain", "s", "x", "--ttl", "-1"],
     ["sessions", "retain", "s", "x", "--ttl", "99999999999"],
     ["sessions", "retain", "s", "x", "--max-count", "99999999"],
-    ["rendezvous", "take", "folder", "--as", "a", "--wait", "inf"],
-    ["rendezvous", "take", "folder", "--as", "a", "--count", "-1"],
+    ["rendezvous", "receive", "folder", "--as", "a", "--wait", "inf"],
+    ["rendezvous", "receive", "folder", "--as", "a", "--count", "-1"],
 ]
 
 

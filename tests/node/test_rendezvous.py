@@ -209,22 +209,22 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     ) as offering:
         assert offering.stderr is not None
         assert offering.stderr.readline() == f"offering {files} as kim\n"
-        asked = [run("ask", "kim", path, "--as", "leo", url=url) for path in ("1.bin", "../secret")]
+        asked = [run("request", "kim", path, "--as", "leo", url=url) for path in ("1.bin", "../secret")]
         assert [process.returncode for process in asked] == [0, 0]
         assert [process.stderr for process in asked] == ["", ""]
-        took = run("take", str(into), "--as", "leo", "-C", "2", "--json", url=url)
+        took = run("receive", str(into), "--as", "leo", "-C", "2", "--json", url=url)
         offering.kill()
     told = [json.loads(line) for line in took.stdout.splitlines()]
     assert [each["id"] for each in told] == [process.stdout.strip() for process in asked]
     assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
     assert [path.name for path in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
-    acquire_failed = run("take", str(into), "--as", "leo", "-W", "2", url=url)
+    acquire_failed = run("receive", str(into), "--as", "leo", "-W", "2", url=url)
     assert (acquire_failed.returncode, acquire_failed.stderr) == (
         27,
         "error: WAITED_IN_VAIN: nothing more came within 2 s\n",
     )
-    unknown = run("ask", "nobody", "x", "--as", "leo", url=url)
+    unknown = run("request", "nobody", "x", "--as", "leo", url=url)
     assert (unknown.returncode, unknown.stderr) == (0, "nobody is known to offer as nobody just now\n")
 
 
@@ -244,9 +244,9 @@ async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:
 async def test_requester_can_send_a_request_while_its_session_is_in_use(cluster: Cluster) -> None:
     (url,) = urls(cluster, "a2")
     await once_offered("nina", url)
-    first, _ = await rendezvous.ask("omar", "nina", "there", proxy=url)
+    first, _ = await rendezvous.request("omar", "nina", "there", proxy=url)
     async with waypost.connect_rendezvous("omar", proxy=url) as meeting:
-        second, known = await rendezvous.ask("omar", "nina", "there", proxy=url)
+        second, known = await rendezvous.request("omar", "nina", "there", proxy=url)
         assert known
         async with waypost.offer("nina", provide, proxy=url) as offering:
             serving = asyncio.ensure_future(offering.serve())

@@ -379,7 +379,18 @@ async def test_take_writes_no_file_by_a_name_that_its_sender_made_up(proxy: Prox
                 for part in request.answer("attempt", path.encode()):
                     await sender.publish(part)
     took = await asyncio.to_thread(
-        run, "rendezvous", "take", str(into), "--as", "mallory", "-C", str(len(paths)), "-W", "20", "--proxy", proxy.url
+        run,
+        "rendezvous",
+        "receive",
+        str(into),
+        "--as",
+        "mallory",
+        "-C",
+        str(len(paths)),
+        "-W",
+        "20",
+        "--proxy",
+        proxy.url,
     )
     assert took.returncode == 0, took.stderr
     assert took.stdout.count("\n") == len(paths) and "\x1b" not in took.stdout

@@ -333,7 +333,7 @@ def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
         raw_key(key, "key")
 
 
-async def ask(
+async def request(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
     """Send one request, and leave; a :class:`RendezvousConsumer` of the same name that is running goes on.

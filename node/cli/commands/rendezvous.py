@@ -76,7 +76,7 @@ def _read(root: Path, request: Request) -> bytes:
         raise missing from None
 
 
-async def ask(
+async def request(
     requester: str,
     owner: str,
     path: str,
@@ -95,7 +95,7 @@ async def ask(
         key: the requester's raw key; None: the answer is not encrypted to it.
         owner_key: the owner's public key; None: the request is not encrypted to it.
     """
-    identity, known = await rendezvous.ask(
+    identity, known = await rendezvous.request(
         requester, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token
     )
     _print({"id": identity, "known": known}, as_json, text=identity)

@@ -16,7 +16,7 @@ from chaos.simulator.verdict import verdict
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
-SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "2000")))
+SEEDS = range(int(os.environ.get("SEEDS_FROM", "0")), int(os.environ.get("SEEDS_TO", "2000")))
 STEP = 20
 
 KEPT_FILES = sorted(path.stem for path in KEPT.glob("*.json") if Kept.read(path).cause)
