@@ -40,6 +40,10 @@ class FairQueue:
         self._credit_s -= given
         return given
 
+    def queued_s(self, now_s: float) -> float:
+        """Return the seconds until new work could begin."""
+        return max(0.0, self._free_at_s - now_s)
+
     def turn_s(self, cost_s: float, now_s: float) -> float:
         """Queue work that is going to cost so much processor time; return the seconds until it may begin."""
         begins = max(now_s, self._free_at_s)

@@ -106,6 +106,8 @@ PIECE_BYTES, SMALL_PIECE_BYTES = 4 * 1024, 512
 PARSED_A_TURN_S = 0.004
 """Processor time, in seconds, for what all connections have sent, in one turn of the loop; what is left waits for the
 next one."""
+PAGES_WAIT_S = 5.0
+"""Seconds for which such a page waits for others before it; then more are refused."""
 DESCRIBED_S = 15e-9
 """Estimated processor time to write a byte of a session's descriptor to store and changelog, in seconds."""
 PAGE_S = 0.005

@@ -39,7 +39,7 @@ from proxy.session.subscription import Subscription
 from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId, log_epoch_of
-from waypost.limits import MAX_BODY_BYTES, PAGE_S
+from waypost.limits import MAX_BODY_BYTES, PAGE_S, PAGES_WAIT_S
 from waypost.subscription.batch import NotJson, read_json
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
@@ -317,7 +317,7 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
     try:
         if answer is not _live:
             _let_in(node, request)
-            await asyncio.sleep(node.pages.turn_s(PAGE_S, time.monotonic()))
+            await _turn(node, request)
         return await _encoded({"v": 1} | await answer(node, request))
     except ClientDisconnect:
         # Nobody reads it.
@@ -362,9 +362,26 @@ async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], reque
 
 
 async def _in_line(node: Node, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-    """Answer when it is this page's turn: many at once would hold up the clients."""
-    await asyncio.sleep(node.pages.turn_s(PAGE_S, time.monotonic()))
+    """Answer when it is this page's turn."""
+    try:
+        await _turn(node, request)
+    except NotServed as error:
+        return _refusal(error)
     return await answer(request)
+
+
+async def _turn(node: Node, request: Request) -> None:
+    """Wait until it is this page's turn: many at once would hold up the clients. What has a body is waited for anyway.
+
+    Raises:
+        NotServed: more of them wait than are answered within PAGES_WAIT_S.
+    """
+    if request.method != "GET":
+        return
+    now_s = time.monotonic()
+    if node.pages.queued_s(now_s) > PAGES_WAIT_S:
+        raise NotServed("too many pages are requested at this moment; ask again")
+    await asyncio.sleep(node.pages.turn_s(PAGE_S, now_s))
 
 
 async def _openapi(request: Request) -> Response:

@@ -35,3 +35,11 @@ def test_a_client_that_costs_little_never_waits_beside_those_that_cost_much() ->
         waits.append(frugal.spent(0.000_004, now_s))
         now_s += 0.01
     assert not any(waits)
+
+
+def test_a_line_says_for_how_long_new_work_would_wait() -> None:
+    line = FairQueue()
+    assert line.queued_s(1_000.0) == 0.0
+    assert line.turn_s(0.004, 1_000.0) == 0.0
+    assert line.queued_s(1_000.0) == pytest.approx(0.004 / LINE_SHARE)
+    assert line.queued_s(2_000.0) == 0.0

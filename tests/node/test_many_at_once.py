@@ -73,3 +73,24 @@ async def test_client_that_reads_no_replies_is_disconnected_and_its_slot_is_free
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+
+
+async def test_pages_that_hundreds_request_at_once_are_refused_in_part_and_readiness_is_answered(
+    proxy: ProxyProcess,
+) -> None:
+    host, _, port = proxy.url.removeprefix("ws://").partition(":")
+
+    async def status(page: str) -> int:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET {page} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async with asyncio.timeout(WITHIN_S):
+        requested = [asyncio.create_task(status("/v1/status")) for _ in range(600)]
+        await asyncio.sleep(0.5)
+        assert await status("/readyz") == 200
+        answered = await asyncio.gather(*requested)
+    assert set(answered) == {200, 503}
+    assert await status("/v1/status") == 200
