@@ -208,7 +208,7 @@ def test_every_command_of_waypost_that_a_page_names_exists() -> None:
 
 def test_every_command_below_another_that_a_page_names_exists() -> None:
     named = {tuple(call[:2]) for call in calls() if call[0] in GROUPS and len(call) > 1}
-    assert {("sessions", "ls"), ("key", "new"), ("rendezvous", "ask")} <= named
+    assert {("sessions", "ls"), ("key", "new"), ("rendezvous", "request")} <= named
     assert [command for command in sorted(named) if not help_of(*command)] == []
 
 
