@@ -103,17 +103,17 @@ STALLED_READER_S = 15.0
 """Time for the rest of a message or request that has begun, in seconds; then the connection is closed."""
 PIECE_BYTES, SMALL_PIECE_BYTES = 4 * 1024, 512
 """Bytes of what has arrived that are taken apart in one go; and where it is full of tiny frames."""
-PARSED_A_TURN_S = 0.004
-"""Processor time, in seconds, for what all connections have sent, in one turn of the loop; what is left waits for the
-next one."""
+PARSED_A_TURN_S, TINY_A_TURN_S = 0.02, 0.004
+"""Processor time, in seconds, for what all connections have sent, in one turn of the loop; past the second one, none of
+those that send tiny frames. What is left waits for the next turn."""
 PAGES_WAIT_S = 5.0
 """Seconds for which such a page waits for others before it; then more are refused."""
 DESCRIBED_S = 15e-9
 """Estimated processor time to write a byte of a session's descriptor to store and changelog, in seconds."""
 PAGE_S = 0.005
 """Estimated processor time of a page for operators, in seconds, with its answer."""
-SLICE_S = 0.002
-"""Processor time, in seconds, for what one connection has sent; then others have their turn."""
+SLICE_S, TINY_SLICE_S = 0.005, 0.002
+"""Processor time, in seconds, for what one connection has sent, and for tiny frames; then others have their turn."""
 FOLD_SLICE_S = 0.02
 """Processor time, in seconds, for records of the log in one go. One record may take longer, but for its expressions,
 of which each is one step."""

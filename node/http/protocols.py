@@ -28,6 +28,8 @@ from waypost.limits import (
     SLICE_S,
     SMALL_PIECE_BYTES,
     STALLED_READER_S,
+    TINY_A_TURN_S,
+    TINY_SLICE_S,
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
 )
@@ -54,10 +56,9 @@ class Port:
         self._parsed_s = 0.0
         """Processor time for what came, in this turn of the loop."""
 
-    @property
-    def has_turn(self) -> bool:
-        """Whether more may be parsed in this turn of the loop."""
-        return self._parsed_s < PARSED_A_TURN_S
+    def has_turn(self, *, tiny: bool) -> bool:
+        """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny frames."""
+        return self._parsed_s < (TINY_A_TURN_S if tiny else PARSED_A_TURN_S)
 
     def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
         """Count processor time of this turn of the loop; the next turn begins at 0."""
@@ -211,14 +212,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _feed(self) -> None:
         """Parse what was received, for a moment; then other connections have their turn."""
         self._feeding = None
-        if not self._port.has_turn:
+        tiny = self._controls > 0
+        if not self._port.has_turn(tiny=tiny):
             self.transport.pause_reading()
             self._feeding = self.loop.call_soon(self._feed_on)
             return
         began, spent, upto = time.thread_time(), 0.0, 0
-        piece_bytes = SMALL_PIECE_BYTES if self._controls else PIECE_BYTES
+        piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
         self._controls = 0
-        while upto < len(self._unread) and spent < SLICE_S and self._takes_more():
+        while upto < len(self._unread) and spent < slice_s and self._takes_more():
             piece = bytes(self._unread[upto : upto + piece_bytes])
             upto += piece_bytes
             if self._unproven is not None:
