@@ -91,9 +91,15 @@ class Acceptance:
 
     def copy(self) -> Acceptance:
         """Return an independent copy."""
-        return Acceptance(
-            self.site,
-            self.frontier,
+        return self._of(self.site, self._row())
+
+    def snapshot(self) -> bytes:
+        """Return it encoded, for :meth:`restore`."""
+        return msgspec.msgpack.encode(self._row())
+
+    def _row(self) -> _AcceptanceRow:
+        return _AcceptanceRow(
+            frontier=self.frontier,
             link_epochs=self.link_epochs,
             upstream=self.upstream,
             mark=self.mark,
@@ -101,23 +107,13 @@ class Acceptance:
             repaired=self.repaired,
         )
 
-    def snapshot(self) -> bytes:
-        """Return it encoded, for :meth:`restore`."""
-        return msgspec.msgpack.encode(
-            _AcceptanceRow(
-                frontier=self.frontier,
-                link_epochs=self.link_epochs,
-                upstream=self.upstream,
-                mark=self.mark,
-                ended=self.ended,
-                repaired=self.repaired,
-            )
-        )
-
     @classmethod
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
         """Return the acceptance of a snapshot."""
-        row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
+        return cls._of(site, msgspec.msgpack.decode(data, type=_AcceptanceRow))
+
+    @classmethod
+    def _of(cls, site: SiteId, row: _AcceptanceRow) -> Acceptance:
         return cls(
             site,
             row.frontier,

@@ -288,17 +288,20 @@ class LinkEndpoints:
 
     def _applied_serial(self, request: FiltersRequested) -> None:
         """Record that the neighbour's last request is in force: it need not be sent again."""
-        link = self._out.get(request.link)
-        if link is not None and link.opening.epoch == request.link_epoch:
+        if (link := self._link_of(request)) is not None:
             link.applied_serial = max(link.applied_serial, request.serial)
 
     def _not_applied(self, request: FiltersRequested) -> None:
         """Record that the neighbour's request is not known to be in force, though that may have been said of it: an
         earlier one has come to the log since, and this one was to correct that.
         """
-        link = self._out.get(request.link)
-        if link is not None and link.opening.epoch == request.link_epoch:
+        if (link := self._link_of(request)) is not None:
             link.applied_serial = min(link.applied_serial, request.serial - 1)
+
+    def _link_of(self, request: FiltersRequested) -> LinkOut | None:
+        """Return the sending end to the leader that has sent the request; None: it has none, or another one leads."""
+        link = self._out.get(request.link)
+        return link if link is not None and link.opening.epoch == request.link_epoch else None
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
         """Raise Refused if an expression is not valid. Those in force were checked before: there may be many."""

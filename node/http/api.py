@@ -250,15 +250,9 @@ async def _marker(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _drains(node: Node, request: Request) -> dict[str, Any]:
-    engine = node.serving_engine
-    left = {
-        proxy: sum(owner.proxy == proxy for owner in engine.env.cluster.owners.values())
-        for proxy in engine.env.cluster.drains
-    }
-    rows = [
-        {"proxy": proxy, **row.model_dump(), "left": left[proxy]}
-        for proxy, row in sorted(engine.env.cluster.drains.items())
-    ]
+    cluster = node.serving_engine.env.cluster
+    loads = cluster.loads()
+    rows = [{"proxy": proxy, **row.model_dump(), "left": loads[proxy]} for proxy, row in sorted(cluster.drains.items())]
     return {"drains": rows}
 
 

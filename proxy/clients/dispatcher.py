@@ -377,10 +377,11 @@ class ClientDispatcher:
             return
         try:
             session = self._session_of(connection, event.message)
-            if session is not None and session is not event.session:
+            if session is None:
+                return
+            if session is not event.session:
                 raise not_served()
-            if session is not None:
-                self.access.hashed(connection, session, event.message, event.hashes)
+            self.access.hashed(connection, session, event.message, event.hashes)
         except Refused as error:
             self._send(connection, problem(error, event.message))
 

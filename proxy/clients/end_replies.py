@@ -62,8 +62,7 @@ class EndReplies:
     def tick(self) -> None:
         """Give the answers that have waited for LOG_END_MS."""
         now = self._env.clock.now_ms()
-        if self._waiting:
-            self._give(lambda waiting: waiting.until <= now)
+        self._give(lambda waiting: waiting.until <= now)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

@@ -49,8 +49,7 @@ class SessionMoves:
     @property
     def left(self) -> int:
         """The number of sessions that are still to leave this proxy for its drain; 0: it is not drained."""
-        proxy = self._env.proxy
-        return sum(owner.proxy == proxy for owner in self._env.cluster.owners.values()) if self.row is not None else 0
+        return self._env.cluster.loads()[self._env.proxy] if self.row is not None else 0
 
     @property
     def offered(self) -> int:

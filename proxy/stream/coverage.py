@@ -98,6 +98,8 @@ class Coverage:
             self._advance_origin(session, origin)
         if before != {origin: gate.seen for origin, gate in session.gates.items()}:
             self._sessions.mark_changed(session.id)
+        if before.keys() != session.gates.keys():
+            self._output.report(DeliveryDue(session))
 
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin: the offset above which live matches are complete for the session's subscriptions.
@@ -135,7 +137,6 @@ class Coverage:
             self._begin_at(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
-            self._output.report(DeliveryDue(session))
             return
         missing = gate.missing(covered)
         now = self._env.clock.now_ms()
