@@ -77,10 +77,11 @@ class SessionTable(Mapping[SessionId, Session]):
             LimitExceeded: as :meth:`Session.check_room`, or the proxy holds as much as it may.
         """
         session.check_room(more)
-        self._described_bytes += session.described_bytes - self._described.get(session.id, 0)
-        self._described[session.id] = session.described_bytes
-        if self._described_bytes > max_bytes:
+        total = self._described_bytes + session.described_bytes - self._described.get(session.id, 0)
+        if total > max_bytes:
+            # It is not added: what is refused again and again must not take the room of other sessions.
             raise LimitExceeded("the subscriptions and receivers of all sessions take more memory than this proxy has")
+        self._described_bytes, self._described[session.id] = total, session.described_bytes
 
     def serving(self, session: SessionId) -> Session | None:
         """Return the session if it is served here now, under a lease that holds; else None."""

@@ -119,5 +119,7 @@ def test_descriptors_of_all_sessions_together_have_a_bound() -> None:
         sessions.require_room(session, 1_000, max_bytes=10_000)
     with pytest.raises(LimitExceeded, match="of all sessions"):
         sessions.require_room(session, 9_000, max_bytes=10_000)
+    # What was refused takes no room of others.
+    sessions.require_room(sessions[SessionId("s1")], 1_000, max_bytes=10_000)
     sessions.remove(SessionId("s2"))
     sessions.require_room(sessions[SessionId("s0")], 5_000, max_bytes=10_000)
