@@ -21,8 +21,11 @@ from waypost.errors import Unreachable
 LOOPBACK = "127.0.0.1"
 LEASH = Path(__file__).with_name("leash.py")
 POLL_S = 0.02
+PAUSE_POLL_S = 0.001
 TAIL_BYTES = 64 * 1024
 COMPLAINT = re.compile(r"^\S.*(error|fatal|exception)", re.IGNORECASE)
+
+STOPPED = "TtZX"  # stopped, traced, a zombie, dead: see proc(5)
 
 # The kernel pulls a leash when the *thread* that started the child ends, not only its process. A child that a
 # passing thread started would die with it, so one thread that lives as long as this process starts them all.
@@ -166,9 +169,21 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def pause(self) -> None:
-        """Freeze the process, as a machine that is suspended; its connections stay open."""
+    def pause(self, timeout_s: float = 10) -> None:
+        """Freeze the process, as a machine that is suspended; its connections stay open.
+
+        Returns when no thread of it runs. The kernel stops them some time after the signal was sent, on busy
+        processors more than 10 ms: enough for a server to answer one more request.
+
+        Raises:
+            Unreachable: after `timeout_s` a thread of it still runs.
+        """
         self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_s
+        while self.running and not _is_stopped(self.pid):
+            if time.monotonic() > deadline:
+                raise self._failure(f"{self.name} still runs {timeout_s:g} s after SIGSTOP")
+            time.sleep(PAUSE_POLL_S)
 
     def resume(self) -> None:
         """Let a paused process go on."""
@@ -178,6 +193,19 @@ class Process:
         # Once reaped, the id may belong to somebody else; `running` reaps.
         if self.running:
             os.killpg(self.pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether each thread of a process is stopped or gone; always so where there is no /proc."""
+    return all(_thread_state(thread) in STOPPED for thread in Path("/proc").glob(f"{pid}/task/*"))
+
+
+def _thread_state(thread: Path) -> str:
+    try:
+        # The name of the program, in brackets, may have any character; the state follows it.
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def port_open(port: int, host: str = LOOPBACK) -> bool:

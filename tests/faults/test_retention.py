@@ -6,8 +6,6 @@ What all have read may go at any time. What somebody has not read is a gap, and 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -104,13 +102,12 @@ async def test_a_proxy_that_was_stopped_while_its_place_in_the_log_went_goes_on(
     try:
         safe = await publish(a1.url, range(1, 51))
         await until(lambda: len(here.numbers) == len(there.numbers) == 50, "everything has arrived")
-        stopped = a2.process.pid
-        os.kill(stopped, signal.SIGSTOP)
+        a2.process.pause()
         try:
             safe |= await publish(a1.url, range(51, 151))
             await forget(kafka, cluster, "A", keep=5)
         finally:
-            os.kill(stopped, signal.SIGCONT)
+            a2.process.resume()
         safe |= await publish(a1.url, range(151, 161))
         await until(lambda: 160 in here.numbers and 160 in there.numbers, "the last one has come", TIMEOUT_S)
         await until(lambda: not accounts(here, safe) and not accounts(there, safe), "what is not given is told", 10)
@@ -129,13 +126,12 @@ async def test_a_registry_that_is_compacted_again_and_again_costs_nothing(cluste
     safe: dict[int, object] = {}
     try:
         for turn in range(6):
-            stopped = a2.process.pid
-            os.kill(stopped, signal.SIGSTOP)
+            a2.process.pause()
             try:
                 safe |= await publish(a1.url, range(1 + 20 * turn, 11 + 20 * turn))
                 await compact(etcd)
             finally:
-                os.kill(stopped, signal.SIGCONT)
+                a2.process.resume()
             await reader.stop()
             reader.start((a2 if turn % 2 == 0 else a1).url)
             await compact(etcd)

@@ -92,9 +92,33 @@ def test_a_paused_child_is_still_stopped(tmp_path: Path) -> None:
     child = Process("sleeper", SLEEP, log=tmp_path / "log")
     child.start()
     child.pause()
-    assert eventually(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
+    assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
     child.stop(grace_s=5)
     assert not child.running
+
+
+COUNTS_IN_THREADS = """
+import sys, threading
+def count(name):
+    with open(name, "w") as file:
+        while True:
+            file.write("x"); file.flush()
+for name in sys.argv[1:]:
+    threading.Thread(target=count, args=(name,)).start()
+"""
+
+
+def test_no_thread_of_a_paused_child_does_anything_more(tmp_path: Path) -> None:
+    files = [tmp_path / f"thread-{number}" for number in range(4)]
+    command = [sys.executable, "-c", COUNTS_IN_THREADS, *map(str, files)]
+    with Process("threads", command, log=tmp_path / "log") as child:
+        child.wait_until(lambda: all(file.exists() and file.stat().st_size for file in files), timeout_s=10)
+        for _ in range(20):
+            child.pause()
+            sizes = [file.stat().st_size for file in files]
+            time.sleep(0.01)
+            assert [file.stat().st_size for file in files] == sizes
+            child.resume()
 
 
 def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
