@@ -2,8 +2,8 @@
 
 No sockets, no tasks, no clock: every input has the time. After every call the caller takes
 :meth:`LinkEndpoints.take_effects`, and calls :meth:`LinkEndpoints.tick` no later than
-:meth:`LinkEndpoints.next_deadline`. A node performs the effects on real logs and peers (node/links.py), a simulator on
-fakes.
+:meth:`LinkEndpoints.next_deadline`. A node performs the effects on real logs and peers (node/shell/links.py), a
+simulator on fakes.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ import uvloop
 from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
-from node import garbage_collection
-from node.backends import Backends, open_backends
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
+from node.configuration.log_output import LogOutput
+from node.health.supervision import endless
 from node.http.server import Server, make_server
-from node.lock import claim_name
-from node.log_output import LogOutput
-from node.node import Node
-from node.supervision import endless
+from node.resources import garbage_collection
+from node.shell.node import Node
+from node.startup.backends import Backends, open_backends
+from node.startup.lock import claim_name
 from proxy.session.session import Role
 from waypost import cancellation
 from waypost.errors import (

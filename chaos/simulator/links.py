@@ -37,7 +37,7 @@ _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMes
 
 
 class LinkShell:
-    """The shell of one process's ends: it performs the effects as node/links.py does."""
+    """The shell of one process's ends: it performs the effects as node/shell/links.py does."""
 
     def __init__(self, node: Node) -> None:
         assert node.engine is not None
@@ -112,7 +112,7 @@ class LinkShell:
                 assert_never(effect)
 
     def _seen_beyond(self, origin: Origin, offset: int) -> None:
-        """Look into what a neighbour has seen further than we have, as node/log_guard.py does."""
+        """Look into what a neighbour has seen further than we have, as node/site_log/log_guard.py does."""
         world, node = self._world, self._node
         rows = world.registry.site_logs
         row = node.log_row()

@@ -1,7 +1,7 @@
 """One proxy in a world: its process, its disk, its lease, and its shell.
 
-The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/fake_backends.py; the world
-says when each of them happens, and what comes of it.
+The shell performs the effects as node/shell/node.py does, on the plain parts of chaos/simulator/fake_backends.py;
+the world says when each of them happens, and what comes of it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
-from node import lifecycle
-from node.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
-from node.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
-from node.peers import name_of
-from node.runtime import Begin, Broke, Runtime, Stream, StreamState
+from node.machines import lifecycle
+from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
+from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
+from node.machines.runtime import Begin, Broke, Runtime, Stream, StreamState
+from node.peers.peers import name_of
 from proxy.core import effects
 from proxy.core.durability_law import LAW
 from proxy.core.settings import Bounds, Settings
@@ -95,7 +95,7 @@ class SkewedClock:
 
 
 class Node:
-    """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
+    """One proxy's process, its disk, and its shell: it performs the effects as node/shell/node.py does."""
 
     link_shell: LinkShell
     """Of its site's links, in this process."""
@@ -225,7 +225,7 @@ class Node:
         return known
 
     def _judge(self, restored: Restored | None) -> Judgement:
-        """Have the registry say which log epoch it is, as node/log_start.py does."""
+        """Have the registry say which log epoch it is, as node/startup/log_start.py does."""
         log, rows = self.world.logs[self.site], self.world.registry.site_logs
         kept = self.world.changelogs[self.site].site
         read: Acceptance | Snapshot | None = None
@@ -289,7 +289,7 @@ class Node:
         return self._looked != self.world.logs[self.site].losses
 
     def why_replaced(self) -> str:
-        """Return why a log that was out of reach is not the one that was read, as node/log_guard.py does; "": it is."""
+        """Return why a log that was out of reach is another one than before, or "" (node/site_log/log_guard.py)."""
         log, engine = self.world.logs[self.site], self.engine
         if engine is None or not self.appends_wait:
             return ""
@@ -452,7 +452,7 @@ class Node:
             self.world.later(self.world.delay(4), self.read)
 
     def _step(self, action: Callable[[Runtime, int], None]) -> None:
-        """Step engine and links, and perform what comes out of the links, then of the engine, as node/node.py does."""
+        """Step engine and links; perform what comes of the links, then of the engine, as node/shell/node.py does."""
         runtime = self._runtime
 
         def act(engine: Engine) -> None:
@@ -487,7 +487,7 @@ class Node:
             self._live_by(Deadline())
 
     def _perform_life(self, effect: LifecycleEffect) -> None:
-        """Perform an effect of the life cycle, as node/node.py does."""
+        """Perform an effect of the life cycle, as node/shell/node.py does."""
         match effect:
             case lifecycle.FindLogEnd():
                 self._live_by(lifecycle.LogEndFound(len(self.world.logs[self.site])))
@@ -588,7 +588,7 @@ class Node:
             self.start()
 
     def _name_log(self) -> None:
-        """Have the log say of itself what the registry says, as node/log_guard.py does."""
+        """Have the log say of itself what the registry says, as node/site_log/log_guard.py does."""
         assert self.engine is not None
         row = self.log_row()
         if not log_confirms(self.engine.state, FEDERATION, row):
@@ -608,7 +608,7 @@ class Node:
             append()
 
     def log_row(self) -> SiteLogRow:
-        """Return the log's row in the registry. One that went back is corrected, as node/log_guard.py does."""
+        """Return the log's row in the registry. One that went back is corrected, as node/site_log/log_guard.py does."""
         rows = self.world.registry.site_logs
         known = rows.get(self.site)
         if known is None or went_back(known, self._row):

@@ -1,4 +1,4 @@
-"""Connections between proxies as the node makes them: introduced, sealed, in order (node/peers.py).
+"""Connections between proxies as the node makes them: introduced, sealed, in order (node/peers/peers.py).
 
 Only scenarios use them. Everywhere else messages of a handover get lost, come twice and overtake each other as on no
 connection. Introduction, seal and codec are the node's own; time and the bytes under way are the world's.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.peers import PeerHello, decode_introduction, decode_peer_message, encode_introduction
-from node.seal import NONCE_BYTES, Introduction, Opener, Sealer
+from node.peers.peers import PeerHello, decode_introduction, decode_peer_message, encode_introduction
+from node.security.seal import NONCE_BYTES, Introduction, Opener, Sealer
 from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import Refused
 

@@ -19,7 +19,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageErro
 from node.cli import config, keys, rendezvous, sessions, sites
 from node.cli.commands.input import printable
 from node.cli.options import Json, KeysFile, Proxy, TokenFile, with_settings
-from node.config import load_config, load_serving
+from node.configuration.config import load_config, load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from node.cli.options import Json, group, with_settings
-from node.config import load_serving, sources_of
+from node.configuration.config import load_serving, sources_of
 
 app = group("The configuration of a proxy.")
 
@@ -33,7 +33,7 @@ def check(
     Example: waypost config check --config waypost.toml --site A
     """
     from node.cli.commands.config import show
-    from node.tls import credentials_of, tls_of
+    from node.security.tls import credentials_of, tls_of
 
     chosen = load_serving(settings, config)
     tls_of(chosen)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from node.config import NodeConfig, reachable
+from node.configuration.config import NodeConfig, reachable
 from waypost.errors import Refused
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]

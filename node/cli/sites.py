@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from node.cli.options import Json, group
-from node.config import load_config
+from node.configuration.config import load_config
 
 app = group("Sites and their logs.")
 

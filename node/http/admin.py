@@ -17,7 +17,7 @@ from node.http.schemas import (
     SessionRequest,
     SubscriptionRequest,
 )
-from node.node import Node
+from node.shell.node import Node
 from proxy.clients.admin import Administration, OnDone
 from proxy.session.session import Session
 from proxy.session.session_policy import SessionPolicy, policy_of

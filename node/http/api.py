@@ -30,7 +30,7 @@ from node.http.schemas import (
     SubscriptionRequest,
     openapi,
 )
-from node.node import Node
+from node.shell.node import Node
 from proxy.clients.tokens import read
 from proxy.engine import Engine
 from proxy.session.receivers import Receiver

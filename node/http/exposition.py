@@ -13,8 +13,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from node.http.metrics import METRICS, Described, Number, Read
-from node.metrics_snapshot import NodeSnapshot
-from node.node import Node
+from node.shell.metrics_snapshot import NodeSnapshot
+from node.shell.node import Node
 from proxy.core.counters import Histogram
 from waypost.errors import Unreachable
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from handover.messages import TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
-from node.dependency_health import CHANGELOG_OF, SITE, STALLED, Dependency
-from node.metrics_snapshot import NodeSnapshot
-from node.peers import LOSSES
-from node.self_check import ADVERTISED, NEIGHBOUR
+from node.health.dependency_health import CHANGELOG_OF, SITE, STALLED, Dependency
+from node.health.self_check import ADVERTISED, NEIGHBOUR
+from node.peers.peers import LOSSES
+from node.shell.metrics_snapshot import NodeSnapshot
 from proxy.clients.authorization import REASONS
 from proxy.core.counters import Handover, Histogram
 from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY

@@ -25,7 +25,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from node.config import NodeConfig, is_loopback, is_unspecified
+from node.configuration.config import NodeConfig, is_loopback, is_unspecified
 from waypost.errors import ForeignOrigin, Misdirected, Refused, WrongContentType
 
 PROBES = ("/livez", "/readyz")

@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from node.fair_share import BufferedBytes, FairQueue, Turns
-from node.tls import Certified, certified
+from node.resources.fair_share import BufferedBytes, FairQueue, Turns
+from node.security.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,

@@ -20,12 +20,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from node.fair_share import BufferedBytes, FairQueue, Turns
 from node.http.api import not_routed, routes
 from node.http.policy import WebPolicy, WebPolicyMiddleware
 from node.http.protocols import Port, PortConfig, RequestProtocol, SocketProtocol, shown_by
-from node.node import Connection, Node
-from node.peers import (
+from node.peers.peers import (
     PeerChallenge,
     PeerHello,
     PeerWelcome,
@@ -34,9 +32,11 @@ from node.peers import (
     encode_introduction,
     name_of,
 )
-from node.rate_limit import RateLimits
-from node.seal import Opener, new_nonce
-from node.tls import Tls, vouched
+from node.resources.fair_share import BufferedBytes, FairQueue, Turns
+from node.resources.rate_limit import RateLimits
+from node.security.seal import Opener, new_nonce
+from node.security.tls import Tls, vouched
+from node.shell.node import Connection, Node
 from proxy.clients.publish import has_too_many_attributes
 from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
@@ -346,7 +346,7 @@ async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
-    """Receive from one peer, once both are proven (node/seal.py). A bad message ends the connection, and no more."""
+    """Receive from a peer, once both are proven (node/security/seal.py). A bad message ends the connection, no more."""
     await socket.accept()
     secret = node.secret
     if secret is None:

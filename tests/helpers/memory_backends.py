@@ -20,7 +20,7 @@ from waypost.clock import SystemClock
 
 
 def memory_ports(folder: Path) -> dict[str, Any]:
-    """Return the ports of :class:`node.backends.Backends` by name; the store is in `folder`."""
+    """Return the ports of :class:`node.startup.backends.Backends` by name; the store is in `folder`."""
     return {
         "log": MemorySiteLog(MemoryLogStorage()),
         "registry": MemoryRegistry(MemoryRegistryStorage(), SystemClock()),

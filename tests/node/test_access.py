@@ -11,7 +11,7 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from node.password_hasher import Passwords
+from node.security.password_hasher import Passwords
 from tests.node.test_command_line import run
 from waypost.client.events import Retry
 from waypost.errors import BadRecord, Forbidden, Refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.append_admission import AppendAdmission, FairOrder, Records
+from node.site_log.append_admission import AppendAdmission, FairOrder, Records
 from proxy.core.effects import Append, ignore_result
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId

@@ -13,11 +13,11 @@ import waypost
 from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from node.backends import changelog_locator, open_backends, open_changelog
 from node.cli.commands.registry import registry_of
-from node.config import NodeConfig
-from node.dependency_health import Dependency
-from node.tls import credentials_of
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import Dependency
+from node.security.tls import credentials_of
+from node.startup.backends import changelog_locator, open_backends, open_changelog
 from tests.helpers.papers import Papers
 from tests.helpers.polling import until_seen
 from tests.node.test_command_line import run

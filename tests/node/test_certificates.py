@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from node.tls import CERTIFIED_MS, Certified, vouched
+from node.security.tls import CERTIFIED_MS, Certified, vouched
 from proxy.clients.tokens import read
 from tests.helpers.polling import until_seen
 from waypost.identity import Incarnation

@@ -12,8 +12,8 @@ from chaos.servers.kafka import KafkaServer
 from federation.embedded.changelog import EmbeddedChangelog
 from federation.kafka import KafkaChangelog
 from federation.ports import Changelog
-from node.backends import open_changelog
-from node.remote_changelogs import RemoteChangelogs
+from node.peers.remote_changelogs import RemoteChangelogs
+from node.startup.backends import open_changelog
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, Unreachable
 from waypost.identity import Epoch, SessionId, SiteId, new_incarnation

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.app import serve
-from node.config import NodeConfig, load_config, load_serving
+from node.configuration.config import NodeConfig, load_config, load_serving
 from waypost.errors import BadConfiguration
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
-from node.dependency_health import STEADY_MS, DependencyHealth, dependency_of
+from node.health.dependency_health import STEADY_MS, DependencyHealth, dependency_of
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogUnavailable, RegistryUnavailable, Unreachable
 

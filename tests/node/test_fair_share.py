@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.fair_share import FairQueue, Turns
+from node.resources.fair_share import FairQueue, Turns
 from waypost.limits import CREDITS_SHARE, LEAST_CREDIT_SHARE, LINE_SHARE, TURN_CREDIT_S
 
 STEP_S = 0.001

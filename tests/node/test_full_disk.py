@@ -23,10 +23,10 @@ import waypost
 from chaos.servers.process import free_port
 from federation.embedded import database, journal, registry
 from node import service
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
+from node.configuration.log_output import LogOutput
 from node.http.server import Server, make_server
-from node.log_output import LogOutput
-from node.node import Node
+from node.shell.node import Node
 
 WATCHED_S = 4.0
 TIMEOUT_S = 20.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from node.journal_queue import LINGER_MS
-from node.journal_writer import JournalWriter
+from node.machines.journal_queue import LINGER_MS
+from node.shell.journal_writer import JournalWriter
 from proxy.core.effects import Attest, ignore_result
 from waypost.clock import SystemClock
 from waypost.errors import Unreachable, WaypostError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from node.rate_limit import AddressRates, RateLimit, RateLimits
+from node.resources.rate_limit import AddressRates, RateLimit, RateLimits
 from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message

@@ -13,10 +13,10 @@ from federation.link_endpoints import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
-from node.links import Links
-from node.log_guard import LogGuard
-from node.peers import Peers
-from node.witnesses import Witnesses
+from node.peers.peers import Peers
+from node.shell.links import Links
+from node.site_log.log_guard import LogGuard
+from node.site_log.witnesses import Witnesses
 from waypost.clock import ManualClock
 from waypost.identity import ProxyId, SiteId
 from waypost.records import FiltersRequested, Record

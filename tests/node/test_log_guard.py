@@ -20,10 +20,10 @@ from federation.memory import (
 )
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import SiteState
-from node.dependency_health import DependencyHealth
-from node.log_guard import LogGuard
-from node.log_start import where_to_begin
-from node.witnesses import Witnesses
+from node.health.dependency_health import DependencyHealth
+from node.site_log.log_guard import LogGuard
+from node.site_log.witnesses import Witnesses
+from node.startup.log_start import where_to_begin
 from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
@@ -130,7 +130,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged at offsets that they take for repeats."""
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     storage.records.extend(published(number) for number in range(10))
@@ -149,7 +149,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
 async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that_epoch(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, row, second)
@@ -169,7 +169,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
-    monkeypatch.setattr("node.log_guard.BEGIN_S", 0.2)
+    monkeypatch.setattr("node.site_log.log_guard.BEGIN_S", 0.2)
     storage = MemoryLogStorage()
     storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
@@ -192,7 +192,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
 async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))
@@ -207,7 +207,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
 
 
 async def test_log_guard_writes_a_lost_row_again(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))
@@ -265,7 +265,7 @@ async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_fe
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A registry that lost everything is told the secret by a proxy that lives, a moment later."""
-    monkeypatch.setattr("node.log_start.SECRET_BACK_S", 0.5)
+    monkeypatch.setattr("node.startup.log_start.SECRET_BACK_S", 0.5)
     secret, lost = await registry.secret(), MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(secret), identity="log", log_epoch=1))
@@ -297,7 +297,7 @@ async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
 async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     storage.records.extend(published(number) for number in range(10))
@@ -310,7 +310,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
 
 
 async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     proxy = Proxy(storage, registry, row, 0)
@@ -350,7 +350,7 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
 async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_meanwhile(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))

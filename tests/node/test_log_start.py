@@ -21,9 +21,9 @@ from federation.memory import (
     MemoryRegistryStorage,
     MemorySiteLog,
 )
-from node.backends import Backends
-from node.dependency_health import DependencyHealth
-from node.log_start import LogStart, where_to_begin
+from node.health.dependency_health import DependencyHealth
+from node.startup.backends import Backends
+from node.startup.log_start import LogStart, where_to_begin
 from tests.helpers.memory_backends import memory_ports
 from tests.helpers.polling import until_seen
 from waypost.clock import SystemClock

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from node.free_memory import resident_bytes
+from node.resources.free_memory import resident_bytes
 
 PIECES = 1_500
 SCRIPT = f"""
 import asyncio
-from node.free_memory import trim_memory, resident_bytes
+from node.resources.free_memory import trim_memory, resident_bytes
 
 def allocated():
     return [bytes([1]) * 60_000 for _ in range({PIECES})]

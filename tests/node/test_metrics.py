@@ -20,12 +20,12 @@ import waypost
 from chaos.cluster import Cluster, ProxySpec
 from handover.source import SourceState
 from handover.target import TargetState
-from node.backends import Backends
-from node.config import NodeConfig
-from node.dependency_health import STEADY_MS
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import STEADY_MS
 from node.http.exposition import exposition, make_registry
 from node.http.metrics import METRICS, table
-from node.node import Node
+from node.shell.node import Node
+from node.startup.backends import Backends
 from proxy.core.counters import MILLISECONDS, SIZES, Histogram
 from waypost.clock import Clock, ManualClock
 from waypost.errors import Unreachable

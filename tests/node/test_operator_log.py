@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer
-from node.operator_log import NOBODYS_FAULT, OperatorLog
+from node.health.operator_log import NOBODYS_FAULT, OperatorLog
 from proxy.core import effects
 from proxy.core.effects import ClaimRow, FoundCheckpoint
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from node.cli.app import app
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
 
 NUMBERS = [field for field in fields(NodeConfig) if "ge" in field.metadata["bounds"] and not field.metadata["check"]]
 TOO_LOW = [(field.name, field.metadata["bounds"]["ge"] - 1) for field in NUMBERS]

@@ -17,9 +17,9 @@ from federation.memory import (
     MemoryRegistryStorage,
 )
 from node import service
-from node.backends import Backends
-from node.config import NodeConfig
-from node.node import Node
+from node.configuration.config import NodeConfig
+from node.shell.node import Node
+from node.startup.backends import Backends
 from tests.helpers.memory_backends import memory_ports
 from waypost.checkpoint import Checkpoint
 from waypost.clock import SystemClock

@@ -9,8 +9,8 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer
-from node.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
-from node.seal import new_nonce
+from node.peers.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
+from node.security.seal import new_nonce
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import PEER_QUEUE
 

@@ -20,8 +20,8 @@ from chaos.servers.process import LOOPBACK, free_port
 from federation.embedded import EmbeddedRegistry
 from federation.ports import ProxyRow, Reloaded
 from handover.messages import Prepare
-from node.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
-from node.seal import Introduction, Sealer, check_proof, new_nonce
+from node.peers.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
+from node.security.seal import Introduction, Sealer, check_proof, new_nonce
 from tests.helpers.watch import changes
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.messages import VERSION

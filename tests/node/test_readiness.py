@@ -11,12 +11,12 @@ import pytest
 from starlette.requests import Request
 
 from federation.ports import DrainChanged, DrainRow, Reloaded
-from node.backends import Backends
-from node.config import NodeConfig
-from node.dependency_health import Dependency
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import Dependency
 from node.http.api import routes
-from node.links import Links
-from node.node import Node
+from node.shell.links import Links
+from node.shell.node import Node
+from node.startup.backends import Backends
 from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock

@@ -11,8 +11,8 @@ import pytest
 
 from federation.embedded.registry import EmbeddedRegistry
 from federation.ports import ProxyRow
-from node import lease_renewal
-from node.lease_renewal import Heart, LeaseRenewal
+from node.shell import lease_renewal
+from node.shell.lease_renewal import Heart, LeaseRenewal
 from tests.helpers.polling import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SiteId

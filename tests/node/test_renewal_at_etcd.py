@@ -9,7 +9,7 @@ from functools import partial
 from chaos.servers.etcd import EtcdServer
 from federation.etcd import EtcdRegistry
 from federation.ports import ProxyRow
-from node.lease_renewal import Heart, LeaseRenewal
+from node.shell.lease_renewal import Heart, LeaseRenewal
 from tests.helpers.polling import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId

@@ -19,12 +19,12 @@ from federation.memory import (
     MemoryLogStorage,
     MemorySiteLog,
 )
-from node import node as node_module
 from node import service
-from node.backends import Backends
-from node.config import NodeConfig
-from node.dependency_health import DependencyHealth
-from node.node import Node
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import DependencyHealth
+from node.shell import node as node_module
+from node.shell.node import Node
+from node.startup.backends import Backends
 from tests.helpers.memory_backends import memory_ports
 from waypost.errors import Internal, StoreFailed, WaypostError
 
@@ -197,7 +197,7 @@ async def test_no_await_ends_a_node_in_silence(
 
 
 async def test_a_loop_that_ends_by_itself_is_an_error() -> None:
-    from node.supervision import endless
+    from node.health.supervision import endless
 
     with pytest.raises(Internal, match="'tail' has ended"):
         await endless("tail", asyncio.sleep(0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from node.seal import OVERHEAD_BYTES, Introduction, Opener, Sealer, check_proof, new_nonce
+from node.security.seal import OVERHEAD_BYTES, Introduction, Opener, Sealer, check_proof, new_nonce
 from waypost.errors import Unproven
 from waypost.identity import Incarnation, ProxyId
 

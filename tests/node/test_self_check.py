@@ -10,8 +10,8 @@ import pytest
 from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
-from node.dependency_health import DependencyHealth
-from node.self_check import ADVERTISED, GRACE_MS, SHARED, SelfCheck, unknown_neighbours
+from node.health.dependency_health import DependencyHealth
+from node.health.self_check import ADVERTISED, GRACE_MS, SHARED, SelfCheck, unknown_neighbours
 from tests.helpers.polling import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId

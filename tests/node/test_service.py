@@ -15,9 +15,9 @@ import pytest
 
 from discovery.announce import Announcement
 from node import service
-from node.config import NodeConfig, load_config
+from node.configuration.config import NodeConfig, load_config
 from node.http.server import Server
-from node.node import Node
+from node.shell.node import Node
 from waypost.errors import Internal, Unreachable
 
 WAIT_S = 10

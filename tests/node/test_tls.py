@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from node.peers import PeerChallenge, decode_introduction
+from node.peers.peers import PeerChallenge, decode_introduction
 from tests.helpers.papers import Papers
 from tests.node.test_command_line import run
 from waypost.errors import Forbidden, NoProxy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.watchdog import Progress, Watchdog
+from node.health.watchdog import Progress, Watchdog
 
 
 def log(place: int, end: int) -> Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from node.config import load_config
+from node.configuration.config import load_config
 from node.http.policy import WebPolicy, host_name, is_json
 from waypost.errors import BadConfiguration, ForeignOrigin, Misdirected, Refused, WrongContentType
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.cli.app import main
-from node.config import NodeConfig, load_serving
+from node.configuration.config import NodeConfig, load_serving
 from waypost.errors import BadConfiguration
 
 REAL = ("--kafka=k:9092", "--etcd=e:2379")

@@ -45,7 +45,7 @@ from handover.messages import (
     StoredEntry,
     TransferDeclined,
 )
-from node.peers import (
+from node.peers.peers import (
     IntroductionMessage,
     PeerChallenge,
     PeerHello,

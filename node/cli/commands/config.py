@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
 
 
 def show(config: NodeConfig, sources: Mapping[str, str], *, as_json: bool) -> None:
     """Print the settings in the order of the help.
 
     Args:
-        sources: as :func:`node.config.sources_of` returns them.
+        sources: as :func:`node.configuration.config.sources_of` returns them.
     """
     values = {field.name: _plain(getattr(config, field.name)) for field in fields(NodeConfig)}
     if as_json:

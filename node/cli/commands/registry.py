@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from federation.ports import Registry
-from node.backends import open_registry, registry_file
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
+from node.startup.backends import open_registry, registry_file
 from waypost.errors import NotFound
 
 

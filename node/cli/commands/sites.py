@@ -8,7 +8,7 @@ import json
 from federation.log_epochs import raised
 from federation.ports import Registry, Reloaded
 from node.cli.commands.registry import registry_of
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
 from waypost.errors import NotFound, Refused
 from waypost.identity import SiteId
 

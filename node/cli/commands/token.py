@@ -6,7 +6,7 @@ import json
 import time
 
 from node.cli.commands.registry import registry_of
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
 from proxy.clients.tokens import Named, issue, token_key
 from waypost.errors import NotFound
 

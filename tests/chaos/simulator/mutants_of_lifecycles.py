@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from federation.ports import Batch, RegistryEvent
 from handover.machine import Deadline
-from node import journal_queue, lifecycle
-from node.journal_queue import Answer, Failed, JournalQueue, JournalState
-from node.lifecycle import TABLE, LifecycleState
-from node.runtime import STREAM_TABLE, Runtime, StreamState
+from node.machines import journal_queue, lifecycle
+from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
+from node.machines.lifecycle import TABLE, LifecycleState
+from node.machines.runtime import STREAM_TABLE, Runtime, StreamState
 from proxy.core.effects import Attest
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.identity import Incarnation

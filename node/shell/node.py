@@ -32,35 +32,35 @@ from federation.messages import (
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, Reloaded, WatchAlive
 from handover.machine import Deadline
-from node import lifecycle
-from node.append_admission import AppendAdmission
-from node.backends import Backends, changelog_locator, own_folder
-from node.catch_up import Requests
-from node.certificate_check import CertificateCheck
-from node.config import NodeConfig
-from node.dependency_health import STALLED, Dependency, DependencyHealth
-from node.effect_runner import EffectRunner
-from node.fair_share import BufferedBytes, FairQueue
-from node.free_memory import trim_memory
-from node.garbage_collection import growing
-from node.instance import Instance
-from node.journal_writer import JournalWriter
-from node.lease_renewal import Heart, LeaseRenewal
-from node.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
-from node.links import Links
-from node.log_fold import LogFolding
-from node.log_guard import LogGuard
-from node.log_start import where_to_begin
-from node.operator_log import OperatorLog, RateLimitedLog
-from node.peers import PeerMessage, Peers
-from node.rate_limit import AddressRates
-from node.runtime import Begin, Broke, Runtime, Stream
-from node.self_check import SelfCheck
-from node.supervision import endless
-from node.tls import TlsFiles, tls_of
-from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
-from node.watchdog import Progress, Watchdog
-from node.witnesses import Witnesses
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import STALLED, Dependency, DependencyHealth
+from node.health.operator_log import OperatorLog, RateLimitedLog
+from node.health.self_check import SelfCheck
+from node.health.supervision import endless
+from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
+from node.health.watchdog import Progress, Watchdog
+from node.machines import lifecycle
+from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
+from node.machines.runtime import Begin, Broke, Runtime, Stream
+from node.peers.catch_up import Requests
+from node.peers.peers import PeerMessage, Peers
+from node.resources.fair_share import BufferedBytes, FairQueue
+from node.resources.free_memory import trim_memory
+from node.resources.garbage_collection import growing
+from node.resources.rate_limit import AddressRates
+from node.security.certificate_check import CertificateCheck
+from node.security.tls import TlsFiles, tls_of
+from node.shell.effect_runner import EffectRunner
+from node.shell.journal_writer import JournalWriter
+from node.shell.lease_renewal import Heart, LeaseRenewal
+from node.shell.links import Links
+from node.site_log.append_admission import AppendAdmission
+from node.site_log.log_fold import LogFolding
+from node.site_log.log_guard import LogGuard
+from node.site_log.witnesses import Witnesses
+from node.startup.backends import Backends, changelog_locator, own_folder
+from node.startup.instance import Instance
+from node.startup.log_start import where_to_begin
 from proxy.core import effects
 from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
@@ -366,7 +366,7 @@ class Node:
         return restored
 
     async def _stop(self) -> None:
-        """Leave in order (node/lifecycle.py), and close all."""
+        """Leave in order (node/machines/lifecycle.py), and close all."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -551,7 +551,7 @@ class Node:
             self.drain()
 
     async def _watch_progress(self) -> None:
-        """See what stands still although nothing has failed (node/watchdog.py)."""
+        """See what stands still although nothing has failed (node/health/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
             self.troubles.tick()
@@ -567,7 +567,7 @@ class Node:
                 self.troubles.available(STALLED + name)
 
     async def _check_self(self) -> None:
-        """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
+        """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
         config, engine = self.config, self._engine
         neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
         check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())

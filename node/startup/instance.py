@@ -28,7 +28,7 @@ class Instance:
     waits for the old lease to end.
 
     Args:
-        folder: of this proxy (:func:`node.backends.own_folder`), under its lock.
+        folder: of this proxy (:func:`node.startup.backends.own_folder`), under its lock.
 
     Raises:
         BadConfiguration: a proxy of another site has served with this folder.

@@ -16,10 +16,10 @@ from federation.credentials import Credentials
 from federation.journal_segments import Rotation
 from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
 from federation.replication import Replication
-from node.config import NodeConfig
-from node.dependency_health import Dependency
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import Dependency
+from node.security.tls import credentials_of
 from node.session_store.sqlite import SqliteSessionStore
-from node.tls import credentials_of
 from proxy.core.store_port import SessionStore
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import Incarnation
@@ -110,7 +110,7 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
 
     Raises:
         Unreachable: a backend did not start within START_S seconds; `field` names it. The others are closed again.
-        BadConfiguration: a file that :func:`node.tls.credentials_of` reads cannot be used.
+        BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
     """
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
     store = SqliteSessionStore(own_folder(config) / "store.db")

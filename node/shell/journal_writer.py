@@ -1,4 +1,4 @@
-"""Writes to the journal what its queue says, when that says it (node/journal_queue.py)."""
+"""Writes to the journal what its queue says, when that says it (node/machines/journal_queue.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from federation.ports import Journal
-from node.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
+from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from proxy.core.effects import Attest
 from waypost.clock import NEVER, Clock
 from waypost.errors import Unreachable

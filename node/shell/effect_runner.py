@@ -8,14 +8,14 @@ from typing import Any, assert_never
 
 import structlog
 
-from node.backends import Backends, changelog_locator, open_changelog
-from node.catch_up import History, Requests
-from node.config import NodeConfig
-from node.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
-from node.operator_log import RateLimitedLog
-from node.password_hasher import Passwords
-from node.remote_changelogs import RemoteChangelogs
-from node.tls import credentials_of
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
+from node.health.operator_log import RateLimitedLog
+from node.peers.catch_up import History, Requests
+from node.peers.remote_changelogs import RemoteChangelogs
+from node.security.password_hasher import Passwords
+from node.security.tls import credentials_of
+from node.startup.backends import Backends, changelog_locator, open_changelog
 from proxy.core import effects
 from proxy.core.counters import MILLISECONDS, Histogram
 from proxy.core.environment import Environment

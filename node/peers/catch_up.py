@@ -9,8 +9,8 @@ from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import ProxyRow, SiteLog
 from federation.site_state import SiteState
-from node.loop_turns import in_turns
-from node.peers import Peers
+from node.peers.peers import Peers
+from node.resources.loop_turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import SiteId
 from waypost.limits import LOG_BATCH

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from node.dependency_health import DependencyHealth
-from node.tls import Tls, TlsFiles, certified
+from node.health.dependency_health import DependencyHealth
+from node.security.tls import Tls, TlsFiles, certified
 from waypost.errors import BadConfiguration, Unreachable
 
 log = structlog.get_logger("waypost")

@@ -1,6 +1,6 @@
 """Connections to other proxies. Each side sends on a connection of its own, and receives on the peer's.
 
-The two first name themselves, and prove it by the federation's secret (node/seal.py); the registry knows which
+The two first name themselves, and prove it by the federation's secret (node/security/seal.py); the registry knows which
 incarnation of a proxy is the present one. Every frame after that is sealed.
 """
 
@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
-from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
+from node.security.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost import cancellation
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.frames import decode_frame
@@ -118,7 +118,7 @@ encode_introduction: Callable[[IntroductionMessage], bytes] = _encoder.encode
 
 
 def decode_peer_message(frame: bytes) -> PeerMessage:
-    """Decode the frame of a proxy, opened already (node/seal.py). Raises BadMessage."""
+    """Decode the frame of a proxy, opened already (node/security/seal.py). Raises BadMessage."""
     return decode_frame(_decoder, frame)
 
 

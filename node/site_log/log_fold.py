@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from federation.ports import Batch
-from node.loop_turns import in_turns
+from node.resources.loop_turns import in_turns
 from proxy.engine import Engine
 from waypost.limits import FOLD_SLICE_S, LOG_BATCH, UNSTORED_BYTES
 from waypost.records import Record, body_size

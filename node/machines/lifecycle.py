@@ -10,7 +10,7 @@ A process that ends in good order leaves in this order: no session stays frozen 
 answers; the last words are said, and durable, before the lease is given back, for whoever takes a session over reads
 the changelog; then it ends. What does not answer is waited for no longer than its time.
 
-The shell (node/node.py) and the simulator perform the effects; both decide nothing of this.
+The shell (node/shell/node.py) and the simulator perform the effects; both decide nothing of this.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from itertools import chain
 
 from federation.link_in import Pulling
 from federation.link_out import Sending
-from node.node import Node
+from node.shell.node import Node
 from proxy.clients.relay import Relays
 from proxy.core.counters import Counters
 from proxy.engine import Engine

@@ -18,9 +18,9 @@ from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.messages import LinkMessage
 from federation.ports import Lease, Registry, SiteLog
-from node.log_guard import LogGuard
-from node.operator_log import RateLimitedLog
-from node.peers import Peers
+from node.health.operator_log import RateLimitedLog
+from node.peers.peers import Peers
+from node.site_log.log_guard import LogGuard
 from proxy.queue_lengths import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock

@@ -24,7 +24,7 @@ from federation.log_epochs import (
 )
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
-from node.witnesses import Witnesses
+from node.site_log.witnesses import Witnesses
 from waypost.errors import LogReplaced, LogUnavailable, Unreachable, WaypostError
 from waypost.identity import NOTHING, Origin, log_epoch_of, origin_of
 from waypost.limits import LOG_END_SURE_S

@@ -1,8 +1,8 @@
 """TLS as a proxy speaks it: one certificate on its port and towards other proxies, which have to show theirs.
 Kafka and etcd are certified by others, and what is shown to them is a certificate of its own.
 
-A certificate does not identify another proxy: that is proven by the federation's secret (node/seal.py), as without TLS.
-It says that the authority of this federation gave it, and keeps everybody else from listening.
+A certificate does not identify another proxy: that is proven by the federation's secret (node/security/seal.py), as
+without TLS. It says that the authority of this federation gave it, and keeps everybody else from listening.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from federation.credentials import Credentials
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
 from proxy.clients.tokens import Named, issue
 from waypost.errors import BadConfiguration
 from waypost.messages import Attach, ClientMessage, Hello

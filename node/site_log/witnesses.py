@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from federation.messages import SeenRequest, SeenResponse
 from federation.ports import ProxyRow
-from node.peers import Peers
+from node.peers.peers import Peers
 from waypost.identity import NOTHING, Origin, ProxyId
 from waypost.limits import WITNESS_S
 

@@ -7,8 +7,8 @@ import os
 from typing import TextIO
 
 from federation.embedded.private_files import open_file
-from node.backends import own_folder
-from node.config import NodeConfig
+from node.configuration.config import NodeConfig
+from node.startup.backends import own_folder
 from waypost.errors import BadConfiguration, NameTaken
 
 

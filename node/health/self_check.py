@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from federation.ports import ProxyRow
-from node.dependency_health import DependencyHealth
+from node.health.dependency_health import DependencyHealth
 from waypost.errors import Unreachable
 from waypost.identity import SiteId
 

@@ -2,7 +2,7 @@
 
 Each thing watched has a *position*, any value that changes with its progress, and is *pending* while it should move on.
 One that is pending and has not moved for its bound is stalled. The watchdog knows no ports; the node asks it every
-:data:`INTERVAL_S` seconds, and reports the stalled ones to :class:`node.dependency_health.DependencyHealth`.
+:data:`INTERVAL_S` seconds, and reports the stalled ones to :class:`node.health.dependency_health.DependencyHealth`.
 """
 
 from __future__ import annotations

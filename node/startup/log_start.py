@@ -14,8 +14,8 @@ from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge, row_as_read
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import Snapshot, read_snapshot
-from node.backends import Backends
-from node.dependency_health import Dependency, DependencyHealth
+from node.health.dependency_health import Dependency, DependencyHealth
+from node.startup.backends import Backends
 from proxy.core.store_port import Restored
 from waypost.errors import BadConfiguration, BadRecord, HistoryTruncated
 from waypost.identity import SiteId, new_incarnation

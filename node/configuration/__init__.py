@@ -1,0 +1,1 @@
+"""Everything that a node can be told, and where its log lines go."""

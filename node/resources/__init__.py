@@ -1,0 +1,1 @@
+"""What clients share: the time of the event loop, and memory."""

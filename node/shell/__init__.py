@@ -1,0 +1,1 @@
+"""The shells: they perform what machines decide, and answer them."""

@@ -1,0 +1,1 @@
+"""The site log as a node reads and writes it."""

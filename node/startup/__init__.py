@@ -1,0 +1,1 @@
+"""What happens before a node serves."""
