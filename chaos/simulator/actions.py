@@ -48,7 +48,7 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
     if row is not None and not row.deleted:
         give = MoveRequest(session, row.epoch, _node(world, pick).proxy)
-        world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
+        world.nodes[row.proxy].step_engine(lambda engine: engine.peer_message(row.proxy, give))
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
@@ -175,7 +175,7 @@ def _begin_again(node: Node) -> None:
 def _deaf(world: World, client: Client, pick: int, number: int) -> None:
     node = _node(world, pick)
     node.deaf_until = world.clock.now_ms() + pick % 5_000
-    world.restores.disturbed(f"{node.proxy} goes deaf")
+    world.invariants.restores.disturbed(f"{node.proxy} goes deaf")
 
 
 def _stall(world: World, client: Client, pick: int, number: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from chaos.simulator.policies import Policy
+from chaos.simulator.environment import Environment, Policy, Process
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
 from chaos.simulator.subscription_names import PublishedBefore
@@ -46,14 +45,20 @@ from waypost.identity import (
     SessionId,
     SubscriptionId,
 )
-from waypost.messages import VERSION, Attached, BecameEffective, Credential, Deleted, DeliverEncoded, Gap, Hello
+from waypost.messages import (
+    VERSION,
+    Attached,
+    BecameEffective,
+    ClientMessage,
+    Credential,
+    Deleted,
+    DeliverEncoded,
+    Gap,
+    Hello,
+)
 from waypost.notification import Notification, read_body
 from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
 from waypost.reliability import Reliability
-
-if TYPE_CHECKING:
-    from chaos.simulator.node import Node
-    from chaos.simulator.world import World
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
@@ -71,7 +76,7 @@ def _named(message: msgspec.Struct | msgspec.Raw) -> str:
 class Wire:
     """One connection of a client: in order both ways, gone at once when an end goes."""
 
-    def __init__(self, world: World, number: int, client: Client, node: Node) -> None:
+    def __init__(self, world: Environment, number: int, client: Client, node: Process) -> None:
         self.world = world
         self.number = number
         self.client = client
@@ -87,7 +92,10 @@ class Wire:
         if isinstance(message, Hello):
             message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
-        self._carry("up", _named(sent), lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
+        self._carry("up", _named(sent), lambda: self._arrive(sent))
+
+    def _arrive(self, message: ClientMessage) -> None:
+        self.node.step_engine(lambda engine: engine.client_message(self.number, message))
 
     def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
@@ -116,7 +124,7 @@ class Wire:
 
     def _deliver_to_proxy(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
-            self.node._in(lambda engine: engine.client_disconnected(self.number))
+            self.node.step_engine(lambda engine: engine.client_disconnected(self.number))
 
 
 class Client:
@@ -124,7 +132,7 @@ class Client:
 
     def __init__(
         self,
-        world: World,
+        world: Environment,
         name: str,
         session: str | None,
         window: int,
@@ -265,7 +273,7 @@ class Client:
             self.world.later(max(0, due - now), self._tick)
 
     def _open(self, name: str) -> None:
-        self.wire = self.world.connect(self, name)
+        self.wire = self._connect(name)
         if self.wire is not None:
             self._tries = 0
             self._step(Opened())
@@ -274,6 +282,16 @@ class Client:
         self._step(Lost("nobody is there"))
         if self._tries > PATIENCE and (others := self.world.live_nodes()):
             self.go(self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy)
+
+    def _connect(self, name: str) -> Wire | None:
+        """Return a connection to the proxy of that name; None: it does not run."""
+        node = self.world.nodes[name]
+        if node.engine is None:
+            return None
+        wire = Wire(self.world, self.world.next_connection(), self, node)
+        node.wires[wire.number] = wire
+        node.engine.client_connected(wire.number)
+        return wire
 
     def _trace(self, what: str) -> None:
         """Say what this client does, in the trace and in the scenario."""

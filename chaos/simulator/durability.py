@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from chaos.simulator.environment import Process
 from proxy.core.durability_law import LAW, Durable
 from proxy.core.effects import ClaimRow, CreateRow
 from waypost.checkpoint import Descriptor, SubscriptionRow
@@ -29,7 +30,6 @@ from waypost.messages import (
 )
 
 if TYPE_CHECKING:
-    from chaos.simulator.node import Node
     from proxy.session.session import Session
 
 PROMISES = (FactKind.EFFECTIVE, FactKind.RESTATED)
@@ -45,7 +45,7 @@ class Statement:
         message: what is told.
     """
 
-    def __init__(self, node: Node, session: Session, receiver: str, message: Any) -> None:
+    def __init__(self, node: Process, session: Session, receiver: str, message: Any) -> None:
         self._node = node
         self._session = session
         self._receiver = receiver
@@ -106,13 +106,13 @@ class Statement:
         return told.issuperset(message.above)
 
 
-def is_logged(node: Node, message: Acknowledged) -> bool:
+def is_logged(node: Process, message: Acknowledged) -> bool:
     """Tell whether the log has what a producer is told to be safe; one that has lost its end proves nothing."""
     log = node.world.logs[node.site]
     return Durable.SITE_LOG not in LAW[Acknowledged] or log.losses > 0 or max(message.offsets, default=-1) < len(log)
 
 
-def claim_is_durable(node: Node, claim: CreateRow | ClaimRow) -> bool:
+def claim_is_durable(node: Process, claim: CreateRow | ClaimRow) -> bool:
     """Tell whether the row of a new session has its first checkpoint; a staged copy is looked at by `STAGE`."""
     new = claim.ownership if isinstance(claim, CreateRow) else claim.new
     expected = None if isinstance(claim, CreateRow) else claim.expected

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from chaos.simulator.actions import AIMED, KEEP, POLICIES, WAIT
 from chaos.simulator.clients import LONG_POLL_MS, POLL_MS
+from chaos.simulator.kernel import Faults
 from chaos.simulator.phases import PHASES
 from chaos.simulator.schedule import Schedule, Step
-from chaos.simulator.world import Faults
 from waypost.queue import DISCARDS, Order, Queue
 
 LENGTHS = (6, 36)

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import bounds, durability
+from chaos.simulator.clients import Client
+from chaos.simulator.environment import Environment, Process
 from chaos.simulator.policies import removed
+from chaos.simulator.recorder import REGISTRY
+from chaos.simulator.registry_restore import RegistryRestores
 from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
@@ -18,9 +22,6 @@ from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.messages import Acknowledged
 
 if TYPE_CHECKING:
-    from chaos.simulator.clients import Client
-    from chaos.simulator.node import Node
-    from chaos.simulator.world import World
     from federation.link_endpoints import LinkEndpoints
     from proxy.engine import Engine
     from waypost.checkpoint import SubscriptionRow
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class Invariants:
     """Looks at what proxies do, and tells the world what must never be."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Environment) -> None:
         self._world = world
+        self.restores = RegistryRestores(world)
         self._deliverers: dict[tuple[SessionId, int], Engine] = {}
         self._epochs: dict[SessionId, Epoch] = {}
         self._cuts: dict[str, object] = {}
@@ -49,7 +51,7 @@ class Invariants:
 
     def row_changed(self, event: OwnerChanged) -> None:
         """The epoch of a row only ascends."""
-        self._world.restores.row_changed(event)
+        self.restores.row_changed(event)
         if event.ownership is None:
             # What the registry's floor says of it is no less.
             return
@@ -58,9 +60,18 @@ class Invariants:
             self._world.add_violation(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
         if event.ownership.deleted:
-            self._world.deleted(event.session)
+            self._deleted(event.session)
 
-    def delivers(self, node: Node, client: Client, epoch: int) -> None:
+    def _deleted(self, session: SessionId) -> None:
+        """The receivers of a session that was deleted are owed nothing of what was published so far."""
+        world = self._world
+        world.note(f"{session} is deleted", narrate=True, by=REGISTRY)
+        world.deletions[session] = {origin: length - 1 for origin, length in world.lengths().items()}
+        for client in world.clients.values():
+            if client.session == session:
+                client.reset()
+
+    def delivers(self, node: Process, client: Client, epoch: int) -> None:
         """One life of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
         engine, world = node.engine, self._world
         session = client.session
@@ -76,7 +87,7 @@ class Invariants:
         if held is not None:
             self._within(node.proxy, of_windows(held))
 
-    def tells(self, node: Node, client: Client, message: object) -> None:
+    def tells(self, node: Process, client: Client, message: object) -> None:
         """What a client is told is durable by then: the law of the order (proxy/core/durability_law.py)."""
         engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
@@ -94,7 +105,7 @@ class Invariants:
         """What is sent over a link stays within its window."""
         self._within(proxy, endpoints.queues())
 
-    def rests(self, node: Node) -> None:
+    def rests(self, node: Process) -> None:
         """Every queue of a process is within its bound."""
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))
@@ -115,18 +126,18 @@ class Invariants:
         if fact.kind != FactKind.RELEASED:
             return
         session, row = SessionId(fact.session), self._world.registry.owner(SessionId(fact.session))
-        unknown = row is None and not self._world.restores.has_lost(session)
-        if unknown or self._world.restores.names(session, Ownership(proxy, Epoch(fact.epoch))):
+        unknown = row is None and not self.restores.has_lost(session)
+        if unknown or self.restores.names(session, Ownership(proxy, Epoch(fact.epoch))):
             self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
-    def saves(self, node: Node, save: Save) -> None:
+    def saves(self, node: Process, save: Save) -> None:
         """A stored copy is not deleted while the registry names it."""
         for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
-            if kept is not None and self._world.restores.names(session, Ownership(node.proxy, kept.epoch)):
+            if kept is not None and self.restores.names(session, Ownership(node.proxy, kept.epoch)):
                 self._world.add_violation(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
-    def ownership(self, node: Node, claim: CreateRow | ClaimRow) -> None:
+    def ownership(self, node: Process, claim: CreateRow | ClaimRow) -> None:
         """Who commits a handover has on its disk what it will own; who makes a session, its first checkpoint."""
         assert node.engine is not None
         if not durability.claim_is_durable(node, claim):
@@ -144,11 +155,11 @@ class Invariants:
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """A proxy serves a session from now on: at an epoch that was never begun."""
         session = SessionId(fact.session)
-        if self._world.restores.began(proxy, session, is_made=fact.cause == Acquisition.CREATE):
+        if self.restores.began(proxy, session, is_made=fact.cause == Acquisition.CREATE):
             # It is another one of that name.
             self._deliverers = {each: engine for each, engine in self._deliverers.items() if each[0] != session}
             self._owned = Counter({each: times for each, times in self._owned.items() if each[0] != session})
-            self._world.deleted(session)
+            self._deleted(session)
         self._owned[session, fact.epoch] += 1
         if self._owned[session, fact.epoch] > 1:
             self._world.add_violation(f"EPOCH {fact.epoch} of {session} is begun again, by {proxy}")

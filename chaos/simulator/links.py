@@ -8,10 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
+from chaos.simulator.environment import Environment, Process
+from chaos.simulator.invariants import Invariants
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
@@ -26,10 +28,6 @@ from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import Origin, ProxyId, SiteId, log_epoch_of
 from waypost.limits import LOG_BATCH
 
-if TYPE_CHECKING:
-    from chaos.simulator.node import Node
-    from chaos.simulator.world import World
-
 FEDERATION = "federation"
 BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 """So small that a run comes to every one of them."""
@@ -39,8 +37,10 @@ _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMes
 class LinkShell:
     """The shell of one process's ends: it performs the effects as node/shell/links.py does."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Process, invariants: Invariants, links: Links) -> None:
         assert node.engine is not None
+        self._invariants = invariants
+        self._links = links
         self._node = node
         self._world = node.world
         self._engine = node.engine
@@ -90,8 +90,8 @@ class LinkShell:
         world, log = self._world, self._world.logs[self._node.site]
         match effect:
             case link_effects.SendPeer():
-                world.invariants.sends(self._node.proxy, self.machine)
-                world.link_between(self._node.site, world.nodes[effect.proxy].site, effect.message).carry(
+                self._invariants.sends(self._node.proxy, self.machine)
+                _way_of(self._node.site, world.nodes[effect.proxy].site, effect.message, self._links).carry(
                     self._node.proxy, effect.proxy, effect.message
                 )
             case link_effects.Append():
@@ -155,7 +155,7 @@ class LinkShell:
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))
             self._completion(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
-        self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
+        self._node.append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
 
     def _land(self, effect: link_effects.Append, losses: int) -> None:
         # Where the log has lost its end since, the connection had broken, and nothing that was on it is sent again.
@@ -189,7 +189,7 @@ class LinkShell:
 class Link:
     """What goes from site `near` to site `far`, and the words of the far leader that come back for it."""
 
-    def __init__(self, world: World, near: SiteId, far: SiteId) -> None:
+    def __init__(self, world: Environment, near: SiteId, far: SiteId) -> None:
         self._world = world
         self.near = near
         self.far = far
@@ -224,10 +224,19 @@ class Link:
             connection.carry(message)
 
 
+Links = dict[tuple[SiteId, SiteId], Link]
+"""(near, far) -> the link."""
+
+
+def _way_of(one: SiteId, other: SiteId, message: LinkMessage, links: Links) -> Link:
+    """Return the link that a message from a proxy of site `one` to a proxy of site `other` belongs to."""
+    return links[(one, other) if isinstance(message, LinkRecords) else (other, one)]
+
+
 class Connection:
     """From one process to another: in order, until it breaks."""
 
-    def __init__(self, link: Link, world: World, sender: ProxyId, to: ProxyId) -> None:
+    def __init__(self, link: Link, world: Environment, sender: ProxyId, to: ProxyId) -> None:
         self.broken = False
         self._link = link
         self._world = world
@@ -252,7 +261,7 @@ class Connection:
         world.later(self._due - now, arrive)
 
 
-def history(world: World, state: SiteState, effect: effects.FetchHistory) -> effects.History:
+def history(world: Environment, state: SiteState, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
     answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:

@@ -7,16 +7,18 @@ the world says when each of them happens, and what comes of it.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, assert_never
+from typing import Any, ClassVar, assert_never
 
 import msgspec
 
+from chaos.simulator.clients import Wire
+from chaos.simulator.environment import Environment, Process
 from chaos.simulator.fake_backends import PlainStore
-from chaos.simulator.links import FEDERATION, LinkShell, history
+from chaos.simulator.invariants import Invariants
+from chaos.simulator.links import FEDERATION, Links, LinkShell, history
 from chaos.simulator.narration import NARRATED_FACTS, line_of
 from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import (
@@ -46,7 +48,7 @@ from proxy.core.durability_law import LAW
 from proxy.core.settings import Bounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
-from waypost.clock import NEVER, ManualClock
+from waypost.clock import NEVER
 from waypost.errors import (
     CheckpointOutdated,
     HistoryTruncated,
@@ -61,12 +63,8 @@ from waypost.errors import (
 )
 from waypost.facts import Fact
 from waypost.identity import Incarnation, ProxyId, SiteId, log_epoch_of
-from waypost.messages import VERSION, DeliverEncoded
+from waypost.messages import DeliverEncoded
 from waypost.records import LogBegun
-
-if TYPE_CHECKING:
-    from chaos.simulator.clients import Wire
-    from chaos.simulator.world import World
 
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
@@ -80,33 +78,25 @@ _Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | Lo
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
 
-class SkewedClock:
-    """A machine's clock: it runs like all others, and is wrong about what time it is."""
-
-    def __init__(self, clock: ManualClock, skew_ms: int) -> None:
-        self._clock = clock
-        self.skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        return self._clock.time_ms
-
-    def unix_ms(self) -> int:
-        return self._clock.time_ms + self.skew_ms
-
-
-class Node:
+class Node(Process):
     """One proxy's process, its disk, and its shell: it performs the effects as node/shell/node.py does."""
 
     link_shell: LinkShell
     """Of its site's links, in this process."""
+    wires: dict[int, Wire]
 
     def __init__(
-        self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...], bounds: Bounds
+        self,
+        world: Environment,
+        invariants: Invariants,
+        links: Links,
+        *,
+        proxy: ProxyId,
+        site: SiteId,
+        neighbours: tuple[SiteId, ...],
+        bounds: Bounds,
     ) -> None:
-        self.world = world
-        self.proxy = proxy
-        self.site = site
-        self.settings = Settings(
+        settings = Settings(
             proxy=proxy,
             site=site,
             neighbours=neighbours,
@@ -115,12 +105,9 @@ class Node:
             forget_ms=FORGET_MS,
             bounds=bounds,
         )
-        self.store = PlainStore()
-        self.engine: Engine | None = None
-        self.wires: dict[int, Wire] = {}
-        self.ready = False
-        self.full = False
-        """The disk takes nothing."""
+        super().__init__(world, settings)
+        self.invariants = invariants
+        self._links = links
         self.unreadable = 0
         """So many of the next reads of the disk fail."""
         self.append_ms = 0
@@ -129,17 +116,6 @@ class Node:
         """So much longer facts take to the journal."""
         self.slow_until = 0
         """Until then the disk takes its time."""
-        self.stalled_until = 0
-        """Until then the process does nothing; what comes meanwhile waits."""
-        self.still = False
-        """Perhaps it is stalled: :meth:`stalls` knows."""
-        self._stalled: deque[Callable[[], None]] = deque()
-        self._replays_stalled = False
-        self.clock = SkewedClock(world.clock, world.skew())
-        self.deaf_until = 0
-        """Until then nothing passes between this proxy and the registry."""
-        self.version = VERSION
-        """In which it speaks to other proxies."""
         self.newer = False
         """It says of everything what no other proxy has heard of."""
         self.sent: dict[str, Callable[[], None]] = {}
@@ -179,7 +155,7 @@ class Node:
         restored = self.store.load()
         self._starts += 1
         self._started_at = world.clock.time_ms
-        world.restores.disturbed(f"{self.proxy} starts")
+        self.invariants.restores.disturbed(f"{self.proxy} starts")
         rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
         incarnation = Incarnation(f"{self.proxy}#{self._starts}")
         self._lifecycle, self._life_due = Lifecycle(incarnation), NEVER
@@ -198,7 +174,7 @@ class Node:
         )
         self._read_below, self._looked = 0, log.losses
         self._named, self._waiting = False, []
-        self.link_shell = LinkShell(self)
+        self.link_shell = LinkShell(self, self.invariants, self._links)
         self._received_at = self.appends_until = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
@@ -333,13 +309,13 @@ class Node:
         self._gone(f"crashes{' and loses its disk' if disk_lost else ''}")
 
     def _gone(self, how: str) -> None:
-        self.world.restores.disturbed(f"{self.proxy} {how}")
+        self.invariants.restores.disturbed(f"{self.proxy} {how}")
         self.engine, self.ready = None, False
         self._trace(how)
         for wire in list(self.wires.values()):
             wire.close()
 
-    def _in(self, action: Callable[[Engine], None]) -> None:
+    def step_engine(self, action: Callable[[Engine], None]) -> None:
         """Step the engine, perform what comes out, and set the timer again."""
         engine = self.engine
         if engine is None:
@@ -353,30 +329,9 @@ class Node:
 
     def stall(self, for_ms: int) -> None:
         self._trace(f"stalls for {for_ms} ms")
-        self.world.restores.disturbed(f"{self.proxy} stalls")
+        self.invariants.restores.disturbed(f"{self.proxy} stalls")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
-
-    def stalls(self, action: Callable[[], None]) -> bool:
-        """Tell whether the process does nothing now; `action` waits then, in its place."""
-        wait = self.stalled_until - self.world.clock.time_ms
-        self.still = wait > 0 or bool(self._stalled)
-        if self._replays_stalled or not self.still:
-            return False
-        if not self._stalled:
-            self.world.later(wait, self._replay_stalled)
-        self._stalled.append(action)
-        return True
-
-    def _replay_stalled(self) -> None:
-        wait = self.stalled_until - self.world.clock.time_ms
-        if wait > 0:
-            self.world.later(wait, self._replay_stalled)
-            return
-        self._replays_stalled = True
-        while self._stalled:
-            self._stalled.popleft()()
-        self._replays_stalled = False
 
     def _arm(self, engine: Engine) -> None:
         if self.leaving:
@@ -390,8 +345,8 @@ class Node:
 
     def _tick(self, engine: Engine, due: int) -> None:
         if self.engine is engine and self._tick_at == due and not self.leaving:
-            self._in(Engine.tick)
-            self.world.invariants.rests(self)
+            self.step_engine(Engine.tick)
+            self.invariants.rests(self)
 
     def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Step the engine later, if it is still the same one."""
@@ -399,7 +354,7 @@ class Node:
 
     def _for_incarnation(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
         if self.engine is engine:
-            self._in(action)
+            self.step_engine(action)
 
     def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
@@ -459,7 +414,7 @@ class Node:
             action(runtime, self.world.clock.time_ms)
             self.link_shell.drain()
 
-        self._in(act)
+        self.step_engine(act)
 
     def _follow(self, stream: Stream, read: Callable[[], None], input: Begin | Broke | None = None) -> None:
         """Step a stream, or do what is due of it; read it if it is to be opened, and set its timer."""
@@ -507,12 +462,12 @@ class Node:
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
             case lifecycle.ProlongLease(until_ms=until_ms):
-                self._in(lambda engine: engine.lease_renewed(until_ms))
+                self.step_engine(lambda engine: engine.lease_renewed(until_ms))
             case lifecycle.LoseLease():
                 self.ready = False
                 self._step(lambda runtime, now: runtime.lease_ended())
             case lifecycle.HandBack():
-                self._in(lambda engine: engine.stop_handovers())
+                self.step_engine(lambda engine: engine.stop_handovers())
                 self._await_handed_back()
             case lifecycle.SpeakLast(marked=marked):
                 self._speak_last(marked=marked)
@@ -572,7 +527,7 @@ class Node:
             engine.leave(one, marked=marked)
             engine.persister.saved(one)
 
-        self._in(leave)
+        self.step_engine(leave)
         self._step_journal(Put(effects.Attest((), one)))
 
     def _revoke(self) -> None:
@@ -685,9 +640,9 @@ class Node:
         if wire is None:
             return
         if isinstance(effect.message, DeliverEncoded):
-            self.world.invariants.delivers(self, wire.client, effect.message.epoch)
+            self.invariants.delivers(self, wire.client, effect.message.epoch)
         elif type(effect.message) in LAW:
-            self.world.invariants.tells(self, wire.client, effect.message)
+            self.invariants.tells(self, wire.client, effect.message)
         wire.to_client(effect.message)
 
     def _hang_up(self, effect: effects.Hangup) -> None:
@@ -702,7 +657,7 @@ class Node:
         if self.newer:
             data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
         world.count(effect.message)
-        world.invariants.on_message(self.proxy, effect.message)
+        self.invariants.on_message(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", narrate=True)
         way = world.channels.get((self.proxy, effect.proxy))
@@ -721,7 +676,7 @@ class Node:
             world.later(wait, lambda: self._reach(effect.proxy, data))
 
     def _reach(self, proxy: ProxyId, data: bytes) -> None:
-        self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
+        self.world.nodes[proxy].step_engine(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
 
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
         """Count what another proxy said wrong, as node/http/server.py does."""
@@ -734,7 +689,7 @@ class Node:
         world = self.world
         for fact in effect.facts:
             world.facts.append(fact)
-            world.invariants.attests(self.proxy, fact)
+            self.invariants.attests(self.proxy, fact)
             if fact.kind in NARRATED_FACTS:
                 world.note(line_of(fact), narrate=True, by=self.proxy)
         self._step_journal(Put(effect))
@@ -781,7 +736,7 @@ class Node:
     ) -> None:
         world, answering = self.world, f"answer {self.proxy}"
         if isinstance(effect, effects.ClaimRow | effects.CreateRow):
-            world.invariants.ownership(self, effect)
+            self.invariants.ownership(self, effect)
         writes = not isinstance(effect, effects.ReadRow)
         stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.time_ms) if writes else 0
         engine = self.engine
@@ -820,14 +775,14 @@ class Node:
         self._trace(f"{word} {effect.session} at epoch {new.epoch}")
         return answer
 
-    def _append(self, effect: effects.Append) -> None:
+    def append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
         if self.is_log_replaced:
             self._answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
             return
         if not self._named:
-            self._waiting.append(lambda: self._append(effect))
+            self._waiting.append(lambda: self.append(effect))
             return
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
@@ -862,7 +817,7 @@ class Node:
     def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
         saving = isinstance(effect, effects.Save)
         if isinstance(effect, effects.Save):
-            self.world.invariants.saves(self, effect)
+            self.invariants.saves(self, effect)
         full = saving and (self.full or self.world.chances(self.world.faults.writes))
         unreadable = not saving and self.unreadable > 0
         self.unreadable -= unreadable
@@ -908,7 +863,7 @@ class Node:
             answer = error
             if answer is None:
                 try:
-                    world.restores.recorded(effect.checkpoint, world.changelogs[self.site])
+                    self.invariants.restores.recorded(effect.checkpoint, world.changelogs[self.site])
                     world.changelogs[self.site].put(effect.checkpoint)
                 except CheckpointOutdated as outdated:
                     answer = outdated
@@ -998,7 +953,7 @@ class Node:
         effects.ClaimRow: _ask_registry,
         effects.ReadRow: _ask_registry,
         effects.ForgetRows: _ask_registry,
-        effects.Append: _append,
+        effects.Append: append,
         effects.Save: _use_store,
         effects.LoadEntries: _use_store,
         effects.FindOutdated: _use_store,

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chaos.simulator.environment import Environment, Process
 from node.peers.peers import PeerHello, decode_introduction, decode_peer_message, encode_introduction
 from node.security.seal import NONCE_BYTES, Introduction, Opener, Sealer
 from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import Refused
 
 if TYPE_CHECKING:
-    from chaos.simulator.node import Node
-    from chaos.simulator.world import World
     from proxy.engine import Engine
 
 SECRET = b"what only proxies of this federation know"
@@ -35,7 +34,7 @@ class PeerChannel:
         frames: the number of frames sent so far.
     """
 
-    def __init__(self, world: World, near: Node, far: Node) -> None:
+    def __init__(self, world: Environment, near: Process, far: Process) -> None:
         self.world = world
         self.near = near
         self.far = far
@@ -127,7 +126,7 @@ class Connection:
             channel.far.refuse(channel.near.proxy, error, f"what {channel.near.proxy} says")
             self._end()
             return
-        channel.far._in(lambda engine: engine.peer_message(channel.near.proxy, message))  # type: ignore[arg-type]
+        channel.far.step_engine(lambda engine: engine.peer_message(channel.near.proxy, message))  # type: ignore[arg-type]
 
     def _end(self) -> None:
         self._ended = self._channel.world.clock.time_ms

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
-from typing import TYPE_CHECKING
 
+from chaos.simulator.environment import Environment
 from handover.source import SourceState
 from handover.target import TargetState
-
-if TYPE_CHECKING:
-    from chaos.simulator.world import World
 
 CATCHING_UP, REBUILDING, WITHOUT_LEASE, NO_PHASE = "catching up", "rebuilding", "without a lease", "none"
 PHASES = (
@@ -28,7 +25,7 @@ Met = tuple[str, str, str]
 """Feature, action, phase."""
 
 
-def phases(world: World) -> set[str]:
+def phases(world: Environment) -> set[str]:
     """Return the phases in which any proxy is now."""
     found: set[str] = set()
     for node in world.nodes.values():
@@ -47,7 +44,7 @@ def phases(world: World) -> set[str]:
     return found
 
 
-def meetings(world: World, features: frozenset[str], action: str) -> list[Met]:
+def meetings(world: Environment, features: frozenset[str], action: str) -> list[Met]:
     """Return what this action meets now."""
     return list(product(features or {"plain"}, [action], phases(world) or {NO_PHASE}))
 

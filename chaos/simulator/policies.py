@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
+from chaos.simulator.environment import Environment
 from waypost.facts import Fact, FactKind, RemovalPolicy
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
 from waypost.records import Published
 from waypost.subscription import parse
 
-if TYPE_CHECKING:
-    from chaos.simulator.world import World
 
-
-class Policy(NamedTuple):
-    """The retention of notifications that match an expression: seconds, or a number of them; None: no bound."""
-
-    expression: str
-    ttl_s: int | None
-    max_count: int | None
-
-
-def removed(world: World, fact: Fact) -> list[str]:
+def removed(world: Environment, fact: Fact) -> list[str]:
     """Return the violations of a removal, at the moment in which its fact is made."""
     return [
         violation
@@ -31,7 +19,7 @@ def removed(world: World, fact: Fact) -> list[str]:
     ]
 
 
-def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
+def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[str]:
     queue = world.queues.get(fact.session)
     if (
         fact.policies == [RemovalPolicy.MAX_QUEUE]
@@ -56,7 +44,7 @@ def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
     return []
 
 
-def excused(world: World, session: str) -> set[Coordinate]:
+def excused(world: Environment, session: str) -> set[Coordinate]:
     """Return the notifications that policy removed from a session, by the journal, or that its deletion removed.
 
     A removal whose fact was never written excuses nothing (P1).
@@ -76,9 +64,9 @@ def matches(expression: str, record: Published) -> bool:
     return bool(parse(expression).matches(Notification.from_body(record.body)))
 
 
-def _published(world: World, coordinate: Coordinate) -> Published:
+def _published(world: Environment, coordinate: Coordinate) -> Published:
     return world.published[coordinate]
 
 
-def _number(world: World, expression: str) -> int:
+def _number(world: Environment, expression: str) -> int:
     return sum(matches(expression, _published(world, at)) for at in world.published_at)

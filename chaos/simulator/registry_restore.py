@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chaos.simulator.environment import Environment
 from proxy.session.session import Role
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
 if TYPE_CHECKING:
     from chaos.simulator.fake_backends import PlainChangelog, PlainRegistry
-    from chaos.simulator.world import World
     from federation.ports import OwnerChanged
     from waypost.checkpoint import Checkpoint
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RegistryRestores:
     """What is still to be corrected in a registry that was put back."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Environment) -> None:
         self._world = world
         self._lost: set[SessionId] = set()
         """Sessions that it knows nothing of since, and that may be made anew."""

@@ -233,7 +233,7 @@ class Scenario:
     def do_give(self, rest: str, words: list[str]) -> None:
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
-        owner._in(
+        owner.step_engine(
             lambda engine: engine.peer_message(
                 row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))
             )

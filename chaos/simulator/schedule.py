@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
+from chaos.simulator.kernel import Faults
 from chaos.simulator.phases import meetings
 from chaos.simulator.recorder import STEPS
 from chaos.simulator.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.verdict import heal
-from chaos.simulator.world import Faults, World
+from chaos.simulator.world import World
 from waypost.messages import Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS

@@ -1,0 +1,343 @@
+"""What all processes and clients of a run share: the parts behind the ports, and what is known of the run.
+
+A :class:`Process` is one proxy as the others, the links and the invariants see it. Its shell: chaos/simulator/node.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from chaos.simulator.fake_backends import PlainChangelog, PlainLog, PlainRegistry, PlainStore
+from chaos.simulator.kernel import Kernel
+from chaos.simulator.narration import brief
+from chaos.simulator.recorder import log_lane
+from chaos.simulator.rights import Rights
+from chaos.simulator.secrets import History, Secrets
+from chaos.simulator.subscription_names import PublishedBefore, ReusedNames
+from federation.link_endpoints import LinkEndpoints
+from federation.ports import OwnerChanged, RegistryEvent, SiteLogRow
+from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
+from proxy.core import effects
+from proxy.core.settings import Settings
+from proxy.engine import Engine
+from waypost.clock import ManualClock
+from waypost.errors import Refused
+from waypost.facts import Fact
+from waypost.identity import NOTHING, Coordinate, Origin, ProxyId, SessionId, SiteId
+from waypost.messages import VERSION
+from waypost.queue import Queue
+from waypost.records import Published
+
+
+class SkewedClock:
+    """A machine's clock: it runs like all others, and is wrong about what time it is."""
+
+    def __init__(self, clock: ManualClock, skew_ms: int) -> None:
+        self._clock = clock
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._clock.time_ms
+
+    def unix_ms(self) -> int:
+        return self._clock.time_ms + self.skew_ms
+
+
+class Policy(NamedTuple):
+    """The retention of notifications that match an expression: seconds, or a number of them; None: no bound."""
+
+    expression: str
+    ttl_s: int | None
+    max_count: int | None
+
+
+class LinkEnds(Protocol):
+    """The ends of links in one process, until it is gone."""
+
+    @property
+    def machine(self) -> LinkEndpoints: ...
+    def step(self, action: Callable[[int], None]) -> None:
+        """Step the machine if the process still runs; `action` gets the time in ms."""
+
+
+class Process(ABC):
+    """One proxy's process and its disk, as far as others see them.
+
+    Args:
+        settings: of the proxy; they name it and its site.
+    """
+
+    link_shell: LinkEnds
+    """Of the ends of its site's links, in this process."""
+
+    def __init__(self, world: Environment, settings: Settings) -> None:
+        self.world = world
+        self.proxy = settings.proxy
+        self.site = settings.site
+        self.settings = settings
+        self.store = PlainStore()
+        self.engine: Engine | None = None
+        self.wires: dict[int, Any] = {}
+        """Number -> the connection of a client."""
+        self.ready = False
+        self.full = False
+        """The disk takes nothing."""
+        self.stalled_until = 0
+        """Until then the process does nothing; what comes meanwhile waits."""
+        self.still = False
+        """Perhaps it is stalled: :meth:`stalls` knows."""
+        self._stalled: deque[Callable[[], None]] = deque()
+        self._replays_stalled = False
+        self.clock = SkewedClock(world.clock, world.skew())
+        self.deaf_until = 0
+        """Until then nothing passes between this proxy and the registry."""
+        self.version = VERSION
+        """In which it speaks to other proxies."""
+
+    # ------------------------------------------------------------ steps
+
+    @abstractmethod
+    def step_engine(self, action: Callable[[Engine], None]) -> None:
+        """Step the engine, perform what comes out, and set the timer again; do nothing if the process is down."""
+
+    @abstractmethod
+    def append(self, effect: effects.Append) -> None:
+        """Append records to the site's log, in their turn."""
+
+    @abstractmethod
+    def receive_event(self, event: RegistryEvent) -> None:
+        """The registry's watch sends an event."""
+
+    @abstractmethod
+    def watch_breaks(self) -> None:
+        """The registry's watch has dropped events: it sends all rows next."""
+
+    @abstractmethod
+    def log_grew(self) -> None:
+        """The site's log has other records than before."""
+
+    @abstractmethod
+    def restart_on_new_log(self, why: str, end: int | None = None) -> None:
+        """The log is not what was read of it: the process begins anew. `end`: where the log ends now."""
+
+    @abstractmethod
+    def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
+        """Refuse what another proxy has said."""
+
+    # ------------------------------------------------------------ condition
+
+    @property
+    @abstractmethod
+    def leaving(self) -> bool:
+        """The process ends in good order."""
+
+    @property
+    @abstractmethod
+    def appends_wait(self) -> bool:
+        """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
+
+    @property
+    @abstractmethod
+    def is_watch_current(self) -> bool:
+        """Whether the registry's watch has told the process of all that happened, if it runs."""
+
+    @abstractmethod
+    def could_act_for(self, for_ms: int) -> bool:
+        """Tell whether the process was up all that time, and in touch with the registry."""
+
+    @abstractmethod
+    def log_row(self) -> SiteLogRow:
+        """Return the log's row in the registry."""
+
+    def stalls(self, action: Callable[[], None]) -> bool:
+        """Tell whether the process does nothing now; `action` waits then, in its place."""
+        wait = self.stalled_until - self.world.clock.time_ms
+        self.still = wait > 0 or bool(self._stalled)
+        if self._replays_stalled or not self.still:
+            return False
+        if not self._stalled:
+            self.world.later(wait, self._replay_stalled)
+        self._stalled.append(action)
+        return True
+
+    def _replay_stalled(self) -> None:
+        wait = self.stalled_until - self.world.clock.time_ms
+        if wait > 0:
+            self.world.later(wait, self._replay_stalled)
+            return
+        self._replays_stalled = True
+        while self._stalled:
+            self._stalled.popleft()()
+        self._replays_stalled = False
+
+
+class Carrier(Protocol):
+    """A connection from one proxy to another."""
+
+    def carry(self, data: bytes) -> None: ...
+
+
+class Listener(Protocol):
+    """A client, as other clients and the deletion of its session see it."""
+
+    @property
+    def session(self) -> SessionId | None: ...
+    @property
+    def identity(self) -> tuple[str, str]: ...
+    @property
+    def joined(self) -> dict[Origin, int] | None: ...
+    def reset(self) -> None: ...
+
+
+class Environment(Kernel):
+    """The parts behind the ports of all processes, and what is known of the run.
+
+    Args:
+        sites: their names.
+        seed: see :class:`Kernel`.
+    """
+
+    nodes: Mapping[str, Process]
+    """Name of a proxy -> its process."""
+    clients: Mapping[str, Listener]
+    channels: Mapping[tuple[str, str], Carrier]
+    """(from, to) -> the channel for messages of handovers, where these go over connections."""
+
+    def __init__(self, sites: list[SiteId], seed: int | None) -> None:
+        super().__init__(seed)
+        self.registry = PlainRegistry()
+        self.registry_copy: PlainRegistry | None = None
+        """The registry as it was last copied."""
+        self.revision = 0
+        """The number of events that the registry has sent to its watches."""
+        self.logs = {site: PlainLog(site) for site in sites}
+        self.published: dict[Coordinate, Published] = {}
+        """All notifications that were ever appended to a log, by their first coordinate."""
+        self.lost: set[Coordinate] = set()
+        """Those of `published` that were lost with the end of a log."""
+        self.changelogs = {str(site): PlainChangelog() for site in sites}
+        self.facts: list[Fact] = []
+        """All facts of proxies."""
+        self.journal: list[Fact] = []
+        """The facts that were written: the others are under way, or were lost with a process."""
+        self.void = ""
+        """The reason why the promises do not hold any more; "": they do."""
+        self.asked: dict[str, dict[str, str]] = {}
+        self.ended: dict[str, set[str]] = {}
+        self.published_before: dict[tuple[str, str], PublishedBefore] = {}
+        """(session, subscription) -> what was published before it was asked to end."""
+        self.reused_names = ReusedNames()
+        self.policies: dict[str, list[Policy]] = {}
+        """Session -> all retention policies that it ever had."""
+        self.queues: dict[str, Queue] = {}
+        """Session -> its bounded queue, if it has one."""
+        self.deletions: dict[str, dict[Origin, int]] = {}
+        """Deleted session -> origin -> the offset up to which its receivers are owed nothing."""
+        self.secrets: dict[tuple[str, str], History] = defaultdict(History)
+        """(session, subscription) -> the secrets that it had."""
+        self.keys_of: dict[int, Secrets] = {}
+        """Number of a notification -> the secrets with which it was published."""
+        self.rights = Rights()
+        self.published_at: dict[Coordinate, int] = {}
+        self.stepped_ms = 0
+        """The sum of all forward steps of clocks."""
+        self.lose_next: Counter[str] = Counter()
+        """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
+        self.retried_by_source: set[str] = set()
+        self.retried_by_target: set[str] = set()
+        """Transfers of which that side sent a message again."""
+        self.catch_ups = self.relays = self.offers = 0
+        self._refusals: set[tuple[str, str]] = set()
+        self.parted: dict[tuple[str, str], int] = {}
+        """(from, to) -> the time until which handover messages of that direction are lost."""
+        self.registry_away_until = 0
+        """Until then the registry has no quorum: it answers no request, and no lease ends."""
+        self.stalled: dict[str, int] = {}
+        """Proxy -> the time until which its claims are under way."""
+        self._connections = 0
+        self.row_watches: list[Callable[[OwnerChanged], None]] = []
+        """Those that hear of a session's row before any process does."""
+
+    # ------------------------------------------------------------ what happens in it
+
+    def loses(self, what: str) -> bool:
+        """Tell whether the next message of this name in `lose_next` is to get lost, and count it off."""
+        lost = self.lose_next[what] > 0
+        self.lose_next[what] -= lost
+        return lost
+
+    def next_connection(self) -> int:
+        """Return the number of the next connection of a client."""
+        self._connections += 1
+        return self._connections
+
+    def appended(self, site: SiteId, records: list[Any]) -> list[int]:
+        """Append records to a site's log; return their offsets."""
+        offsets, origin = self.logs[site].append(records), self.logs[site].origin
+        for offset, record in zip(offsets, records, strict=True):
+            if isinstance(record, Published):
+                # What is appended before everybody knows of a log's new epoch is answered by nobody.
+                at = Coordinate(origin, offset)
+                self.published.setdefault(at, record)
+                self.published_at.setdefault(at, self.clock.time_ms)
+            self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}", by=log_lane(site))
+        for node in self.nodes.values():
+            if node.site == site:
+                node.log_grew()
+        return offsets
+
+    @property
+    def logs_by_origin(self) -> dict[Origin, PlainLog]:
+        """Present origin of each log -> the log."""
+        return {log.origin: log for log in self.logs.values()}
+
+    def lengths(self) -> dict[Origin, int]:
+        """Return origin -> the offset below which all was published so far; a huge one for origins that have ended."""
+        present = {origin: len(log) for origin, log in self.logs_by_origin.items()}
+        ended = {at.origin: 1 << 60 for at in self.published if at.origin not in present or at in self.lost}
+        return present | ended
+
+    def last_offsets(self) -> dict[Origin, int]:
+        """Return origin -> the last offset at which a notification was published so far."""
+        last: dict[Origin, int] = {}
+        for origin, offset in self.published:
+            last[origin] = max(offset, last.get(origin, NOTHING))
+        return last
+
+    def count(self, message: object) -> None:
+        """Count a handover message, for the coverage of a run."""
+        match message:
+            case HandoverOffer():
+                self.offers += 1
+            case TransferDeclined():
+                self.relays += 1
+            case Prepare() | Ready() | Prepared() | Frozen():
+                refusal = (message.transfer, type(message).__name__)
+                if refusal in self._refusals:
+                    by_target = isinstance(message, Prepare | Ready)
+                    (self.retried_by_target if by_target else self.retried_by_source).add(message.transfer)
+                self._refusals.add(refusal)
+            case _:
+                pass
+
+    def registry_answers(self) -> bool:
+        """Tell whether the registry has a quorum now."""
+        return self.clock.time_ms >= self.registry_away_until
+
+    def registry_changed(self) -> None:
+        """Send the registry's events to the watches of all nodes."""
+        events, self.registry.events = self.registry.events, []
+        for event in events:
+            self.revision += 1
+            if isinstance(event, OwnerChanged):
+                for watch in self.row_watches:
+                    watch(event)
+            for node in self.nodes.values():
+                node.receive_event(event)
+
+    def live_nodes(self, site: SiteId | None = None) -> list[Process]:
+        """Return the nodes that are ready, of one site or of all."""
+        return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]
