@@ -1,9 +1,7 @@
 """One proxy's ends of its site's links, both directions, as one deterministic machine: inputs in, effects out. Pure.
 
-No sockets, no tasks, no clock: every input has the time. After every call the caller takes
-:meth:`LinkEndpoints.take_effects`, and calls :meth:`LinkEndpoints.tick` no later than
-:meth:`LinkEndpoints.next_deadline`. A node performs the effects on real logs and peers (node/shell/links.py), a
-simulator on fakes.
+No sockets, no tasks, no clock: it is a :class:`waypost.machine.Machine`. A node performs the effects on real logs and
+peers (node/shell/links.py), a simulator on fakes.
 """
 
 from __future__ import annotations
@@ -18,6 +16,15 @@ from federation.link import Position, PositionIndex
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
 from federation.link_in import LinkIn, Pulling, Rows
+from federation.link_inputs import (
+    LinkEffectCompleted,
+    LinkInput,
+    LinksLeaseGranted,
+    LinksLeaseLost,
+    NeighbourSent,
+    ProxiesChanged,
+    RecordsFolded,
+)
 from federation.link_out import LinkOut, Sending
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
@@ -61,8 +68,7 @@ class LinkEndpoints:
     def _emit(self, effect: LinkEffect) -> None:
         self._effects.append(effect)
 
-    def take_effects(self) -> list[LinkEffect]:
-        """Remove and return the effects, to be performed in order."""
+    def _drain(self) -> list[LinkEffect]:
         effects, self._effects = self._effects, []
         return effects
 
@@ -86,18 +92,33 @@ class LinkEndpoints:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_granted(self, now_ms: int) -> None:
-        """Take part in elections from now on."""
-        for link in self._in.values():
-            link.lease_granted(now_ms)
+    def step(self, input: LinkInput, now_ms: int) -> list[LinkEffect]:
+        """Take one input at `now_ms`; return the effects, to be performed in order.
 
-    def lease_ended(self) -> None:
-        """Lead no link any more."""
-        for link in self._in.values():
-            link.lease_ended()
+        Raises:
+            Refused: an expression in a neighbour's message is not valid.
+        """
+        match input:
+            case RecordsFolded(batch):
+                self._folded(batch, now_ms)
+            case NeighbourSent(peer, message):
+                self._neighbour_sent(peer, message, now_ms)
+            case LinkEffectCompleted(on_done, result):
+                on_done(result, now_ms)
+            case ProxiesChanged():
+                for link in self._in.values():
+                    link.proxies_changed(now_ms)
+            case LinksLeaseGranted():
+                for link in self._in.values():
+                    link.lease_granted(now_ms)
+            case LinksLeaseLost():
+                for link in self._in.values():
+                    link.lease_ended()
+            case _:
+                assert_never(input)
+        return self._drain()
 
-    def folded(self, batch: Batch, now_ms: int) -> None:
-        """Handle that the state was folded further, by these records."""
+    def _folded(self, batch: Batch, now_ms: int) -> None:
         for _, record in batch:
             if isinstance(record, Repaired):
                 # Requests are removed; neighbours send them again, and they are written again.
@@ -115,13 +136,7 @@ class LinkEndpoints:
         for pulling in self._in.values():
             pulling.folded(now_ms)
 
-    def proxies_changed(self, now_ms: int) -> None:
-        """Handle a change of live proxies."""
-        for link in self._in.values():
-            link.proxies_changed(now_ms)
-
-    def peer_message(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
-        """Handle a message of a proxy whose identity was proven. Raises Refused: an expression in it is not valid."""
+    def _neighbour_sent(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
         match message:
             case LinkRecords():
                 if message.site in self._in:
@@ -139,10 +154,11 @@ class LinkEndpoints:
             case _:
                 assert_never(message)
 
-    def tick(self, now_ms: int) -> None:
-        """Do what is due at `now_ms`."""
+    def tick(self, now_ms: int) -> list[LinkEffect]:
+        """Do what is due at `now_ms`; return the effects, in order."""
         for link in self._all():
             link.tick(now_ms)
+        return self._drain()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing but other inputs is waited

@@ -203,7 +203,7 @@ class TimedMachine(TableMachine[InputT | Deadline, EffectT], Generic[InputT, Eff
         return NEVER if self.over else self._deadline_at
 
 
-class Machine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
+class TransferMachine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, EffectT]):
     """Base of source and target: a state's deadline, and a timer for what was sent; every progress sets both again."""
 
     progress: type

@@ -23,7 +23,6 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
-    Machine,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -32,6 +31,7 @@ from handover.machine import (
     Retry,
     Table,
     Timing,
+    TransferMachine,
 )
 from handover.messages import Aborted, ChunkStored, Prepare, Ready
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
@@ -164,7 +164,7 @@ TABLE: Table = {
 }
 
 
-class SourceTransfer(Machine[SourceInput, SourceEffect]):
+class SourceTransfer(TransferMachine[SourceInput, SourceEffect]):
     """One transfer, as the source sees it. Created by a Prepare that the source accepts, then fed with it.
 
     Args:

@@ -21,7 +21,6 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
-    Machine,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -30,6 +29,7 @@ from handover.machine import (
     Retry,
     Table,
     Timing,
+    TransferMachine,
 )
 from handover.messages import Chunk, Frozen, Prepared, Refused, TransferDeclined
 from waypost.identity import Ownership, ProxyId, SessionId
@@ -222,7 +222,7 @@ TABLE: Table = _before_staging() | {
 }
 
 
-class TargetTransfer(Machine[TargetInput, TargetEffect]):
+class TargetTransfer(TransferMachine[TargetInput, TargetEffect]):
     """One transfer, as the target sees it. Starts with :meth:`begin`.
 
     Args:

@@ -1,20 +1,19 @@
 """The proxy as one deterministic machine: inputs in, effects out. No sockets, no clock of its own, no tasks.
 
-A notification's walk through here: `Publish` at the dispatcher -> Append -> the site log -> :meth:`Engine.log_batch` ->
+A notification's walk through here: `Publish` at the dispatcher -> Append -> the site log -> :class:`RecordsRead` ->
 fold -> matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
 
-The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator.
-After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` no later than :meth:`next_deadline`.
+The shell (node/) performs the effects in order, and steps the engine with answers; the simulator has another shell.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from federation.acceptance import Acceptance
-from federation.messages import LogEndMessage, LogEndRequest, LogEndResponse
+from federation.messages import LogEndRequest, LogEndResponse
 from federation.ports import (
     Batch,
     DrainChanged,
@@ -38,7 +37,7 @@ from federation.site_events import (
 )
 from federation.site_state import SiteState, Snapshot
 from handover.gate import Gate
-from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
+from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.tokens import token_key
 from proxy.core.cluster_view import ClusterView
@@ -73,6 +72,30 @@ from proxy.core.events import (
     SubscriptionEnded,
     TransferFailed,
 )
+from proxy.core.inputs import (
+    Administered,
+    ChangelogLost,
+    ClientConnected,
+    ClientDisconnected,
+    ClientSent,
+    CloseLog,
+    DeletedByOperator,
+    EffectCompleted,
+    EngineInput,
+    LeaseGranted,
+    LeaseLost,
+    LeaseRenewed,
+    Leave,
+    OperatorInput,
+    PeerSent,
+    Rebalance,
+    RecordsRead,
+    RegistryReported,
+    SecretRead,
+    StopHandovers,
+    StoreAll,
+    ToProxy,
+)
 from proxy.core.interest import Interest
 from proxy.core.journal import Journal, writer_of
 from proxy.core.lease import Lease
@@ -80,6 +103,7 @@ from proxy.core.output import Output
 from proxy.core.registry_memory import RegistryMemory
 from proxy.core.session_table import SessionTable
 from proxy.core.settings import Settings
+from proxy.core.step_time import StepTime
 from proxy.core.store_port import Policed, Restored, SavedSession
 from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.deleted_rows import DeletedRows
@@ -94,15 +118,15 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
+from proxy.stream.repairs import Repairs
 from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds
-from waypost.clock import NEVER, Clock
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.facts import FactKind, GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
 from waypost.limits import MATCHES_AT_ONCE
-from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import (
     Closed,
@@ -112,18 +136,25 @@ from waypost.records import (
     InterestsExpired,
     Published,
     Record,
-    Repaired,
 )
 
 
+class Timed(Protocol):
+    """A part of the engine that does something by time alone; it reads the time of the step."""
+
+    def tick(self) -> None: ...
+    def next_deadline(self) -> int: ...
+
+
 class Engine:
-    """One proxy.
+    """One proxy, as a :class:`waypost.machine.Machine`.
 
     Args:
         settings: the configuration; it does not change while the engine runs.
-        clock: all times of the engine, in ms; :meth:`next_deadline` counts on its monotonic time.
         rng: the only source of randomness, so that a seed repeats a run.
         incarnation: the name of this incarnation of the proxy, under which it takes its first lease.
+        now_ms: by the clock of all later steps.
+        unix_ms: Unix time at `now_ms`.
         restored: the content of the proxy's store; None: the disk is empty.
         first: the offset of the first record that the site log still has.
         known: a snapshot of the site's state, used where the log does not reach back to the store's position (handover
@@ -136,10 +167,11 @@ class Engine:
     def __init__(
         self,
         settings: Settings,
-        clock: Clock,
         rng: random.Random,
         incarnation: Incarnation,
         *,
+        now_ms: int,
+        unix_ms: int,
         restored: Restored | None = None,
         first: int = 0,
         known: Snapshot | None = None,
@@ -149,15 +181,16 @@ class Engine:
         state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         taken_below = restored.position if restored is not None and is_intact else 0
-        lease, cluster = Lease(clock, settings.lease_margin_ms), ClusterView(settings.proxy, settings.site)
-        self.output = Output(Journal(settings.proxy, settings.site, clock))
+        time = StepTime(now_ms, unix_ms)
+        lease, cluster = Lease(time, settings.lease_margin_ms), ClusterView(settings.proxy, settings.site)
+        self.output = Output(Journal(settings.proxy, settings.site, time))
         self.env = Environment(
             settings=settings,
-            clock=clock,
+            time=time,
             rng=rng,
             lease=lease,
             cluster=cluster,
-            registry_memory=RegistryMemory(settings, clock, cluster, self.output.counters),
+            registry_memory=RegistryMemory(settings, time, cluster, self.output.counters),
             state=state,
             applied_below=taken_below,
         )
@@ -178,10 +211,19 @@ class Engine:
         self.row_checks = RowChecks(env, sessions, output, self.persister, self.served_sessions)
         self.transfers = Transfers(env, sessions, output, stream, self.served_sessions)
         self.dispatcher = ClientDispatcher(env, sessions, output, stream)
+        repairs = Repairs(env, output)
+        attaching, relays = self.dispatcher.attach_handler, self.dispatcher.relays
+        self._timed: tuple[Timed, ...] = (
+            *(self.transfers, self.row_checks, self._deleted_rows, self.coverage, self.subscription_ends),
+            *(attaching, relays, repairs, self.session_moves),
+        )
+        """What is due of these is done first, in this order, and what follows from it."""
+        delivery, quenching = self.dispatcher.delivery, self.dispatcher.quenching
+        end_replies = self.dispatcher.subscriptions.end_replies
+        self._timed_last: tuple[Timed, ...] = (delivery, quenching, end_replies, self.expiry, self.persister)
+        """These send and save what has come of all that."""
         self._had: Mapping[Origin, int] = {}
         """The frontier up to which the sessions of our store had read."""
-        self._repair_at = 0
-        """When the next repair may be requested, in ms of the engine's clock."""
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
             live_from = dict(state.frontier)
@@ -191,13 +233,88 @@ class Engine:
             for saved in restored.sessions:
                 self._restore(saved, restored.policed.get(saved.id, Policed()), seen, live_from)
 
-    def take_effects(self) -> list[Effect]:
-        """Return the effects since the last call; the shell begins them in this order (proxy/core/durability_law.py).
+    # ------------------------------------------------------------ steps
 
-        Call it after each input, and after :meth:`tick`.
+    def step(self, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[Effect]:
+        """Take one input; return the effects.
+
+        Args:
+            input: what the proxy is told.
+            now_ms: by the caller's clock, which never steps back.
+            unix_ms: Unix time at `now_ms`; None: it has not stepped since it was last said.
+
+        Returns:
+            The effects, which the shell begins in this order (proxy/core/durability_law.py).
+
+        Raises:
+            WaypostError: the change of an :class:`Administered` is refused; nothing was changed.
         """
+        self.env.time.set(now_ms, unix_ms)
+        self._take(input)
+        return self._drain()
+
+    def tick(self, now_ms: int, unix_ms: int | None = None) -> list[Effect]:
+        """Do what is due at `now_ms`: timeouts, retries, flushes, sweeps. Arguments and effects as of :meth:`step`."""
+        self.env.time.set(now_ms, unix_ms)
+        self._tick()
+        return self._drain()
+
+    def _drain(self) -> list[Effect]:
         self._dispatch()
         return self.dispatcher.relays.far.translated(self.output.drain_effects())
+
+    def _take(self, input: EngineInput) -> None:
+        match input:
+            case RecordsRead(batch):
+                self._apply(batch)
+            case ClientSent(connection, message):
+                self.dispatcher.message(connection, message)
+                self._after()
+            case EffectCompleted(on_done, result):
+                on_done(result)
+            case PeerSent(peer, message):
+                self._peer_sent(peer, message)
+            case ClientConnected(connection, address):
+                self.dispatcher.connected(connection, address)
+            case ClientDisconnected(connection):
+                self.dispatcher.disconnected(connection)
+            case RegistryReported(event):
+                self._registry_reported(event)
+            case LeaseGranted(incarnation, until_ms):
+                self._lease_granted(incarnation, until_ms)
+            case LeaseRenewed(until_ms):
+                self.env.lease.granted(until_ms)
+            case LeaseLost():
+                self._lease_lost()
+            case SecretRead(secret):
+                self.env.cluster.secret_reported(token_key(secret))
+            case _:
+                self._operate(input)
+
+    def _operate(self, input: OperatorInput) -> None:
+        match input:
+            case ChangelogLost():
+                self.persister.changelog_lost()
+            case DeletedByOperator(session, before, reason):
+                frontier = dict(self.state.frontier)
+                self.output.journal.attest(
+                    FactKind.DELETED, session, epoch=before.epoch, frontier=frontier, reason=reason
+                )
+            case Rebalance():
+                self._rebalance()
+            case Administered(change):
+                change()
+            case CloseLog(on_done):
+                self._close_log(on_done)
+            case StopHandovers():
+                self.transfers.sources.leave()
+                self._after()
+            case Leave(on_done, marked):
+                self._leave(on_done, marked=marked)
+            case StoreAll(on_done):
+                self.persister.saved(on_done)
+            case _:
+                assert_never(input)
 
     def _begin(self, incarnation: Incarnation) -> None:
         """Begin an incarnation, as a new writer of the journal. The present one again changes nothing."""
@@ -322,28 +439,23 @@ class Engine:
 
     def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
         """Convert marks in Unix time into marks of the engine's clock; none lies in the future."""
-        now, unix = self.env.clock.now_ms(), self.env.clock.unix_ms()
+        now, unix = self.env.time.now_ms, self.env.time.unix_ms
         return [Mark(mark.below, now - max(0, unix - mark.at_ms)) for mark in marks]
 
     # ------------------------------------------------------------ the site log
 
     def evaluate(self, record: Record) -> Iterator[None]:
-        """Evaluate the expressions that :meth:`log_batch` will need of a record, one step for each item yielded.
+        """Evaluate the expressions that :class:`RecordsRead` will need of a record, one step for each item yielded.
 
-        The results of the latest record are kept for :meth:`log_batch`. Nothing else changes.
+        The results of the latest record are kept for that step. Nothing else changes.
         """
         if isinstance(record, Published | Forwarded):
             yield from self.sessions.matcher.evaluate(record.body)
 
-    def log_batch(self, batch: Batch) -> int:
+    def _apply(self, batch: Batch) -> None:
         """Apply the next records of our own site's log, and deliver what they match.
 
-        Args:
-            batch: (offset, record), in order, from the position of :attr:`state` on.
-
-        Returns:
-            How many records were applied. The rest is to be given again: past MATCHES_AT_ONCE matches the engine stops,
-            so that other inputs have their turn.
+        Past MATCHES_AT_ONCE matches it stops, so that other inputs have their turn.
         """
         matches = taken = 0
         touched: dict[SessionId, Session] = {}
@@ -402,7 +514,6 @@ class Engine:
         self.subscription_ends.proceed()
         self.transfers.proceed()
         self._after()
-        return taken
 
     def _arrived(self, event: NotificationArrived, touched: dict[SessionId, Session]) -> int:
         """Store the notification in each session that wants it; return ten a session, and one a subscription."""
@@ -439,14 +550,6 @@ class Engine:
             self.coverage.broken(session)
             self.sessions.interest.forget(session.id)
         self._register_interests_again()
-
-    def _repair(self) -> None:
-        """Ask all proxies to repeat the records that could not be read, once the log is read up (handover rule 29)."""
-        now = self.env.clock.now_ms()
-        if not self.state.is_broken or self.env.rereading or not self.env.lease.may_serve() or now < self._repair_at:
-            return
-        self._repair_at = now + self.env.settings.repair_ms
-        self.output.append(Repaired(self.state.damaged))
 
     def _interest_withdrawn(self, event: InterestWithdrawn) -> None:
         """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
@@ -498,13 +601,8 @@ class Engine:
         for receiver in session.receivers.values():
             self.output.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
 
-    def close_log(self, on_done: Callable[[int | WaypostError], None] = ignore_result) -> None:
-        """Append a closing marker: what this proxy has read of the site log is complete up to here.
-
-        Args:
-            on_done: called with the marker's offset once log and journal have it, or with the error of the append.
-        """
-        closed = Closed(self.output.journal.writer, self.env.clock.unix_ms(), dict(self.state.frontier))
+    def _close_log(self, on_done: Callable[[int | WaypostError], None]) -> None:
+        closed = Closed(self.output.journal.writer, self.env.time.unix_ms, dict(self.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
             if isinstance(answer, WaypostError):
@@ -520,67 +618,22 @@ class Engine:
         """The number of sessions whose receivers do not have all yet that is owed below the last closing marker."""
         return len(self._undrained)
 
-    def stop_handovers(self) -> None:
-        """Begin no handover any more, and take frozen sessions back: the process is about to end in good order.
-
-        Call :meth:`leave` once :attr:`is_handing_over` is False, which waits for the registry's answers.
-        """
-        self.transfers.sources.leave()
-        self._after()
-
     @property
     def is_handing_over(self) -> bool:
         """Whether a session is on its way from here to another proxy."""
         return bool(self.transfers.sources.running)
 
-    def leave(self, on_done: Callable[[None], None] = ignore_result, *, marked: bool = True) -> None:
-        """Stop serving, and write the last checkpoints: the process is about to end in good order.
-
-        Sessions stay ours in the registry until another proxy takes their next epoch; it reads the changelog, and finds
-        there what receivers have acknowledged up to this moment.
-
-        Args:
-            on_done: called once the changelog has taken, or has refused, the last checkpoints.
-            marked: whether to append a closing marker (:meth:`close_log`); False where the site log has been replaced.
-        """
+    def _leave(self, on_done: Callable[[None], None], *, marked: bool) -> None:
         self.persister.leaving()
         if marked:
-            self.close_log()
-        self.lease_lost()
+            self._close_log(ignore_result)
+        self._lease_lost()
         self.persister.last_checkpoints(on_done)
         self.output.journal.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers
 
-    def client_connected(self, connection: int, address: str = "") -> None:
-        """Begin a client's connection.
-
-        Args:
-            connection: a number above 0 that no other connection of this process has had; relays have numbers below 0.
-            address: the client's network address; empty: it is not known.
-        """
-        self.dispatcher.connected(connection, address)
-
-    def client_disconnected(self, connection: int) -> None:
-        """End a client's connection; its receiver stays registered."""
-        self.dispatcher.disconnected(connection)
-
-    def client_message(self, connection: int, message: ClientMessage) -> None:
-        """Take a message that a client has sent on its connection."""
-        self.dispatcher.message(connection, message)
-        self._after()
-
-    def peer_message(
-        self,
-        peer: ProxyId,
-        message: ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage,
-    ) -> None:
-        """Take a message of another proxy.
-
-        Args:
-            peer: the sender; the caller has verified its identity.
-            message: of a handover, a drain, a relay, or a question for the end of a log.
-        """
+    def _peer_sent(self, peer: ProxyId, message: ToProxy) -> None:
         match message:
             case HandoverOffer():
                 if self.session_moves.row is None:
@@ -598,42 +651,23 @@ class Engine:
 
     # ------------------------------------------------------------ operators
 
-    def rebalance(self, *, apply: bool) -> list[Move]:
-        """Return the moves that balance the sessions over the proxies of each site.
+    def planned_moves(self) -> list[Move]:
+        """Return the moves that balance the sessions over the proxies of each site; :class:`Rebalance` makes them."""
+        return plan(self.env.cluster.owners, self.env.cluster.proxies.values(), self.env.cluster.drains)
 
-        Args:
-            apply: also request the moves of their owners.
-        """
-        moves = plan(self.env.cluster.owners, self.env.cluster.proxies.values(), self.env.cluster.drains)
-        for move in moves if apply else ():
-            give = MoveRequest(move.session, move.owner.epoch, move.target)
+    def _rebalance(self) -> None:
+        for move in self.planned_moves():
+            request = MoveRequest(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == self.env.proxy:
-                self.session_moves.on_move_request(self.env.proxy, give)
+                self.session_moves.on_move_request(self.env.proxy, request)
             else:
-                self.output.emit(SendPeer(move.owner.proxy, give))
+                self.output.emit(SendPeer(move.owner.proxy, request))
         self.session_moves.tick()
-        return moves
-
-    def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
-        """Attest that an operator has deleted the session in the registry: its owner may be dead, and attest nothing.
-
-        Args:
-            before: the row that the deletion took the place of.
-            reason: for people.
-        """
-        self.output.journal.attest(
-            FactKind.DELETED, session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason
-        )
 
     # ------------------------------------------------------------ the registry
 
-    def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
-        """Begin to serve under a granted lease: register interests, and activate dormant sessions.
-
-        Args:
-            incarnation: the one to which the lease was granted.
-            until_ms: when the lease ends, in ms of the engine's clock.
-        """
+    def _lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
+        """Begin to serve: register interests, and activate dormant sessions."""
         self._begin(incarnation)
         self.env.lease.granted(until_ms)
         self._register_interests_again()
@@ -642,19 +676,7 @@ class Engine:
                 self.acquisitions.activate(session)
         self._after()
 
-    def changelog_lost(self) -> None:
-        """Write all checkpoints and the site's snapshot again, in turn: the changelog may have lost them."""
-        self.persister.changelog_lost()
-
-    def secret_read(self, secret: bytes) -> None:
-        """Take the federation's secret, as read from the registry; tokens are verified with a key derived of it."""
-        self.env.cluster.secret_reported(token_key(secret))
-
-    def lease_renewed(self, until_ms: int) -> None:
-        """Extend the lease to `until_ms`, in ms of the engine's clock."""
-        self.env.lease.granted(until_ms)
-
-    def lease_lost(self) -> None:
+    def _lease_lost(self) -> None:
         """Stop serving at once: the lease has ended, or may have. Copies stay until the registry names their owners."""
         self.env.lease.lost()
         self.acquisitions.fence()
@@ -662,8 +684,7 @@ class Engine:
         self.transfers.fence()
         self.dispatcher.fenced()
 
-    def registry_event(self, event: RegistryEvent) -> None:
-        """Take an event of the registry's watch: the change of a row, or all rows when the watch begins anew."""
+    def _registry_reported(self, event: RegistryEvent) -> None:
         match event:
             case Reloaded():
                 self._reloaded(event)
@@ -695,7 +716,7 @@ class Engine:
             current = event.owners.get(session)
             if current is None or current.epoch < known.epoch:
                 self.env.registry_memory.row_lost(session, known)
-        self.env.cluster.reloaded(event.owners, event.proxies, event.changelogs, self.env.clock.now_ms())
+        self.env.cluster.reloaded(event.owners, event.proxies, event.changelogs, self.env.time.now_ms)
         self._end_forgotten_leases()
         self._deleted_rows.reloaded(event.owners)
         for proxy in {**self.env.cluster.drains, **event.drains}:
@@ -719,7 +740,7 @@ class Engine:
         self._drop_dead()
 
     def _end_forgotten_leases(self) -> None:
-        for row in self.env.cluster.ended_leases(self.env.clock.now_ms()):
+        for row in self.env.cluster.ended_leases(self.env.time.now_ms):
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
 
     def _drop_dead(self) -> None:
@@ -733,48 +754,25 @@ class Engine:
 
     # ------------------------------------------------------------ time
 
-    def tick(self) -> None:
-        """Do what is due by the engine's clock: timeouts, retries, flushes, sweeps."""
+    def _tick(self) -> None:
         if self.env.lease.has_ended:
-            self.lease_lost()
+            self._lease_lost()
         self._end_forgotten_leases()
-        self.transfers.tick()
-        self.row_checks.tick()
-        self._deleted_rows.tick()
-        self.coverage.tick()
-        self.subscription_ends.tick()
-        self.dispatcher.attach_handler.tick()
-        self.dispatcher.relays.tick()
-        self._repair()
         self._follow_receivers()
-        self.session_moves.tick()
+        for part in self._timed:
+            part.tick()
         self._after()
-        self.dispatcher.delivery.tick()
-        self.dispatcher.quenching.tick()
-        self.dispatcher.subscriptions.end_replies.tick()
-        self.expiry.tick()
-        self.persister.tick()
+        for part in self._timed_last:
+            part.tick()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the engine's clock; NEVER: not without another input."""
         fence_at_ms = self.env.lease.fence_at_ms
         return min(
             self.env.cluster.next_deadline(),
-            self.persister.next_deadline(),
-            self.transfers.next_deadline(),
-            self.coverage.next_deadline(),
-            self.subscription_ends.next_deadline(),
-            self.row_checks.next_deadline(),
-            self._deleted_rows.next_deadline(),
-            self.session_moves.next_deadline(),
-            self.dispatcher.attach_handler.next_deadline(),
-            self.dispatcher.relays.next_deadline(),
-            self.dispatcher.delivery.next_deadline(),
-            self.dispatcher.quenching.next_deadline(),
-            self.dispatcher.subscriptions.end_replies.next_deadline(),
-            self.expiry.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
-            self._repair_at if self.state.is_broken and self.env.lease.may_serve() else NEVER,
+            *(part.next_deadline() for part in self._timed),
+            *(part.next_deadline() for part in self._timed_last),
         )
 
     def _follow_receivers(self) -> None:

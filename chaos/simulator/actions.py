@@ -16,6 +16,7 @@ from chaos.simulator.secrets import ANNOUNCED_SECRETS, Secrets
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance
 from handover.messages import MoveRequest
+from proxy.core.inputs import PeerSent
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId, log_epoch_of
 from waypost.messages import Granted
@@ -48,7 +49,7 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
     if row is not None and not row.deleted:
         give = MoveRequest(session, row.epoch, _node(world, pick).proxy)
-        world.nodes[row.proxy].step_engine(lambda engine: engine.peer_message(row.proxy, give))
+        world.nodes[row.proxy].step_engine(PeerSent(row.proxy, give))
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:

@@ -12,6 +12,7 @@ from chaos.simulator.environment import Environment, Policy, Process
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
 from chaos.simulator.subscription_names import PublishedBefore
+from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent
 from waypost.client.connector import (
     Close,
     Connector,
@@ -95,7 +96,7 @@ class Wire:
         self._carry("up", _named(sent), lambda: self._arrive(sent))
 
     def _arrive(self, message: ClientMessage) -> None:
-        self.node.step_engine(lambda engine: engine.client_message(self.number, message))
+        self.node.step_engine(ClientSent(self.number, message))
 
     def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
@@ -124,7 +125,7 @@ class Wire:
 
     def _deliver_to_proxy(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
-            self.node.step_engine(lambda engine: engine.client_disconnected(self.number))
+            self.node.step_engine(ClientDisconnected(self.number))
 
 
 class Client:
@@ -290,7 +291,7 @@ class Client:
             return None
         wire = Wire(self.world, self.world.next_connection(), self, node)
         node.wires[wire.number] = wire
-        node.engine.client_connected(wire.number)
+        node.step_engine(ClientConnected(wire.number))
         return wire
 
     def _trace(self, what: str) -> None:

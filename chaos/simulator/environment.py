@@ -17,10 +17,12 @@ from chaos.simulator.recorder import log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
 from chaos.simulator.subscription_names import PublishedBefore, ReusedNames
+from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
 from federation.ports import OwnerChanged, RegistryEvent, SiteLogRow
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects
+from proxy.core.inputs import EngineInput
 from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock
@@ -54,13 +56,13 @@ class Policy(NamedTuple):
     max_count: int | None
 
 
-class LinkEnds(Protocol):
+class LinkRunner(Protocol):
     """The ends of links in one process, until it is gone."""
 
     @property
     def machine(self) -> LinkEndpoints: ...
-    def step(self, action: Callable[[int], None]) -> None:
-        """Step the machine if the process still runs; `action` gets the time in ms."""
+    def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
+        """Step the machine if the process still runs; `action` gets the time in ms, and returns the effects."""
 
 
 class Process(ABC):
@@ -70,7 +72,7 @@ class Process(ABC):
         settings: of the proxy; they name it and its site.
     """
 
-    link_shell: LinkEnds
+    link_shell: LinkRunner
     """Of the ends of its site's links, in this process."""
 
     def __init__(self, world: Environment, settings: Settings) -> None:
@@ -100,8 +102,8 @@ class Process(ABC):
     # ------------------------------------------------------------ steps
 
     @abstractmethod
-    def step_engine(self, action: Callable[[Engine], None]) -> None:
-        """Step the engine, perform what comes out, and set the timer again; do nothing if the process is down."""
+    def step_engine(self, input: EngineInput) -> None:
+        """Step engine and links, perform what comes out, and set the timers; do nothing if the process is down."""
 
     @abstractmethod
     def append(self, effect: effects.Append) -> None:

@@ -17,7 +17,9 @@ from chaos.simulator.invariants import Invariants
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
+from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
+from federation.link_inputs import LinkEffectCompleted, NeighbourSent
 from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import ProxyRow
@@ -56,23 +58,19 @@ class LinkShell:
 
     # ------------------------------------------------------------ inputs
 
-    def step(self, action: Callable[[int], None]) -> None:
+    def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
         node = self._node
         if node.engine is not self._engine or node.leaving or not node.settings.neighbours:
             return
         if node.still and node.stalls(lambda: self.step(action)):
             return
-        action(self._world.clock.time_ms)
-        self.drain()
+        for effect in action(self._world.clock.time_ms):
+            self.perform(effect)
+        self.arm()
 
-    def drain(self) -> None:
-        """Perform what comes out, and set the timer."""
-        for effect in self.machine.take_effects():
-            self._perform(effect)
-        self._arm()
-
-    def _arm(self) -> None:
+    def arm(self) -> None:
+        """Set the timer of the machine."""
         now, due = self._world.clock.time_ms, self.machine.next_deadline()
         if due == NEVER or now < self._tick_at <= due:
             return
@@ -86,7 +84,8 @@ class LinkShell:
 
     # ------------------------------------------------------------ effects
 
-    def _perform(self, effect: link_effects.LinkEffect) -> None:
+    def perform(self, effect: LinkEffect) -> None:
+        """Perform one effect of the machine."""
         world, log = self._world, self._world.logs[self._node.site]
         match effect:
             case link_effects.SendPeer():
@@ -130,7 +129,8 @@ class LinkShell:
             world.appended(node.site, [record_of(FEDERATION, new)])
 
     def _completion(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
-        self._world.later(wait_ms, lambda: self.step(partial(on_done, answer)))
+        completed = LinkEffectCompleted(on_done, answer)
+        self._world.later(wait_ms, lambda: self.step(partial(self.machine.step, completed)))
 
     def _answer(self, on_done: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
         """Look into the log after a while; now and then it does not answer."""
@@ -155,7 +155,12 @@ class LinkShell:
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))
             self._completion(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
-        self._node.append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
+        self._node.append(
+            effects.Append(
+                effect.records,
+                lambda answer: self.step(partial(self.machine.step, LinkEffectCompleted(effect.on_done, answer))),
+            )
+        )
 
     def _land(self, effect: link_effects.Append, losses: int) -> None:
         # Where the log has lost its end since, the connection had broken, and nothing that was on it is sent again.
@@ -256,7 +261,7 @@ class Connection:
             if self.broken and world.chances(0.5):
                 return
             if not self._link.cuts(message):
-                ends.step(lambda now: ends.machine.peer_message(self._sender, _decoder.decode(data), now))
+                ends.step(partial(ends.machine.step, NeighbourSent(self._sender, _decoder.decode(data))))
 
         world.later(self._due - now, arrive)
 

@@ -21,6 +21,7 @@ from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import FEDERATION, Links, LinkShell, history
 from chaos.simulator.narration import NARRATED_FACTS, line_of
 from federation.acceptance import Acceptance, LogMark
+from federation.link_effects import LinkEffect
 from federation.log_epochs import (
     Judgement,
     LogSeen,
@@ -34,17 +35,30 @@ from federation.log_epochs import (
     went_back,
 )
 from federation.messages import LogEndMessage
-from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
+from federation.ports import ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.machines import lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
-from node.machines.runtime import Begin, Broke, Runtime, Stream, StreamState
+from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
 from proxy.core.durability_law import LAW
+from proxy.core.inputs import (
+    EffectCompleted,
+    EngineInput,
+    LeaseGranted,
+    LeaseLost,
+    LeaseRenewed,
+    Leave,
+    PeerSent,
+    RecordsRead,
+    RegistryReported,
+    StopHandovers,
+    StoreAll,
+)
 from proxy.core.settings import Bounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
@@ -163,9 +177,10 @@ class Node(Process):
         known = self._known(judgement.row)
         self.engine = Engine(
             self.settings,
-            self.clock,
             rng,
             incarnation,
+            now_ms=self.clock.now_ms(),
+            unix_ms=self.clock.unix_ms(),
             restored=restored,
             first=log.first,
             known=known,
@@ -315,15 +330,24 @@ class Node(Process):
         for wire in list(self.wires.values()):
             wire.close()
 
-    def step_engine(self, action: Callable[[Engine], None]) -> None:
-        """Step the engine, perform what comes out, and set the timer again."""
+    def step_engine(self, input: EngineInput) -> None:
+        """Step engine and links, perform what comes out, and set the timers again."""
         engine = self.engine
         if engine is None:
             return
-        if self.still and self.stalls(partial(self._for_incarnation, engine, action)):
+        if self.still and self.stalls(partial(self._for_incarnation, engine, input)):
             return
-        action(engine)
-        for effect in engine.take_effects():
+        wanted = self._runtime.step(input, self.clock.now_ms(), self.clock.unix_ms())
+        if isinstance(input, CONCERN_LINKS):
+            first = [effect for effect in wanted if isinstance(effect, LinkEffect)]
+            for effect in first:
+                self.link_shell.perform(effect)
+            self.link_shell.arm()
+            wanted = wanted[len(first) :]
+        self._perform_all(engine, wanted)
+
+    def _perform_all(self, engine: Engine, wanted: Sequence[RuntimeEffect]) -> None:
+        for effect in wanted:
             self._performers[type(effect)](self, effect)
         self._arm(engine)
 
@@ -345,16 +369,21 @@ class Node(Process):
 
     def _tick(self, engine: Engine, due: int) -> None:
         if self.engine is engine and self._tick_at == due and not self.leaving:
-            self.step_engine(Engine.tick)
+            self._tick_engine(engine)
             self.invariants.rests(self)
 
-    def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
-        """Step the engine later, if it is still the same one."""
-        self.world.later(wait_ms, partial(self._for_incarnation, self.engine, action))
+    def _tick_engine(self, engine: Engine) -> None:
+        if self.engine is engine and not (self.still and self.stalls(partial(self._tick_engine, engine))):
+            self._perform_all(engine, self._runtime.tick(self.clock.now_ms(), self.clock.unix_ms()))
 
-    def _for_incarnation(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
+    def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
+        """Answer effects later, as `action` does, if the process still lives then."""
+        completed = EffectCompleted(action, self.engine)
+        self.world.later(wait_ms, partial(self._for_incarnation, self.engine, completed))
+
+    def _for_incarnation(self, engine: Engine | None, input: EngineInput) -> None:
         if self.engine is engine:
-            self.step_engine(action)
+            self.step_engine(input)
 
     def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
@@ -401,20 +430,10 @@ class Node(Process):
             self.crash()
             return
         if batch:
-            self._step(lambda runtime, now: _take(runtime, batch, now))
+            self.step_engine(RecordsRead(batch))
             self._saw(batch[-1][0] + 1)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
-
-    def _step(self, action: Callable[[Runtime, int], None]) -> None:
-        """Step engine and links; perform what comes of the links, then of the engine, as node/shell/node.py does."""
-        runtime = self._runtime
-
-        def act(engine: Engine) -> None:
-            action(runtime, self.world.clock.time_ms)
-            self.link_shell.drain()
-
-        self.step_engine(act)
 
     def _follow(self, stream: Stream, read: Callable[[], None], input: Begin | Broke | None = None) -> None:
         """Step a stream, or do what is due of it; read it if it is to be opened, and set its timer."""
@@ -458,16 +477,16 @@ class Node(Process):
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 self.ready = True
                 self.link_shell.incarnation = incarnation
-                self._step(lambda runtime, now: runtime.lease_granted(incarnation, until_ms, now))
+                self.step_engine(LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
             case lifecycle.ProlongLease(until_ms=until_ms):
-                self.step_engine(lambda engine: engine.lease_renewed(until_ms))
+                self.step_engine(LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
                 self.ready = False
-                self._step(lambda runtime, now: runtime.lease_ended())
+                self.step_engine(LeaseLost())
             case lifecycle.HandBack():
-                self.step_engine(lambda engine: engine.stop_handovers())
+                self.step_engine(StopHandovers())
                 self._await_handed_back()
             case lifecycle.SpeakLast(marked=marked):
                 self._speak_last(marked=marked)
@@ -523,11 +542,8 @@ class Node(Process):
             if not waits:
                 self._go_on(0, lambda: self._live_by(lifecycle.Spoken()))
 
-        def leave(engine: Engine) -> None:
-            engine.leave(one, marked=marked)
-            engine.persister.saved(one)
-
-        self.step_engine(leave)
+        self.step_engine(Leave(one, marked))
+        self.step_engine(StoreAll(one))
         self._step_journal(Put(effects.Attest((), one)))
 
     def _revoke(self) -> None:
@@ -603,7 +619,7 @@ class Node(Process):
         def deliver() -> None:
             if revision > self._watched and self._runtime.watch.state is StreamState.OPEN and not self.leaving:
                 self._watched = revision
-                self._step(lambda runtime, now: runtime.registry_event(event, now))
+                self.step_engine(RegistryReported(event))
 
         self._go_on(self._next_word(), deliver)
 
@@ -619,7 +635,7 @@ class Node(Process):
             if not self.leaving:
                 self._watched, self._loaded = self.world.revision, self.world.registry.restored
                 reloaded = self.world.registry.reloaded()
-                self._step(lambda runtime, now: runtime.registry_event(reloaded, now))
+                self.step_engine(RegistryReported(reloaded))
 
         if self._started_at == self.world.clock.time_ms:
             deliver()
@@ -676,7 +692,7 @@ class Node(Process):
             world.later(wait, lambda: self._reach(effect.proxy, data))
 
     def _reach(self, proxy: ProxyId, data: bytes) -> None:
-        self.world.nodes[proxy].step_engine(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
+        self.world.nodes[proxy].step_engine(PeerSent(self.proxy, _handover.decode(data)))
 
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
         """Count what another proxy said wrong, as node/http/server.py does."""
@@ -968,9 +984,3 @@ class Node(Process):
         effects.Hash: _check_password,
     }
     """Who performs what."""
-
-
-def _take(runtime: Runtime, batch: Batch, now: int) -> None:
-    """Fold all of it: schedules are too small for a part of it to be much."""
-    taken = runtime.folded(batch, now)
-    assert taken == len(batch)

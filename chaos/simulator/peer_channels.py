@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from chaos.simulator.environment import Environment, Process
 from node.peers.peers import PeerHello, decode_introduction, decode_peer_message, encode_introduction
 from node.security.seal import NONCE_BYTES, Introduction, Opener, Sealer
+from proxy.core.inputs import PeerSent
 from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import Refused
 
@@ -126,7 +127,7 @@ class Connection:
             channel.far.refuse(channel.near.proxy, error, f"what {channel.near.proxy} says")
             self._end()
             return
-        channel.far.step_engine(lambda engine: engine.peer_message(channel.near.proxy, message))  # type: ignore[arg-type]
+        channel.far.step_engine(PeerSent(channel.near.proxy, message))  # type: ignore[arg-type]
 
     def _end(self) -> None:
         self._ended = self._channel.world.clock.time_ms

@@ -77,6 +77,7 @@ from chaos.simulator.secrets import Secrets
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import MoveRequest
+from proxy.core.inputs import PeerSent
 from waypost.access import LEVELS
 from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
@@ -233,11 +234,7 @@ class Scenario:
     def do_give(self, rest: str, words: list[str]) -> None:
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
-        owner.step_engine(
-            lambda engine: engine.peer_message(
-                row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))
-            )
-        )
+        owner.step_engine(PeerSent(row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))))
 
     def do_leave(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].leave()

@@ -19,6 +19,7 @@ from node.http.schemas import (
 )
 from node.shell.node import Node
 from proxy.clients.admin import Administration, OnDone
+from proxy.core.inputs import Administered
 from proxy.session.session import Session
 from proxy.session.session_policy import SessionPolicy, policy_of
 from proxy.session.subscription import Subscription
@@ -98,8 +99,12 @@ def _check_named(wish: SessionRequest, *fields: str) -> None:
 async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, OnDone], None]) -> SessionId:
     """Make a change, and return its session once it is durable. Raises WaypostError."""
     administration, identity = node.serving_engine.dispatcher.administration, SessionId(session)
+
+    def requested(on_done: OnDone) -> Administered:
+        return Administered(partial(change, administration, identity, on_done))
+
     try:
-        failure = await node.answer_to(partial(change, administration, identity), CHANGE_S)
+        failure = await node.answer_to(requested, CHANGE_S)
     except TimeoutError:
         raise NoAnswer("the change was not written in time; see how the session is now", field="session") from None
     if failure is not None:

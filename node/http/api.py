@@ -32,6 +32,7 @@ from node.http.schemas import (
 )
 from node.shell.node import Node
 from proxy.clients.tokens import read
+from proxy.core.inputs import DeletedByOperator, Rebalance
 from proxy.engine import Engine
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
@@ -181,14 +182,13 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, served or not: the registry's row decides, and its owner reads that."""
     wish = await _wish(DeleteRequest, request)
-    engine, session, registry = node.serving_engine, SessionId(wish.session), node.backends.registry
+    session, registry = SessionId(wish.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
     if not (await registry.claim(session, current, current.gone())).won:
         raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
-    engine.deleted(session, current, "an operator asked for it")
-    node.drain()
+    node.step(DeletedByOperator(session, current, "an operator asked for it"))
     return {"session": session, "deleted": True}
 
 
@@ -261,8 +261,9 @@ async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
     apply = request.method == "POST"
     if apply and await _body(request):
         raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
-    moves = node.serving_engine.rebalance(apply=apply)
-    node.drain()
+    moves = node.serving_engine.planned_moves()
+    if apply:
+        node.step(Rebalance())
     listed = [{"session": move.session, "from": move.owner.proxy, "to": move.target} for move in moves]
     return {"applied": apply, "moves": listed}
 
@@ -301,7 +302,7 @@ def _let_in(node: Node, request: Request) -> None:
     engine = node.serving_engine
     if not engine.env.cluster.token_key:
         raise Unreachable("the registry has not told yet by what tokens are known")
-    named = read(engine.env.cluster.token_key, token, engine.env.clock.unix_ms())
+    named = read(engine.env.cluster.token_key, token, node.clock.unix_ms())
     if named.principal not in node.config.operators:
         raise _NoOperator(f"principal {named.principal} is no operator of this proxy", field="authorization")
 

@@ -102,7 +102,7 @@ def _lease_left_ms(snapshot: NodeSnapshot) -> Read:
     engine = snapshot.engine
     if engine.env.lease.fence_at_ms is None:
         return 0
-    return max(0, engine.env.lease.fence_at_ms + engine.env.settings.lease_margin_ms - engine.env.clock.now_ms())
+    return max(0, engine.env.lease.fence_at_ms + engine.env.settings.lease_margin_ms - snapshot.node.clock.now_ms())
 
 
 def _silences(snapshot: NodeSnapshot) -> Read:

@@ -282,7 +282,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                         continue
                     began = time.thread_time()
                 if principal:
-                    message = vouched(message, principal, engine.env.cluster.token_key, engine.env.clock.unix_ms())
+                    message = vouched(message, principal, engine.env.cluster.token_key, node.clock.unix_ms())
                 node.client_message(number, message)
                 if hello_until_s is not None and node.introduced(number):
                     hello_until_s = None

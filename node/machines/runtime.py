@@ -14,12 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
-from federation.ports import Batch, OwnerChanged, RegistryEvent
+from federation.link_inputs import LinksLeaseGranted, LinksLeaseLost, ProxiesChanged, RecordsFolded
+from federation.ports import OwnerChanged
 from handover.machine import Deadline, Table, TimedMachine, render
+from proxy.core.effects import Effect
+from proxy.core.inputs import EngineInput, LeaseGranted, LeaseLost, RecordsRead, RegistryReported
 from proxy.engine import Engine
-from waypost.identity import Incarnation
 
+RuntimeEffect = LinkEffect | Effect
 REOPEN_MS = 200
 """So long a stream that broke is left alone."""
 
@@ -70,10 +74,14 @@ class Stream(TimedMachine[Begin | Broke, OpenStream]):
         return _TIMEOUTS_MS.get(self.state)
 
 
-class Runtime:
-    """The engine and the ends of links of one process.
+CONCERN_LINKS = (RecordsRead, RegistryReported, LeaseGranted, LeaseLost)
+"""What the ends of links are told as well as the engine."""
 
-    After each call the caller performs the effects of the links, and then those of the engine.
+
+class Runtime:
+    """The engine and the ends of links of one process, as one :class:`waypost.machine.Machine`.
+
+    What comes from neighbours, and what is due of links, concerns :attr:`links` alone.
     """
 
     def __init__(self, engine: Engine, links: LinkEndpoints) -> None:
@@ -82,35 +90,35 @@ class Runtime:
         self.log = Stream()
         self.watch = Stream()
 
-    def folded(self, records: Batch, now_ms: int) -> int:
-        """Take the next records of the site log.
+    def step(self, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
+        """Take one input; return the effects of the links, and then those of the engine.
 
         Args:
-            records: what follows the engine's position.
-            now_ms: the links' clock.
-
-        Returns:
-            How many of them were taken: the engine may have had enough.
+            input: what the proxy is told.
+            now_ms: by the caller's clock, which never steps back.
+            unix_ms: Unix time at `now_ms`; None: it has not stepped since it was last said.
         """
-        taken = self.engine.log_batch(records)
-        self.links.folded(records[:taken], now_ms)
-        return taken
+        first = self.links.step(LinksLeaseLost(), now_ms) if isinstance(input, LeaseLost) else []
+        effects = self.engine.step(input, now_ms, unix_ms)
+        match input:
+            case RecordsRead(batch):
+                position = self.engine.state.position
+                taken = RecordsFolded([record for record in batch if record[0] < position])
+                return [*self.links.step(taken, now_ms), *effects]
+            case RegistryReported(event) if not isinstance(event, OwnerChanged):
+                return [*self.links.step(ProxiesChanged(), now_ms), *effects]
+            case LeaseGranted():
+                return [*self.links.step(LinksLeaseGranted(), now_ms), *effects]
+            case _:
+                return [*first, *effects]
 
-    def registry_event(self, event: RegistryEvent, now_ms: int) -> None:
-        """Take what the registry's watch reports."""
-        self.engine.registry_event(event)
-        if not isinstance(event, OwnerChanged):
-            self.links.proxies_changed(now_ms)
+    def tick(self, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
+        """Do what is due of the engine at `now_ms`; return the effects, in order."""
+        return [*self.engine.tick(now_ms, unix_ms)]
 
-    def lease_granted(self, incarnation: Incarnation, until_ms: int, now_ms: int) -> None:
-        """The registry has announced this incarnation, under a lease until `until_ms` of the engine's clock."""
-        self.engine.lease_granted(incarnation, until_ms)
-        self.links.lease_granted(now_ms)
-
-    def lease_ended(self) -> None:
-        """The lease has ended, or may have: lead no link any more, and serve nothing."""
-        self.links.lease_ended()
-        self.engine.lease_lost()
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return self.engine.next_deadline()
 
 
 if __name__ == "__main__":

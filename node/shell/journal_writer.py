@@ -16,12 +16,16 @@ class JournalWriter:
     """The shell of the queue.
 
     Args:
+        on_written: told of each effect whose facts the journal has, in order.
         on_tried: told after each try whether the journal took the facts: None, or why not.
     """
 
-    def __init__(self, clock: Clock, on_tried: Callable[[Unreachable | None], None]) -> None:
+    def __init__(
+        self, clock: Clock, on_written: Callable[[Attest], None], on_tried: Callable[[Unreachable | None], None]
+    ) -> None:
         self.queue = JournalQueue()
         self._clock = clock
+        self._on_written = on_written
         self._on_tried = on_tried
         self._changed = asyncio.Event()
 
@@ -70,5 +74,5 @@ class JournalWriter:
         for effect in self.queue.step(Written(), self._clock.now_ms()):
             assert isinstance(effect, Answer)
             for attest in effect.written:
-                attest.on_done(None)
+                self._on_written(attest)
         self._on_tried(None)

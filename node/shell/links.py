@@ -15,6 +15,7 @@ import structlog
 from federation import link_effects as effects
 from federation.link_endpoints import LinkEndpoints
 from federation.link_in import Pulling
+from federation.link_inputs import LinkEffectCompleted, LinkInput, NeighbourSent
 from federation.link_out import Sending
 from federation.messages import LinkMessage
 from federation.ports import Lease, Registry, SiteLog
@@ -77,8 +78,7 @@ class Links:
 
     def peer_message(self, peer: ProxyId, message: LinkMessage) -> None:
         """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
-        self._endpoints.peer_message(peer, message, self._clock.now_ms())
-        self.drain()
+        self._step(NeighbourSent(peer, message))
 
     async def close(self) -> None:
         """Stop: cancel what is under way, and perform no effect any more."""
@@ -91,16 +91,15 @@ class Links:
 
     # ------------------------------------------------------------ effects
 
-    def drain(self) -> None:
-        """Perform what the machine wants done, and set the timer again."""
+    def _step(self, input: LinkInput) -> None:
+        for effect in self._endpoints.step(input, self._clock.now_ms()):
+            self.perform(effect)
+        self.arm()
+
+    def perform(self, effect: effects.LinkEffect) -> None:
+        """Perform one effect of the machine. After the last one of a step call :meth:`arm`."""
         if self._closed:
             return
-        while wanted := self._endpoints.take_effects():
-            for effect in wanted:
-                self._perform(effect)
-        self._arm()
-
-    def _perform(self, effect: effects.LinkEffect) -> None:
         match effect:
             case effects.SendPeer():
                 self._peers.send(effect.proxy, effect.message)
@@ -152,15 +151,14 @@ class Links:
         except Exception as error:
             self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
-        on_done(answer, self._clock.now_ms())
-        self.drain()
+        self._step(LinkEffectCompleted(on_done, answer))
 
     # ------------------------------------------------------------ time
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
         """Wake at the next deadline, or before: a timer that is early enough is left as it is."""
         due = self._endpoints.next_deadline()
-        if due == NEVER or (self._timer is not None and self._timer_at <= due):
+        if self._closed or due == NEVER or (self._timer is not None and self._timer_at <= due):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -171,7 +169,8 @@ class Links:
     def _tick(self) -> None:
         self._timer = None
         try:
-            self._endpoints.tick(self._clock.now_ms())
+            for effect in self._endpoints.tick(self._clock.now_ms()):
+                self.perform(effect)
         finally:
             # Whatever went wrong: without a timer the links would stand still for ever.
-            self.drain()
+            self.arm()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 import structlog
 
+from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import federation_of
 from federation.messages import (
@@ -32,6 +33,7 @@ from federation.messages import (
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, Reloaded, WatchAlive
 from handover.machine import Deadline
+from handover.messages import RelayDown
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import STALLED, Dependency, DependencyHealth
 from node.health.operator_log import OperatorLog, RateLimitedLog
@@ -41,7 +43,7 @@ from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.health.watchdog import Progress, Watchdog
 from node.machines import lifecycle
 from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
-from node.machines.runtime import Begin, Broke, Runtime, Stream
+from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
 from node.peers.peers import PeerMessage, Peers
 from node.resources.fair_share import BufferedBytes, FairQueue
@@ -61,7 +63,7 @@ from node.site_log.witnesses import Witnesses
 from node.startup.backends import Backends, changelog_locator, own_folder
 from node.startup.instance import Instance
 from node.startup.log_start import where_to_begin
-from proxy.core import effects
+from proxy.core import effects, inputs
 from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
@@ -102,7 +104,7 @@ from waypost.limits import (
     UNSENT_SHARE,
     WATCH_STALL_MS,
 )
-from waypost.messages import ClientMessage
+from waypost.messages import ClientMessage, DeliverEncoded
 from waypost.queue import Queue
 from waypost.records import Record
 from waypost.reliability import reliability_of
@@ -181,10 +183,10 @@ class Node:
         """Where the site log ended when we looked last."""
         self._url = url
         self._lifecycle = Lifecycle(incarnation)
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self.troubles = DependencyHealth(self._rng, self._clock)
-        self._few = RateLimitedLog(self._clock)
+        self.troubles = DependencyHealth(self._rng, self.clock)
+        self._few = RateLimitedLog(self.clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._renewals = self._ticks = 0
         self._connections: dict[int, Connection] = {}
@@ -215,7 +217,7 @@ class Node:
         self._append_admission = AppendAdmission(lambda bodies: self._engine.sessions.matcher.foreseen_ns(bodies))
         self._heart = Heart()
         self._room = asyncio.Event()
-        self._journal = JournalWriter(self._clock, self._on_journal_tried)
+        self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
         self._has_opened = False
         self.lease: Lease | None = None
         self.secret: bytes | None = None
@@ -228,8 +230,8 @@ class Node:
             self.refused,
             self.tls.peers if self.tls else None,
         )
-        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
-        self._operator_log = OperatorLog(self.proxy, url, self._clock)
+        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self.clock)
+        self._operator_log = OperatorLog(self.proxy, url, self.clock)
 
     @property
     def why_not_ready(self) -> str:
@@ -243,7 +245,7 @@ class Node:
             return "it is starting"
         if self._waits_for:
             return f"another process has its name, at {self._waits_for}"
-        if not self.engine.env.lease.may_serve():
+        if not self.engine.env.lease.holds_at(self.clock.now_ms()):
             return "it has no lease"
         if not self.engine.env.cluster.is_watching:
             return "it has not read the registry yet"
@@ -322,9 +324,10 @@ class Node:
         with growing():
             engine = Engine(
                 settings,
-                self._clock,
                 self._rng,
                 self._lifecycle.incarnation,
+                now_ms=self.clock.now_ms(),
+                unix_ms=self.clock.unix_ms(),
                 restored=restored,
                 first=begin.first,
                 known=begin.known,
@@ -344,7 +347,7 @@ class Node:
             log=parts.log,
             registry=parts.registry,
             peers=self.peers,
-            clock=self._clock,
+            clock=self.clock,
             guard=self.log_guard,
         )
         # Not before all of it is there: a client may come at any moment.
@@ -398,7 +401,7 @@ class Node:
         """Perform what follows from an input of the life cycle, one effect after the other, until nothing does."""
         following: LifecycleInput | Deadline | None = input
         while following is not None:
-            effects = self._lifecycle.step(following, self._clock.now_ms())
+            effects = self._lifecycle.step(following, self.clock.now_ms())
             following = None
             for effect in effects:
                 following = await self._perform_in_time(effect)
@@ -410,7 +413,7 @@ class Node:
             return await self._perform_life(effect)
         try:
             with contextlib.suppress(WaypostError):
-                async with asyncio.timeout(max(0, due - self._clock.now_ms()) / 1000):
+                async with asyncio.timeout(max(0, due - self.clock.now_ms()) / 1000):
                     return await self._perform_life(effect)
         except TimeoutError:
             pass
@@ -437,17 +440,15 @@ class Node:
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 assert self.lease is not None
                 self.links.lease = self.lease
-                self.runtime.lease_granted(incarnation, until_ms, self._clock.now_ms())
-                self._drain_all()
+                self.step(inputs.LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease():
                 assert self.lease is not None
                 await self._renew(self.lease)
                 return lifecycle.LeaseEnded(new_incarnation())
             case lifecycle.ProlongLease(until_ms=until_ms):
-                self._engine.lease_renewed(until_ms)
+                self.step(inputs.LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
-                self.runtime.lease_ended()
-                self._drain_all()
+                self.step(inputs.LeaseLost())
                 self._yield_to_who_took_the_name()
             case lifecycle.HandBack() | lifecycle.SpeakLast() | lifecycle.RevokeLease() | lifecycle.End():
                 return await self._perform_leaving(effect)
@@ -458,8 +459,7 @@ class Node:
     async def _perform_leaving(self, effect: LeavingEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.HandBack():
-                self._engine.stop_handovers()
-                self.drain()
+                self.step(inputs.StopHandovers())
                 while self._engine.is_handing_over:
                     await asyncio.sleep(0.01)
                 return lifecycle.HandedBack()
@@ -480,9 +480,8 @@ class Node:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()
-        engine.leave(checkpointed.set_result, marked=marked)
-        engine.persister.saved(saved.set_result)
-        self.drain()
+        self.step(inputs.Leave(checkpointed.set_result, marked))
+        self.step(inputs.StoreAll(saved.set_result))
         await saved
         # Either may have its answer from the other: what is told is on record first.
         await asyncio.gather(self._journal.write_all(self.backends.journal), checkpointed)
@@ -491,7 +490,7 @@ class Node:
 
     async def _follow(self, stream: Stream, read: Callable[[], Awaitable[None]], dependency: Dependency) -> None:
         """Read a stream for ever."""
-        effects = stream.step(Begin(), self._clock.now_ms())
+        effects = stream.step(Begin(), self.clock.now_ms())
         while True:
             for _ in effects:
                 try:
@@ -500,9 +499,9 @@ class Node:
                     raise
                 except Unreachable as error:
                     self.troubles.unavailable(dependency, error)
-                stream.step(Broke(), self._clock.now_ms())
-            await asyncio.sleep(max(0, stream.next_deadline() - self._clock.now_ms()) / 1000)
-            effects = stream.tick(self._clock.now_ms())
+                stream.step(Broke(), self.clock.now_ms())
+            await asyncio.sleep(max(0, stream.next_deadline() - self.clock.now_ms()) / 1000)
+            effects = stream.tick(self.clock.now_ms())
 
     async def _read_log(self) -> None:
         """Fold the site log, until its stream breaks."""
@@ -512,11 +511,11 @@ class Node:
             await folding.fold(batch)
 
     def _fold(self, records: Batch) -> int:
-        taken = self.runtime.folded(records, self._clock.now_ms())
-        self._append_admission.read(self._engine.state.position)
+        self.step(inputs.RecordsRead(records))
+        position = self._engine.state.position
+        self._append_admission.read(position)
         self._room.set()
-        self._drain_all()
-        return taken
+        return sum(offset < position for offset, _ in records)
 
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
@@ -532,7 +531,10 @@ class Node:
                 continue
             self.troubles.available(Dependency.LOG)
             engine = self._engine
-            reports = engine.env.lease.may_serve() and min([self.proxy, *engine.env.cluster.at_site()]) == self.proxy
+            reports = (
+                engine.env.lease.holds_at(self.clock.now_ms())
+                and min([self.proxy, *engine.env.cluster.at_site()]) == self.proxy
+            )
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
                     await self.log_guard.watch(self.log_end, reports=reports)
@@ -547,8 +549,7 @@ class Node:
         while True:
             await self.backends.changelog.lost()
             log.warning("the changelog has lost its end; what we have of it is written again", site=self.site)
-            self._engine.changelog_lost()
-            self.drain()
+            self.step(inputs.ChangelogLost())
 
     async def _watch_progress(self) -> None:
         """See what stands still although nothing has failed (node/health/watchdog.py)."""
@@ -556,7 +557,7 @@ class Node:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
             self.troubles.tick()
             self._few.report_suppressed()
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.check(self._progress(), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
@@ -570,15 +571,15 @@ class Node:
         """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
         config, engine = self.config, self._engine
         neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
-        check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
+        check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self.clock.now_ms())
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
         while True:
             await asyncio.sleep(POLL_S)
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             if self.certificate is not None:
                 self.certificate.renew()
-                await self.certificate.check(now_ms, self._clock.unix_ms())
+                await self.certificate.check(now_ms, self.clock.unix_ms())
             if engine.env.cluster.is_watching:
                 rows = [*engine.env.cluster.proxies.values()]
                 check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
@@ -592,7 +593,7 @@ class Node:
         yield Progress("log", position, position < self.log_end, TAIL_STALL_MS)
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
         yield Progress("journal", self._journal.queue.written, len(self._journal.queue) > 0, JOURNAL_STALL_MS)
-        yield Progress("timers", self._ticks, engine.next_deadline() < self._clock.now_ms(), TIMER_STALL_MS)
+        yield Progress("timers", self._ticks, engine.next_deadline() < self.clock.now_ms(), TIMER_STALL_MS)
         oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
@@ -610,8 +611,7 @@ class Node:
             if not isinstance(event, Reloaded):
                 self.troubles.available(Dependency.REGISTRY)
             if not isinstance(event, WatchAlive):
-                self.runtime.registry_event(event, self._clock.now_ms())
-                self._drain_all()
+                self.step(inputs.RegistryReported(event))
 
     async def _live(self) -> None:
         """Live under leases, until cancelled."""
@@ -629,7 +629,7 @@ class Node:
                 federation=federation_of(self.secret),
                 hint="tokens hold no more, and proxies that start again at their site's log are refused",
             )
-        self._engine.secret_read(self.secret)
+        self.step(inputs.SecretRead(self.secret))
 
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
@@ -657,7 +657,7 @@ class Node:
         await asyncio.to_thread(self.instance.announcing, incarnation)
         ends_ms: int | None = None
         while True:
-            began = self._clock.now_ms()
+            began = self.clock.now_ms()
             try:
                 announce = partial(self._announce, incarnation, earlier)
                 lease = await self.troubles.retry(Dependency.REGISTRY, announce)
@@ -696,14 +696,14 @@ class Node:
         """Return when the lease has ended."""
         if self.backends.renewing is not None:
             renewal = LeaseRenewal(
-                self.backends.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
+                self.backends.renewing, self.clock, self._heart, self._lease_renewed, self._not_renewed
             )
             await renewal.keep(lease)
             return
         pause = lease.ttl_ms / 3000
         while True:
             await asyncio.sleep(pause)
-            began = self._clock.now_ms()
+            began = self.clock.now_ms()
             try:
                 async with asyncio.timeout(lease.ttl_ms / 1000):
                     if not await lease.renew():
@@ -715,9 +715,9 @@ class Node:
     def _lease_renewed(self, until_ms: int) -> None:
         self.troubles.available(Dependency.REGISTRY)
         self._renewals += 1
-        for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self._clock.now_ms()):
+        for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self.clock.now_ms()):
             assert isinstance(effect, lifecycle.ProlongLease)
-            self._engine.lease_renewed(effect.until_ms)
+            self.step(inputs.LeaseRenewed(effect.until_ms))
 
     def _not_renewed(self, error: Exception) -> None:
         self.troubles.unavailable(Dependency.REGISTRY, error)
@@ -736,7 +736,7 @@ class Node:
         self._last_connection += 1
         self._connections[self._last_connection] = connection
         self._addresses[connection.address] += 1
-        self._engine.client_connected(self._last_connection, connection.address)
+        self.step(inputs.ClientConnected(self._last_connection, connection.address))
         return self._last_connection
 
     def disconnect(self, number: int) -> None:
@@ -746,13 +746,11 @@ class Node:
             if not self._addresses[gone.address]:
                 del self._addresses[gone.address]
         if self.engine is not None:
-            self.engine.client_disconnected(number)
-            self.drain()
+            self.step(inputs.ClientDisconnected(number))
 
     def client_message(self, number: int, message: ClientMessage) -> None:
         """Take a message of the client on this connection. Raises Refused: the connection goes on."""
-        self._engine.client_message(number, message)
-        self.drain()
+        self.step(inputs.ClientSent(number, message))
 
     def introduced(self, number: int) -> bool:
         """Tell whether the client of this connection has said a hello that was accepted."""
@@ -764,6 +762,9 @@ class Node:
         if self.engine is not None:
             self.engine.output.counters.refused[error.kind] += 1
 
+    def _on_facts_written(self, attest: effects.Attest) -> None:
+        self.step(inputs.EffectCompleted(attest.on_done, None))
+
     def _on_journal_tried(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
@@ -771,7 +772,6 @@ class Node:
             return
         self.troubles.available(Dependency.JOURNAL)
         self._room.set()
-        self.drain()
 
     async def room(self, number: int) -> bool:
         """Wait while too much is on its way to log or journal, or much of what came by this connection.
@@ -806,8 +806,7 @@ class Node:
             case CaughtUp() | CatchUpFailed():
                 self.effect_runner.requests.answer(message)
             case _:
-                self._engine.peer_message(peer, message)
-                self.drain()
+                self.step(inputs.PeerSent(peer, message))
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:
@@ -817,16 +816,24 @@ class Node:
 
     async def mark(self) -> int:
         """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""
-        answer: int | WaypostError = await self.answer_to(self._engine.close_log, MARK_S)
+        answer: int | WaypostError = await self.answer_to(inputs.CloseLog, MARK_S)
         if isinstance(answer, WaypostError):
             raise answer
         return answer
 
-    async def answer_to(self, ask: Callable[[Callable[[T], None]], None], within_s: float) -> T:
-        """Ask the engine, and return what it answers. Raises TimeoutError, and what `ask` raises."""
+    async def answer_to(self, request: Callable[[Callable[[T], None]], inputs.EngineInput], within_s: float) -> T:
+        """Step the engine with a request, and return its answer.
+
+        Args:
+            request: returns the input, which calls what it is given with the answer.
+            within_s: how long the answer may take.
+
+        Raises:
+            TimeoutError: it took longer.
+            WaypostError: the request is refused.
+        """
         answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        ask(lambda answer: None if answered.done() else answered.set_result(answer))
-        self.drain()
+        self.step(request(lambda answer: None if answered.done() else answered.set_result(answer)))
         async with asyncio.timeout(within_s):
             return await answered
 
@@ -878,18 +885,21 @@ class Node:
 
     # ------------------------------------------------------------ the engine's effects
 
-    def _drain_all(self) -> None:
-        """Perform what links and engine want done, in this order."""
-        self.links.drain()
-        self.drain()
+    def step(self, input: inputs.EngineInput) -> None:
+        """Step engine and links, perform the effects in order, and set the timers again."""
+        if self.engine is None:
+            raise Internal("the node has not started yet")
+        self._perform_all(self.runtime.step(input, self.clock.now_ms(), self.clock.unix_ms()))
+        if isinstance(input, CONCERN_LINKS):
+            self.links.arm()
 
-    def drain(self) -> None:
-        """Perform what the engine wants done, and set the timer again, soon."""
-        while self.engine is not None and (wanted := self.engine.take_effects()):
-            for effect in wanted:
-                self._perform(effect)
-        if self.engine is not None:
-            self._log_refusals()
+    def _perform_all(self, wanted: list[RuntimeEffect]) -> None:
+        for effect in wanted:
+            self._perform(effect)
+        self._log_refusals()
+        self._arm_soon()
+
+    def _arm_soon(self) -> None:
         if not self._arming:
             # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
             self._arming = True
@@ -903,25 +913,25 @@ class Node:
         if self.engine is None or self._closing:
             return
         self._operator_log.report_changes(self.engine)
-        wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
+        wait_ms = max(1, self.engine.next_deadline() - self.clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
         try:
-            self._engine.tick()
+            self._perform_all(self.runtime.tick(self.clock.now_ms(), self.clock.unix_ms()))
         finally:
             # Whatever went wrong: without a timer the node would stand still for ever.
-            self.drain()
+            self._arm_soon()
 
-    def _perform(self, effect: effects.Effect) -> None:
+    def _perform(self, effect: RuntimeEffect) -> None:
         match effect:
             case effects.Send():
-                connection = self._connections.get(effect.connection)
-                if connection is not None:
-                    connection.send(effect.message)
+                self._send(effect)
             case effects.SendPeer():
-                self.peers.send(effect.proxy, effect.message)
+                # Where the lease ended within the step, the other side misses a number, and ends the relay.
+                if not isinstance(effect.message, RelayDown) or not self._is_fenced():
+                    self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
                 self._append_admission.wanted(effect)
@@ -933,8 +943,23 @@ class Node:
                 connection = self._connections.get(effect.connection)
                 if connection is not None:
                     connection.hang_up(effect.reason)
+            case _ if isinstance(effect, LinkEffect):
+                self.links.perform(effect)
             case _:
                 self._spawn(self._ask(effect))
+
+    def _send(self, send: effects.Send) -> None:
+        connection = self._connections.get(send.connection)
+        if connection is None:
+            return
+        if isinstance(send.message, DeliverEncoded) and self._is_fenced():
+            connection.hang_up("the lease of this proxy has ended")
+        else:
+            connection.send(send.message)
+
+    def _is_fenced(self) -> bool:
+        """Tell whether nothing may be delivered: time stands still within a step, and a process may be paused in it."""
+        return not self._engine.env.lease.holds_at(self.clock.now_ms())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -957,8 +982,7 @@ class Node:
         finally:
             self._appends -= 1
             self._room.set()
-        effect.on_done(answer)
-        self.drain()
+        self.step(inputs.EffectCompleted(effect.on_done, answer))
 
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
@@ -975,5 +999,4 @@ class Node:
         answer = await self.effect_runner.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
             self._operator_log.claimed(effect, answer)
-        effect.on_done(answer)
-        self.drain()
+        self.step(inputs.EffectCompleted(effect.on_done, answer))

@@ -174,7 +174,7 @@ class AttachHandler:
         if receiver.connection is None or receiver.connection == connection.number:
             return True
         if receiver.incarnation != message.incarnation:
-            now = self._env.clock.now_ms()
+            now = self._env.time.now_ms
             pause_ms = self._sessions.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
             if pause_ms:
                 self._send(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
@@ -305,7 +305,7 @@ class AttachHandler:
         at = connection.relayed_by
         if at is None or not session.access or len(session.receivers.attached()) > 1:
             return
-        rested_ms = self._env.clock.now_ms() - session.served_since_ms
+        rested_ms = self._env.time.now_ms - session.served_since_ms
         if len(session.receivers) == 1 or rested_ms >= self._env.settings.dwell_ms:
             self._output.report(MoveWanted(session.id, at))
 
@@ -416,7 +416,7 @@ class AttachHandler:
 
     def tick(self) -> None:
         """Detach receivers whose token has ended; they attach again with another one."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
             self._send(connection, Wait("the token has ended by which this was read", 0))

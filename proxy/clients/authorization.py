@@ -88,7 +88,7 @@ class Authorizer:
         """
         if not credential.token or not self._env.settings.publishers:
             return None
-        return read(self._env.cluster.token_key, credential.token, self._env.clock.unix_ms())
+        return read(self._env.cluster.token_key, credential.token, self._env.time.unix_ms)
 
     def let_publish(self, named: Named | None) -> bool:
         """Tell whether a connection may publish now; False: its token has ended, and the client must bring a new one.
@@ -105,7 +105,7 @@ class Authorizer:
         if named is None or named.principal not in publishers:
             who = f"principal {named.principal}" if named else "whoever says no token"
             raise Forbidden(f"{who} may not publish here; ask the proxy's operator", field="credential")
-        return named.until_ms > self._env.clock.unix_ms()
+        return named.until_ms > self._env.time.unix_ms
 
     # ------------------------------------------------------------ who comes in
 
@@ -145,14 +145,14 @@ class Authorizer:
         self.require(session, principal, READ)
         if named is None:
             return Admitted(principal, grant)
-        clock = self._env.clock
-        return Admitted(principal, grant, clock.now_ms() + named.until_ms - clock.unix_ms())
+        time = self._env.time
+        return Admitted(principal, grant, time.now_ms + named.until_ms - time.unix_ms)
 
     def _named(self, attach: Attach) -> Named:
         """Return the token's content. Raises Forbidden: it is not valid, or proves another principal than is named."""
         credential = attach.credential
         try:
-            named = read(self._env.cluster.token_key, credential.token, self._env.clock.unix_ms())
+            named = read(self._env.cluster.token_key, credential.token, self._env.time.unix_ms)
             if credential.principal not in ("", named.principal):
                 raise Forbidden(f"the token is that of principal {named.principal}", field="credential")
         except Forbidden:
@@ -205,7 +205,7 @@ class Authorizer:
         tries: AuthFailures,
         on_done: Callable[[Proof | Wait | Forbidden], None],
     ) -> Wait | None:
-        credential, now = attach.credential, self._env.clock.now_ms()
+        credential, now = attach.credential, self._env.time.now_ms
         if not credential.password:
             raise self._unproven(session, credential.principal)
         at_once = PASSWORDS_OF_ONE if tries.failures < FREE_TRIES else 1
@@ -237,7 +237,7 @@ class Authorizer:
         if tries.failures >= FREE_TRIES:
             # Past the longest wait nothing grows, the exponent neither.
             wait_ms = 1_000 << min(tries.failures - FREE_TRIES, 16)
-            tries.next_ms = self._env.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
+            tries.next_ms = self._env.time.now_ms + min(wait_ms, LONGEST_WAIT_MS)
 
     def _knows(self, tries: AuthFailures, attach: Attach, grant: Grant) -> bool:
         """Tell whether this is the password that was right before."""

@@ -41,7 +41,7 @@ class DeliveryHandler:
 
     def tick(self) -> None:
         """Deliver again where the store could not be read."""
-        if self._again and self._env.clock.now_ms() >= self._again_at:
+        if self._again and self._env.time.now_ms >= self._again_at:
             again, self._again = self._again, {}
             for session in again.values():
                 self.to_all(session)
@@ -138,7 +138,7 @@ class DeliveryHandler:
                 return
             if isinstance(answer, WaypostError):
                 self._again[session.id] = session
-                self._again_at = self._env.clock.now_ms() + self._env.settings.retry_ms
+                self._again_at = self._env.time.now_ms + self._env.settings.retry_ms
                 return
             self._expiry.expire(session)
             self._send_all(session, receiver, answer, upto)

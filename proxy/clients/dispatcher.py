@@ -478,7 +478,7 @@ class ClientDispatcher:
         receiver = self.attach_handler.receiver_of(connection)
         if receiver is None or connection.session is None:
             return
-        now = self._env.clock.unix_ms()
+        now = self._env.time.unix_ms
         facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
         last = attestations[-1].number
 

@@ -45,7 +45,7 @@ class EndReplies:
             requester: who is answered, and only once for each subscription: a connection's number, or an object of
                 its own.
         """
-        waiting = _Waiting(session, subscription, self._env.clock.now_ms() + LOG_END_MS, answer)
+        waiting = _Waiting(session, subscription, self._env.time.now_ms + LOG_END_MS, answer)
         if waiting.is_awaited:
             self._waiting[requester, session.id, subscription] = waiting
         else:
@@ -61,7 +61,7 @@ class EndReplies:
 
     def tick(self) -> None:
         """Give the answers that have waited for LOG_END_MS."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         self._give(lambda waiting: waiting.until <= now)
 
     def next_deadline(self) -> int:

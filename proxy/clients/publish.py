@@ -140,7 +140,7 @@ class PublishHandler:
     ) -> list[Published]:
         if message.first + len(message.bodies) - 1 > LARGEST:
             raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
-        at_ms = self._env.clock.unix_ms()
+        at_ms = self._env.time.unix_ms
         records = []
         for index, body in enumerate(message.bodies):
             try:

@@ -154,7 +154,7 @@ class QuenchHandler:
             for requester in self._requesters.values()
         )
         due = self._waiting or any(unannounced)
-        return self._env.clock.now_ms() if due else NEVER
+        return self._env.time.now_ms if due else NEVER
 
     def _take_apart(self, expression: str) -> None:
         if not self._env.state.interests(expression):

@@ -61,7 +61,7 @@ class Relays:
 
     def tick(self) -> None:
         """Break relays whose other end is silent for too long, and confirm those that are due."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         self.near.tick(now)
         self.far.tick(now)
 

@@ -73,7 +73,7 @@ class FarRelays:
             self._output.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=True)))
             return
         number = self._number_of(sender, message)
-        frames = self._far[number].channel.receive(message.number, message.frame, self._env.clock.now_ms())
+        frames = self._far[number].channel.receive(message.number, message.frame, self._env.time.now_ms)
         if frames is None:
             self._break([number])
             return
@@ -91,7 +91,7 @@ class FarRelays:
         """Return the number of its connection; the first word of a relay makes one."""
         relay = message.relay
         if (sender, relay) not in self._numbers:
-            now = self._env.clock.now_ms()
+            now = self._env.time.now_ms
             self._last -= 1
             self._numbers[sender, relay] = self._last
             self._far[self._last] = _FarRelay(sender, relay, RelayChannel(last_received_ms=now, last_sent_ms=now))
@@ -151,7 +151,7 @@ class FarRelays:
         return self._down(far_relay, encode_message(effect.message))
 
     def _down(self, far_relay: _FarRelay, frame: bytes) -> SendPeer:
-        number = far_relay.channel.next(self._env.clock.now_ms())
+        number = far_relay.channel.next(self._env.time.now_ms)
         return SendPeer(far_relay.proxy, RelayDown(far_relay.relay, number, frame, far_relay.channel.received))
 
     # ------------------------------------------------------------ time

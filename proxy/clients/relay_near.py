@@ -56,7 +56,7 @@ class NearRelays:
 
     def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
         """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         self._relay_count += 1
         relay = f"{self._env.lease.incarnation}/{self._relay_count}"
         number, line = connection.number, RelayChannel(last_received_ms=now)
@@ -68,7 +68,7 @@ class NearRelays:
     def up(self, connection: int, message: ClientMessage) -> None:
         """Pass a message of the client to the owner. Raises KeyError: the connection is not relayed."""
         near_relay = self._near[connection]
-        number = near_relay.channel.next(self._env.clock.now_ms())
+        number = near_relay.channel.next(self._env.time.now_ms)
         up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
         self._output.emit(SendPeer(near_relay.owner, up))
 
@@ -116,7 +116,7 @@ class NearRelays:
         if message.number < 1 or not 0 <= message.received <= line.sent:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         line.confirm(message.received, now)
         frames = line.receive(message.number, message.frame, now)
         if frames is None:

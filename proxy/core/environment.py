@@ -15,8 +15,8 @@ from proxy.core.cluster_view import ClusterView
 from proxy.core.lease import Lease
 from proxy.core.registry_memory import RegistryMemory
 from proxy.core.settings import Settings
+from proxy.core.step_time import StepTime
 from proxy.session.session import Session
-from waypost.clock import Clock
 from waypost.frontier import join
 from waypost.identity import Origin, ProxyId
 
@@ -31,7 +31,7 @@ class Environment:
     """
 
     settings: Settings
-    clock: Clock
+    time: StepTime
     rng: random.Random
     lease: Lease
     cluster: ClusterView

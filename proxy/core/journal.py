@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.core.effects import Attest, ignore_result
+from proxy.core.step_time import StepTime
 from proxy.session.session import Session
-from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.facts import Fact, FactKind
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
@@ -18,13 +18,13 @@ class Journal:
     Args:
         proxy: our own name.
         site: our own site.
-        clock: facts carry its Unix time.
+        time: facts carry its Unix time.
     """
 
-    def __init__(self, proxy: ProxyId, site: SiteId, clock: Clock) -> None:
+    def __init__(self, proxy: ProxyId, site: SiteId, time: StepTime) -> None:
         self._proxy = proxy
         self._site = site
-        self._clock = clock
+        self._time = time
         self.writer = ""
         """The name under which this incarnation writes facts and closing markers."""
         self._number = 0
@@ -55,7 +55,7 @@ class Journal:
         fact = Fact(
             writer=self.writer,
             number=self._number,
-            at_ms=self._clock.unix_ms(),
+            at_ms=self._time.unix_ms,
             kind=kind,
             **fields,  # type: ignore[arg-type]
         )

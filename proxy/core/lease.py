@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waypost.clock import Clock
+from proxy.core.step_time import StepTime
 from waypost.identity import Incarnation
 
 
@@ -10,12 +10,12 @@ class Lease:
     """Without a lease a proxy serves nothing.
 
     Args:
-        clock: of this process; leases count on it.
+        time: leases count on the clock of this process.
         margin_ms: the proxy fences itself so long before its lease can end.
     """
 
-    def __init__(self, clock: Clock, margin_ms: int) -> None:
-        self._clock = clock
+    def __init__(self, time: StepTime, margin_ms: int) -> None:
+        self._time = time
         self._margin_ms = margin_ms
         self.incarnation = Incarnation("")
         self.fence_at_ms: int | None = None
@@ -36,4 +36,8 @@ class Lease:
 
     def may_serve(self) -> bool:
         """Tell whether the lease certainly holds: nobody else may act as if this proxy were gone."""
-        return self.fence_at_ms is not None and self._clock.now_ms() < self.fence_at_ms
+        return self.holds_at(self._time.now_ms)
+
+    def holds_at(self, now_ms: int) -> bool:
+        """Tell whether the lease certainly holds at `now_ms` of the clock of this process."""
+        return self.fence_at_ms is not None and now_ms < self.fence_at_ms

@@ -8,7 +8,7 @@ from handover.acquisition import NO_EPOCH
 from proxy.core.cluster_view import ClusterView
 from proxy.core.counters import Counters
 from proxy.core.settings import Settings
-from waypost.clock import Clock
+from proxy.core.step_time import StepTime
 from waypost.identity import Epoch, Ownership, SessionId
 
 LOST_ROWS_KEPT_MS = 600_000
@@ -29,9 +29,9 @@ class Lost(NamedTuple):
 class RegistryMemory:
     """Remembers as long as the registry says what it said then; :meth:`prune` forgets the rest."""
 
-    def __init__(self, settings: Settings, clock: Clock, cluster: ClusterView, counters: Counters) -> None:
+    def __init__(self, settings: Settings, time: StepTime, cluster: ClusterView, counters: Counters) -> None:
         self._settings = settings
-        self._clock = clock
+        self._time = time
         self._cluster = cluster
         self._counters = counters
         self.lost: dict[SessionId, Lost] = {}
@@ -67,7 +67,7 @@ class RegistryMemory:
         session in the place of one that there is. One that is made after all is of a later generation: what clients
         and disks have of the one before is none of it.
         """
-        now = self._clock.now_ms()
+        now = self._time.now_ms
         if row.epoch > _epoch(self.lost_row(session)):
             self._lost_rows[session] = (row, now)
             if not row.deleted:
@@ -81,7 +81,7 @@ class RegistryMemory:
     @property
     def rows_come_back(self) -> bool:
         """Whether owners may still write rows again that the registry has lost."""
-        return self._clock.now_ms() < self._rows_lost_ms + self._settings.rows_back_ms
+        return self._time.now_ms < self._rows_lost_ms + self._settings.rows_back_ms
 
     def is_past(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
         """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
@@ -94,7 +94,7 @@ class RegistryMemory:
             row: as the registry has it.
             and_woken: for so long, too, that a proxy which has a copy of it on its disk has woken that.
         """
-        now, row = self._clock.now_ms(), _as_told(row)
+        now, row = self._time.now_ms, _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
         if known != row:
             since_ms = now
@@ -116,7 +116,7 @@ class RegistryMemory:
         earlier = self._earlier_rows.items()
         for session in [session for session, (row, _) in earlier if _as_told(owners.get(session)) != row]:
             del self._earlier_rows[session]
-        oldest = self._clock.now_ms() - LOST_ROWS_KEPT_MS
+        oldest = self._time.now_ms - LOST_ROWS_KEPT_MS
         for session in [
             session
             for session, (row, since_ms) in self._lost_rows.items()

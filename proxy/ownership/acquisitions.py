@@ -198,7 +198,7 @@ class Acquisitions:
         """Give the machine an input, and perform what follows."""
         lost = self._env.registry_memory.lost_row(running.machine.session)
         running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
-        effects = running.machine.step(input, self._env.clock.now_ms())
+        effects = running.machine.step(input, self._env.time.now_ms)
         if running.machine.over:
             self.end(running.machine.session)
         for effect in effects:

@@ -16,7 +16,7 @@ class CreationRate:
 
     def take(self) -> bool:
         """Tell whether a session may be made now, and count it if so."""
-        now, rate = self._env.clock.now_ms(), self._env.settings.creations_a_s
+        now, rate = self._env.time.now_ms, self._env.settings.creations_a_s
         if not rate:
             return True
         due = max(self._until_ms, now) + 1_000 / rate

@@ -40,7 +40,7 @@ class DeletedRows:
         if current is None and known is not None and self._env.cluster.is_first(self._env.cluster.at_site()):
             self._gone[session] = known[0].epoch
         if current is not None and current.deleted:
-            due = self._env.clock.now_ms() + self._env.settings.forget_ms
+            due = self._env.time.now_ms + self._env.settings.forget_ms
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
@@ -53,7 +53,7 @@ class DeletedRows:
 
     def tick(self) -> None:
         """Remove rows of sessions that were deleted `forget_ms` ago, and then their checkpoints of our changelog."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if now < self.next_deadline():
             return
         self._next_check_ms = now + self._env.settings.sweep_ms

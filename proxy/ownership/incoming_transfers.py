@@ -126,7 +126,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         if session in self._sessions or not self._env.lease.may_serve():
             self._output.report(TransferFailed(session, owner))
             return
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         name = f"{self._env.proxy}-{self._env.rng.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._env.proxy, name, self._env.settings.timing, now)
         incoming = Incoming(
@@ -211,7 +211,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def tick(self) -> None:
         """Do what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
         super().tick()
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         for session in [
             identity for identity, partial_copy in self._partial_copies.items() if now >= partial_copy.until_ms
         ]:
@@ -322,7 +322,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         if shadow is None or not self._copied(incoming):
             return False
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
-        waited = self._env.clock.now_ms() - incoming.progress_ms
+        waited = self._env.time.now_ms - incoming.progress_ms
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
         return known or waited >= self._env.settings.timing.coverage_ms
 
@@ -340,7 +340,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow.epoch = incoming.machine.owned.epoch
         shadow.describe(prepared.descriptor)
         incoming.stored = prepared.stored
-        incoming.progress_ms = self._env.clock.now_ms()
+        incoming.progress_ms = self._env.time.now_ms
         shadow.close_gates(self._env.state.frontier, seen=None)
         self._sessions.put(shadow)
         self._sessions.interest.register(shadow)
@@ -352,7 +352,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return
         if not self._copied(incoming):
             # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
-            incoming.progress_ms = self._env.clock.now_ms()
+            incoming.progress_ms = self._env.time.now_ms
         incoming.chunks, incoming.upto = chunk.number, chunk.upto
         copied = [
             (entry.number, StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys), entry.matched)
@@ -361,7 +361,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow.take_entries(copied)
         for _, stored, matched in copied:
             self._persister.count_unstored(stored, matched)
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._sessions.mark_changed(shadow.id)
         part = FINAL_COPY if incoming.machine.state is TargetState.READY else PRE_COPY
@@ -447,7 +447,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return None
         self._served.withdraw(shadow)
         shadow.gates.clear()
-        return PartialCopy(shadow, incoming.copy, self._env.clock.now_ms() + COPY_KEPT_MS)
+        return PartialCopy(shadow, incoming.copy, self._env.time.now_ms + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:
         """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""

@@ -141,7 +141,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if running:
             self.cut_short(running, ABORTED, SUPERSEDED)
         owned = Ownership(self._env.proxy, message.epoch)
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         timing = self._env.settings.timing
         transfer = SourceTransfer(message.session, owned, requester, message.transfer, timing, now)
         receiver = Requester(message.receiver, message.incarnation)
@@ -201,7 +201,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return None
         if attached.connection is None or attached.incarnation == message.incarnation:
             return None
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if not self._sessions.takeover_backoff.try_takeover(session.id, attached.id, message.incarnation, now):
             return None
         return _Refusal(f"receiver {message.receiver} is in use in two places")
@@ -245,7 +245,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """
         self._is_leaving = True
         for outgoing in list(self.running.values()):
-            before, now = outgoing.machine.state, self._env.clock.now_ms()
+            before, now = outgoing.machine.state, self._env.time.now_ms
             transfer = outgoing.machine
             if before is SourceState.FROZEN:
                 self.perform(outgoing, before, transfer.step(machine.Deadline(), now), LEAVING)
@@ -427,7 +427,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             outgoing.bounds[outgoing.sent - 2] if outgoing.sent > 1 else None,
             outgoing.bounds[outgoing.sent - 1],
         )
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         marks = session.retention.marks(outgoing.start if after is None else after, upto)
         ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
         chunk = Chunk(

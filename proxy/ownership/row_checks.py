@@ -137,12 +137,12 @@ class RowChecks:
     def tick(self) -> None:
         """Now and then: wake what sleeps, and acquire what the registry says is ours and is not here."""
         if (
-            self._env.clock.now_ms() < self._sweep_at
+            self._env.time.now_ms < self._sweep_at
             or not self._env.lease.may_serve()
             or not self._env.cluster.is_watching
         ):
             return
-        self._sweep_at = self._env.clock.now_ms() + self._env.settings.sweep_ms
+        self._sweep_at = self._env.time.now_ms + self._env.settings.sweep_ms
         self._sweep(
             self._session_scan.next_batch(self._sessions),
             self._rows.next_batch(self._env.cluster.owners),

@@ -39,7 +39,7 @@ class ServedSessions:
         session.epoch = epoch
         session.become(Role.SERVING)
         session.was_served = True
-        session.served_since_ms = session.counted_since_ms = self._env.clock.now_ms()
+        session.served_since_ms = session.counted_since_ms = self._env.time.now_ms
         session.delivered.clear()
         session.remove_acknowledged()
         self._env.registry_memory.forget(session.id)

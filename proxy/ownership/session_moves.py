@@ -59,7 +59,7 @@ class SessionMoves:
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Set the drain of a proxy, as the registry reports it; None: it is not to be drained any more."""
         if proxy == self._env.proxy and self.row is None:
-            self._next_at = self._env.clock.now_ms() + GRACE_MS
+            self._next_at = self._env.time.now_ms + GRACE_MS
         self._env.cluster.drain_changed(proxy, row)
 
     def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
@@ -84,7 +84,7 @@ class SessionMoves:
 
     def follow(self, session: Session) -> None:
         """Move a session to the proxy of more than half of its deliveries, counted over `dwell_ms` at least."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if now < session.counted_since_ms + self._env.settings.dwell_ms:
             return
         session.counted_since_ms = now
@@ -97,7 +97,7 @@ class SessionMoves:
 
     def tick(self) -> None:
         """Offer the sessions whose turn it is to other proxies."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         self._forget_finished(now)
         rate = self._rate()
         if rate is None or now < self._next_at or not self._any_candidate():
@@ -124,7 +124,7 @@ class SessionMoves:
         """Return when the next session is to be offered, in ms of the engine's clock; NEVER: none."""
         if not self._wanted and not self._offered and self.row is None:
             return NEVER
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         offered = [at + OFFER_MS for _, at in self._offered.values()]
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
         return min([*offered, *due], default=NEVER)

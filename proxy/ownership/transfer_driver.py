@@ -94,11 +94,11 @@ class TransferDriver(ABC, Generic[Running]):
         Args:
             trigger: one of :data:`TRIGGERS`; anything else is counted as "other".
         """
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         return TransferRecord(
             trigger=trigger if trigger in TRIGGERS else "other",
             began_ms=now,
-            began_at_ms=self._env.clock.unix_ms(),
+            began_at_ms=self._env.time.unix_ms,
             turned_ms=now,
         )
 
@@ -152,7 +152,7 @@ class TransferDriver(ABC, Generic[Running]):
         """
         before = running.machine.state
         try:
-            effects = running.machine.step(input, self._env.clock.now_ms())
+            effects = running.machine.step(input, self._env.time.now_ms)
         except UnexpectedInput:
             name = f"unexpected {type(message or input).__name__} in {running.machine.state.name}"
             transfer = running.machine
@@ -165,7 +165,7 @@ class TransferDriver(ABC, Generic[Running]):
         """Step each machine with what is due: a retry, or a timeout."""
         for running in list(self.running.values()):
             before = running.machine.state
-            self.perform(running, before, running.machine.tick(self._env.clock.now_ms()), TIMEOUT)
+            self.perform(running, before, running.machine.tick(self._env.time.now_ms), TIMEOUT)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: no transfer runs."""
@@ -192,7 +192,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
         """Record the end of a phase, or of the transfer."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         running.record.enter_phase(before.name.lower(), now)
         if running.machine.over:
             self._ended(
@@ -219,7 +219,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
         """Record that a transfer has ended from outside, without a step of its machine; the caller drops it."""
-        running.record.enter_phase(running.machine.state.name.lower(), self._env.clock.now_ms())
+        running.record.enter_phase(running.machine.state.name.lower(), self._env.time.now_ms)
         self._ended(running, outcome, ending)
 
     def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
@@ -253,7 +253,7 @@ class TransferDriver(ABC, Generic[Running]):
         )
 
     def _shown(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
-        transfer, record, now = running.machine, running.record, self._env.clock.now_ms()
+        transfer, record, now = running.machine, running.record, self._env.time.now_ms
         return TransferView(
             session=transfer.session,
             transfer=transfer.transfer,

@@ -72,7 +72,7 @@ class Coverage:
 
     def tick(self) -> None:
         """Advance all sessions now and then, and begin catch-ups whose turn it is."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if now >= self._next_check_ms:
             self._next_check_ms = now + self._env.settings.retry_ms
             self.advance_all()
@@ -139,13 +139,13 @@ class Coverage:
             session.open_gate(origin)
             return
         missing = gate.missing(covered)
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
 
     def _let_ask(self) -> None:
-        for session in self._histories.try_start(self._env.clock.now_ms()):
+        for session in self._histories.try_start(self._env.time.now_ms):
             self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
@@ -162,7 +162,7 @@ class Coverage:
 
         def on_done(answer: History | WaypostError) -> None:
             well = not isinstance(answer, WaypostError)
-            self._histories.ended(site_of(origin), self._env.clock.now_ms(), well=well)
+            self._histories.ended(site_of(origin), self._env.time.now_ms, well=well)
             self._fetched(session, request, answer)
             self._let_ask()
 
@@ -242,7 +242,7 @@ class Coverage:
         """
         if not (session.rebuilding and session.retention.aging):
             return matched
-        return session.retention.young(matched, self._env.clock.unix_ms() - at_ms)
+        return session.retention.young(matched, self._env.time.unix_ms - at_ms)
 
     def _record(
         self, session: Session, origin: Origin, old: list[int], gaps: Mapping[GapCause, Sequence[Sequence[int]]]

@@ -60,9 +60,9 @@ class Expiry:
 
     def expire(self, session: Session) -> None:
         """Apply times to live and deadlines as of now; called before every delivery."""
-        session.retention.expire(self._env.clock.now_ms())
+        session.retention.expire(self._env.time.now_ms)
         if session.queue_limits is not None and session.queue_limits.queue.deadlines:
-            self._discard(session, session.queue_limits.expired(self._env.clock.unix_ms()), RemovalPolicy.DEADLINE)
+            self._discard(session, session.queue_limits.expired(self._env.time.unix_ms), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
         """Discard entries beyond the bounds of the session's queue; attached receivers with room were sent them before.
@@ -152,7 +152,7 @@ class Expiry:
 
     def tick(self) -> None:
         """Let entries, registrations and sessions expire; once a second (GRAIN_MS), with a sweep now and then."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if now < self._mark_at or not self._watched:
             return
         self._mark_at = now + GRAIN_MS

@@ -66,11 +66,11 @@ class LogEnds:
 
     def _ask_next(self, site: SiteId, query: _Site) -> None:
         query.sent += 1
-        query.until = self._env.clock.now_ms() + LOG_END_MS
+        query.until = self._env.time.now_ms + LOG_END_MS
         self._repeat(site, query)
 
     def _repeat(self, site: SiteId, query: _Site) -> None:
-        query.again_at = self._env.clock.now_ms() + LOG_END_RETRY_MS
+        query.again_at = self._env.time.now_ms + LOG_END_RETRY_MS
         query.tries += 1
         request = LogEndRequest(self._env.lease.incarnation, query.sent)
         if site == self._env.state.site:
@@ -89,7 +89,7 @@ class LogEnds:
 
     def tick(self) -> None:
         """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         for site, query in self._sites.items():
             if now < query.again_at:
                 continue

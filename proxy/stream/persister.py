@@ -139,7 +139,7 @@ class Persister:
         self._deleted, self._replaced, self._unstored = set(), set(), 0
         self._saving_bytes, self._unstored_bytes = self._unstored_bytes, 0
         self._saving = True
-        self._flush_at = self._env.clock.now_ms() + self._env.settings.flush_ms
+        self._flush_at = self._env.time.now_ms + self._env.settings.flush_ms
 
         def on_done(error: WaypostError | None) -> None:
             self._saving, self._dropping = False, frozenset()
@@ -168,7 +168,7 @@ class Persister:
 
     def _site_state(self) -> bytes | None:
         """Return the site's state, if it has changed and it is time: it is as large as all sessions of the site."""
-        state, now_ms = self._env.state, self._env.clock.now_ms()
+        state, now_ms = self._env.state, self._env.time.now_ms
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
@@ -182,8 +182,8 @@ class Persister:
         self._note()
 
     def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
-        clock, fresh = self._env.clock, session.id in self._replaced
-        since = clock.unix_ms() - clock.now_ms()
+        time, fresh = self._env.time, session.id in self._replaced
+        since = time.unix_ms - time.now_ms
         return SessionChange(
             saved=self._row(session),
             entries=unsaved,
@@ -437,7 +437,7 @@ class Persister:
 
     def tick(self) -> None:
         """Write what changed, and the checkpoints that are due."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         if self._is_much() or (now >= self._flush_at and self._anything()):
             self.flush()
         if now >= self._checkpoint_at:

@@ -65,7 +65,7 @@ class SubscriptionEnds:
             if not subscription.has_unknown_end or (known is not None and known.is_for(subscription, session)):
                 continue
             asked = {site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))}
-            until = self._env.clock.now_ms() + LOG_END_MS
+            until = self._env.time.now_ms + LOG_END_MS
             self._endings[key] = _Ending(session, session.term, subscription, asked, until)
 
     def proceed(self) -> None:
@@ -98,7 +98,7 @@ class SubscriptionEnds:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        now = self._env.clock.now_ms()
+        now = self._env.time.now_ms
         due = [ending.until for ending in self._endings.values() if ending.until > now]
         return min([self._log_ends.next_deadline(), *due], default=NEVER)
 
@@ -144,7 +144,7 @@ class SubscriptionEnds:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or seen >= limit else None
         if site in ending.asked:
-            if self._env.clock.now_ms() < ending.until or not self._has_read_own_log(ending, reached):
+            if self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached):
                 return None
             ending.subscription.unconfirmed_ends.add(origin)
         if origin not in session.gates:

@@ -14,6 +14,7 @@ from federation import link_effects
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.link_endpoints import LinkEndpoints
+from federation.link_inputs import LinkEffectCompleted, LinkInput, LinksLeaseGranted, NeighbourSent, RecordsFolded
 from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
@@ -45,18 +46,34 @@ class Serving:
         self.state = SiteState(A, (B,))
         self.endpoints = LinkEndpoints(self.state, lambda site: [], random.Random(1), Bounds(position_every=2))
         self.log: list[Record] = []
+        self._wanted: list[LinkEffect] = []
         for record in records:
             self.fold(record)
+
+    def step(self, input: LinkInput) -> None:
+        self._wanted += self.endpoints.step(input, 0)
+
+    def tick(self, now_ms: int) -> None:
+        self._wanted += self.endpoints.tick(now_ms)
+
+    def finish(self, effect: Any, result: object) -> None:
+        """Answer an effect."""
+        self.step(LinkEffectCompleted(effect.on_done, result))
+
+    def take_effects(self) -> list[LinkEffect]:
+        """Take the effects that nobody has looked at."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
 
     def fold(self, record: Record) -> None:
         batch = [(len(self.log), record)]
         self.log.append(record)
         self.state.fold(*batch[0])
-        self.endpoints.folded(batch, 0)
+        self.step(RecordsFolded(batch))
 
     def receive(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
-        self.endpoints.peer_message(peer, message, 0)
-        return self.endpoints.take_effects()
+        self.step(NeighbourSent(peer, message))
+        return self.take_effects()
 
 
 def only(kind: type[Kind], effects: list[LinkEffect]) -> list[Kind]:
@@ -76,16 +93,16 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
 def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(1, 5)))
-    first.on_done(0, 0)
-    assert openings(serving.endpoints.take_effects()) == [(B1, 5)]
+    serving.finish(first, 0)
+    assert openings(serving.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
     (told,) = only(SendPeer, serving.receive(opening(1, 6)))
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=NO_OPENING, number=1, records=[]))
-    second.on_done(0, 0)
-    assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
+    serving.finish(second, 0)
+    assert openings(serving.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
-    serving.endpoints.tick(1_000)
-    assert openings(serving.endpoints.take_effects()) == [(B2, 1)]
+    serving.tick(1_000)
+    assert openings(serving.take_effects()) == [(B2, 1)]
 
 
 def test_filters_of_an_older_leader_are_not_logged_and_it_is_told_of_the_later_epoch() -> None:
@@ -109,13 +126,13 @@ def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_it
 def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(3, 5)))
-    first.on_done(0, 0)
-    assert openings(serving.endpoints.take_effects()) == [(B1, 5)]
+    serving.finish(first, 0)
+    assert openings(serving.take_effects()) == [(B1, 5)]
     serving.fold(FiltersRequested(B, 4, 1, {}))
-    (ended,) = only(Ended, serving.endpoints.take_effects())
+    (ended,) = only(Ended, serving.take_effects())
     assert ended.site == B and "epoch 4" in ended.reason
-    serving.endpoints.tick(1_000)
-    assert serving.endpoints.take_effects() == []
+    serving.tick(1_000)
+    assert serving.take_effects() == []
     (told,) = only(SendPeer, serving.receive(opening(3, 6)))
     assert told.message == LinkRecords(site=A, epoch=4, opening=NO_OPENING, number=1, records=[])
 
@@ -124,9 +141,9 @@ def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> Non
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(1, 1)))
     (second,) = only(FindFirst, serving.receive(opening(1, 2)))
-    second.on_done(0, 0)
-    first.on_done(0, 0)
-    assert openings(serving.endpoints.take_effects()) == [(B1, 2)]
+    serving.finish(second, 0)
+    serving.finish(first, 0)
+    assert openings(serving.take_effects()) == [(B1, 2)]
 
 
 def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -> None:
@@ -134,10 +151,10 @@ def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -
     serving = Serving(published(1))
     (first,) = only(FindFirst, serving.receive(opening(1, 1)))
     assert serving.receive(opening(1, 1)) == []
-    first.on_done(0, 0)
-    (read,) = only(ReadLog, serving.endpoints.take_effects())
-    read.on_done(LogUnavailable("no answer"), 0)
-    assert [ended.site for ended in only(Ended, serving.endpoints.take_effects())] == [B]
+    serving.finish(first, 0)
+    (read,) = only(ReadLog, serving.take_effects())
+    serving.finish(read, LogUnavailable("no answer"))
+    assert [ended.site for ended in only(Ended, serving.take_effects())] == [B]
     assert serving.receive(opening(1, 1)) == []
     assert only(FindFirst, serving.receive(opening(1, 2)))
 
@@ -147,8 +164,8 @@ def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
     serving.receive(opening(1, 2, {X: 3}))
     serving.receive(LinkAppended(B, 1, 2, 1), B2)
     serving.receive(LinkAppended(B, 1, 1, 1), B1)
-    serving.endpoints.tick(UNACKNOWLEDGED_TIMEOUT_MS)
-    assert only(Ended, serving.endpoints.take_effects())
+    serving.tick(UNACKNOWLEDGED_TIMEOUT_MS)
+    assert only(Ended, serving.take_effects())
 
 
 def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
@@ -156,7 +173,7 @@ def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
     for message in (opening(1, 1, {"n >": 1}), LinkWants(B, 1, 1, {"n >": 1})):
         with pytest.raises(Refused):
             serving.receive(message)
-        assert serving.endpoints.take_effects() == []
+        assert serving.take_effects() == []
     assert only(FindFirst, serving.receive(opening(1, 1)))
 
 
@@ -168,19 +185,19 @@ def test_filters_of_a_neighbour_are_logged_once_and_one_append_at_a_time() -> No
     assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
     assert serving.receive(LinkWants(B, 1, 2, {})) == []
     serving.fold(FiltersRequested(B, 1, 1, {X: 1}))
-    first.on_done([0], 0)
-    (second,) = only(Append, serving.endpoints.take_effects())
+    serving.finish(first, [0])
+    (second,) = only(Append, serving.take_effects())
     assert second.records == [FiltersRequested(B, 1, 3, {X: 1, Y: 2})]
     serving.fold(FiltersRequested(B, 1, 3, {X: 1, Y: 2}))
-    second.on_done([1], 0)
+    serving.finish(second, [1])
     assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
 
 
 def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> None:
     serving = Serving()
     (append,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
-    append.on_done(LogUnavailable("no answer"), 0)
-    assert serving.endpoints.take_effects() == []
+    serving.finish(append, LogUnavailable("no answer"))
+    assert serving.take_effects() == []
     assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
@@ -188,17 +205,17 @@ def test_a_request_that_an_earlier_one_overtakes_in_the_log_is_sent_again_until_
     """Its append was said to have failed, and came to the log all the same, behind a later request."""
     serving = Serving()
     (first,) = only(FindFirst, serving.receive(opening(1, 1)))
-    first.on_done(0, 0)
+    serving.finish(first, 0)
     (append,) = only(Append, serving.receive(LinkWants(B, 1, 2, {X: 0})))
-    append.on_done(LogUnavailable("no answer"), 0)
+    serving.finish(append, LogUnavailable("no answer"))
     assert only(Append, serving.receive(LinkWants(B, 1, 3, {}))) == []
     assert applied(serving) == 3, "nothing is wanted, and the log has nothing else"
     serving.fold(FiltersRequested(B, 1, 2, {X: 0}))
-    (correction,) = only(Append, serving.endpoints.take_effects())
-    correction.on_done(LogUnavailable("no answer"), 0)
+    (correction,) = only(Append, serving.take_effects())
+    serving.finish(correction, LogUnavailable("no answer"))
     assert applied(serving) < 3
     (correction,) = only(Append, serving.receive(LinkWants(B, 1, 3, {})))
-    correction.on_done([1], 0)
+    serving.finish(correction, [1])
     assert applied(serving) == 3
 
 
@@ -212,13 +229,13 @@ def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:
     resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
     (read,) = only(ReadLog, serving.receive(resumed))
     assert read.offset == 1
-    read.on_done(HistoryTruncated("gone", first=4), 0)
-    serving.endpoints.take_effects()
+    serving.finish(read, HistoryTruncated("gone", first=4))
+    serving.take_effects()
     (first,) = only(
         FindFirst, serving.receive(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={}))
     )
-    first.on_done(4, 0)
-    (read,) = only(ReadLog, serving.endpoints.take_effects())
+    serving.finish(first, 4)
+    (read,) = only(ReadLog, serving.take_effects())
     assert read.offset == 4
 
 
@@ -298,14 +315,14 @@ class Proxy:
         bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3)
         self.endpoints = LinkEndpoints(self.state, self.rows, random.Random(name), bounds)
         self.tick_at = 0
-        self.step(self.endpoints.lease_granted)
+        self.step(partial(self.endpoints.step, LinksLeaseGranted()))
 
     def rows(self, site: SiteId) -> list[ProxyRow]:
         names = ("a1", "a2") if site == A else ("b1", "b2")
         return [ProxyRow(proxy=ProxyId(name), incarnation=Incarnation("1"), site=site, url="") for name in names]
 
     def hear(self, peer: ProxyId, message: LinkMessage) -> None:
-        self.step(partial(self.endpoints.peer_message, peer, message))
+        self.step(partial(self.endpoints.step, NeighbourSent(peer, message)))
 
     def fold(self) -> None:
         log, start = self.wires.logs[self.site], self.state.position
@@ -313,14 +330,12 @@ class Proxy:
         for offset, record in batch:
             self.events += self.state.fold(offset, record)
         if batch:
-            self.step(partial(self.endpoints.folded, batch))
+            self.step(partial(self.endpoints.step, RecordsFolded(batch)))
             self.wires.later(1, self.fold)
 
-    def step(self, action: Callable[[int], None]) -> None:
-        action(self.wires.now)
-        while wanted := self.endpoints.take_effects():
-            for effect in wanted:
-                self.perform(effect)
+    def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
+        for effect in action(self.wires.now):
+            self.perform(effect)
         due = self.endpoints.next_deadline()
         if due != NEVER and not self.wires.now < self.tick_at <= due:
             at = self.tick_at = max(due, self.wires.now + 1)
@@ -346,7 +361,10 @@ class Proxy:
                 self.answer(effect.on_done, wires.elect(self.name) if self.site == B else None)
 
     def answer(self, on_done: Callable[[Any, int], None], answer: Any) -> None:
-        self.wires.later(self.wires.rng.randint(1, 20), lambda: self.step(partial(on_done, answer)))
+        self.wires.later(
+            self.wires.rng.randint(1, 20),
+            lambda: self.step(partial(self.endpoints.step, LinkEffectCompleted(on_done, answer))),
+        )
 
     def append(self, effect: Append) -> None:
         """Of an append that fails nobody knows whether it is done, or when."""
@@ -375,10 +393,10 @@ def random_schedule(wires: Wires) -> None:
             wires.leader = None
         if wires.odd(0.03) and wires.leader is not None:
             deposed, wires.leader = wires.proxies[wires.leader[0]], None
-            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.endpoints.lease_granted))  # type: ignore[misc]
+            wires.later(1_000, partial(deposed.step, partial(deposed.endpoints.step, LinksLeaseGranted())))
     wires.hostile = False
     for name in (B1, B2):
-        wires.proxies[name].step(wires.proxies[name].endpoints.lease_granted)
+        wires.proxies[name].step(partial(wires.proxies[name].endpoints.step, LinksLeaseGranted()))
     wires.passes(30_000)
 
 
@@ -396,10 +414,10 @@ def test_link_sends_no_records_before_forgotten_filters_of_the_neighbour_are_log
     effects = serving.receive(opening(1, 1, {X: 3}))
     (find,) = only(FindFirst, effects)
     (append,) = only(Append, effects)
-    find.on_done(4, 0)
-    assert openings(serving.endpoints.take_effects()) == []
+    serving.finish(find, 4)
+    assert openings(serving.take_effects()) == []
     serving.fold(append.records[0])
-    assert openings(serving.endpoints.take_effects()) == [(B1, 1)]
+    assert openings(serving.take_effects()) == [(B1, 1)]
 
 
 @pytest.mark.parametrize("seed", range(150))

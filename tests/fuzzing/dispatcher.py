@@ -13,6 +13,8 @@ from pathlib import Path
 
 import atheris
 
+from proxy.core.inputs import ClientConnected, ClientSent
+
 with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federation", "matching"]):
     import msgspec
 
@@ -47,13 +49,13 @@ def look_at(data: bytes) -> None:
     """Let a proxy have these frames. Raises what it must not raise, or AssertionError."""
     harness = EngineHarness()
     harness.serve()
-    harness.engine.client_connected(STRANGER)
+    harness.step(ClientConnected(STRANGER))
     for frame in frames_of(data):
         try:
             message = decode_client_message(frame)
         except (BadMessage, LimitExceeded):
             continue
-        harness.engine.client_message(STRANGER, message)
+        harness.step(ClientSent(STRANGER, message))
         harness.run_effects()
         harness.complete_writes()
     harness.read_log()

@@ -12,7 +12,6 @@ from handover import source, target
 from handover.machine import (
     ClaimUnknown,
     Deadline,
-    Machine,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -20,6 +19,7 @@ from handover.machine import (
     Retry,
     Table,
     Timing,
+    TransferMachine,
 )
 from handover.messages import (
     Aborted,
@@ -89,7 +89,7 @@ class Side:
     name: str
     states: type[Enum]
     table: Table
-    make: Callable[..., Machine[Any, Any]]
+    make: Callable[..., TransferMachine[Any, Any]]
     inputs: dict[type, object]
 
     @property

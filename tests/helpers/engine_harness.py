@@ -9,6 +9,15 @@ import msgspec
 
 from federation.ports import Claimed, ProxyRow, Reloaded
 from proxy.core import effects
+from proxy.core.inputs import (
+    ClientConnected,
+    ClientSent,
+    EffectCompleted,
+    EngineInput,
+    LeaseGranted,
+    RecordsRead,
+    RegistryReported,
+)
 from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
@@ -48,7 +57,11 @@ class EngineHarness:
         settings = Settings(
             proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s
         )
-        self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored=restored)
+        self.engine = Engine(
+            settings, random.Random(0), Incarnation("me#1"), now_ms=1_000, unix_ms=1_000, restored=restored
+        )
+        self._wanted: list[effects.Effect] = []
+        """Effects that nobody has looked at."""
         self.pending: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
@@ -61,18 +74,35 @@ class EngineHarness:
             self.lease()
 
     def lease(self) -> None:
-        self.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+        self.step(LeaseGranted(Incarnation("me#1"), 1 << 40))
         self.run_effects()
 
     def reload(self, owners: dict[SessionId, Ownership] | None = None, *others: str) -> None:
         proxies = {row(name).proxy: row(name) for name in ("me", *others)}
         changelogs = {row.site: row.changelog for row in proxies.values()}
-        self.engine.registry_event(Reloaded(owners or {}, proxies, {}, changelogs))
+        self.step(RegistryReported(Reloaded(owners or {}, proxies, {}, changelogs)))
         self.run_effects()
+
+    def step(self, input: EngineInput) -> None:
+        """Step the engine; its effects wait for :meth:`run_effects`, or for :meth:`take_effects`."""
+        self._wanted += self.engine.step(input, self.clock.now_ms(), self.clock.unix_ms())
+
+    def tick(self) -> None:
+        self._wanted += self.engine.tick(self.clock.now_ms(), self.clock.unix_ms())
+
+    def finish(self, effect: Any, result: object) -> None:
+        """Answer an effect."""
+        self.step(EffectCompleted(effect.on_done, result))
+
+    def take_effects(self) -> list[effects.Effect]:
+        """Take the effects that nobody has looked at, those of a part that a test has called included."""
+        self.step(EffectCompleted(effects.ignore_result, None))
+        wanted, self._wanted = self._wanted, []
+        return wanted
 
     def run_effects(self) -> None:
         """Take what came out; the log and the journal answer at once, and the changelog before a session is made."""
-        while wanted := self.engine.take_effects():
+        while wanted := self.take_effects():
             for effect in wanted:
                 match effect:
                     case effects.Send():
@@ -80,16 +110,16 @@ class EngineHarness:
                     case effects.Append():
                         offsets = [*range(len(self.log), len(self.log) + len(effect.records))]
                         self.log += effect.records
-                        effect.on_done(offsets)
+                        self.finish(effect, offsets)
                     case effects.FindLogEnd():
-                        effect.on_done(len(self.log))
+                        self.finish(effect, len(self.log))
                     case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
-                        effect.on_done(None)
+                        self.finish(effect, None)
                     case effects.FindCheckpoint() if effect.within_ms is not None and not self.changelog_waits:
-                        effect.on_done(effects.FoundCheckpoint((), complete=True))
+                        self.finish(effect, effects.FoundCheckpoint((), complete=True))
                     case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
-                        effect.on_done(None)
+                        self.finish(effect, None)
                     case _:
                         self.pending.append(effect)
 
@@ -103,33 +133,33 @@ class EngineHarness:
 
     def complete(self, kind: type[Any], answer: object) -> None:
         """Answer the first effect of this kind that waits."""
-        self.next(kind).on_done(answer)
+        self.finish(self.next(kind), answer)
         self.run_effects()
 
     def complete_all(self, kind: type[Any], answer: object) -> None:
         for effect in [effect for effect in self.pending if isinstance(effect, kind)]:
             self.pending.remove(effect)
-            effect.on_done(answer)
+            self.finish(effect, answer)
         self.run_effects()
 
     def read_log(self) -> None:
         """Let the engine read its log up to the end."""
         start = self.engine.state.position
-        self.engine.log_batch(list(enumerate(self.log))[start:])
+        self.step(RecordsRead(list(enumerate(self.log))[start:]))
         self.run_effects()
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
-        self.engine.tick()
+        self.tick()
         self.run_effects()
 
     # ------------------------------------------------------------ clients
 
     def send(self, connection: int, message: ClientMessage) -> None:
         if connection not in self.engine.dispatcher.connections:
-            self.engine.client_connected(connection)
-            self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
-        self.engine.client_message(connection, message)
+            self.step(ClientConnected(connection))
+            self.step(ClientSent(connection, Hello(VERSION, f"client {connection}")))
+        self.step(ClientSent(connection, message))
         self.run_effects()
 
     def received(self, connection: int = 1) -> list[Any]:

@@ -37,7 +37,7 @@ class Recorder:
 
 async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:
     """Put the effects, one after the other, and wait until so many lots were written."""
-    writer = JournalWriter(SystemClock(), lambda error: None)
+    writer = JournalWriter(SystemClock(), lambda attest: attest.on_done(None), lambda error: None)
     running = asyncio.create_task(writer.run(journal))
     for effect in effects:
         writer.put(effect)

@@ -12,7 +12,8 @@ from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer
 from node.health.operator_log import NOBODYS_FAULT, OperatorLog
 from proxy.core import effects
-from proxy.core.effects import ClaimRow, FoundCheckpoint
+from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
+from proxy.core.inputs import LeaseGranted, LeaseLost, Leave, PeerSent, RegistryReported
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
@@ -46,13 +47,13 @@ class OperatorLogHarness(EngineHarness):
         return lines
 
     def drained(self, drain: DrainRow | None) -> list[str]:
-        self.engine.registry_event(DrainChanged(ME, drain))
+        self.engine.step(RegistryReported(DrainChanged(ME, drain)), 0)
         self.run_effects()
         return self.check()
 
     def take_over(self, session: str) -> None:
         """Serve a session whose owner is dead."""
-        self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
+        self.engine.step(RegistryReported(OwnerChanged(SessionId(session), owner("dead", 4))), 0)
         self.send(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
         self.complete(effects.ReadRow, owner("dead", 4))
         found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
@@ -60,7 +61,7 @@ class OperatorLogHarness(EngineHarness):
         claim = self.next(ClaimRow)
         answer = Claimed(True, claim.new)
         self.operator_log.claimed(claim, answer)
-        claim.on_done(answer)
+        self.finish(claim, answer)
         self.run_effects()
 
 
@@ -75,23 +76,23 @@ def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
 
 def test_expired_lease_is_a_warning_and_the_next_one_is_logged_with_its_incarnation() -> None:
     harness = OperatorLogHarness()
-    harness.engine.lease_lost()
+    harness.engine.step(LeaseLost(), 0)
     (lost,) = harness.new_lines()
     assert (lost["event"].split(";")[0], lost["log_level"]) == ("lease lost", "warning")
     assert harness.check() == []
-    harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    harness.engine.step(LeaseGranted(Incarnation("me#2"), 1 << 40), 0)
     harness.run_effects()
     (taken,) = harness.new_lines()
     assert (taken["event"], taken["incarnation"]) == ("lease taken anew", "me#2")
-    harness.engine.lease_lost()
-    harness.engine.lease_granted(Incarnation("me#3"), 1 << 40)
+    harness.engine.step(LeaseLost(), 0)
+    harness.engine.step(LeaseGranted(Incarnation("me#3"), 1 << 40), 0)
     assert harness.check() == ["lease taken anew"]
 
 
 def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> None:
     harness = OperatorLogHarness()
     harness.operator_log.leaving()
-    harness.engine.leave()
+    harness.engine.step(Leave(ignore_result), 0)
     harness.run_effects()
     assert harness.check() == []
 
@@ -110,7 +111,7 @@ def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_
     harness = OperatorLogHarness()
     harness.serve()
     harness.drained(DrainRow(rate=5))
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("other", 2)))
+    harness.engine.step(RegistryReported(OwnerChanged(SESSION, owner("other", 2))), 0)
     harness.run_effects()
     assert harness.check() == ["drain finished"]
     assert harness.check() == []
@@ -160,7 +161,7 @@ def test_codes_logged_without_a_warning_are_those_that_need_no_action_on_the_ope
 def test_aborted_handover_is_logged_once_with_its_cause() -> None:
     harness = OperatorLogHarness()
     harness.reload({SESSION: owner("other", 3)}, "other")
-    harness.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))
+    harness.engine.step(PeerSent(OTHER, HandoverOffer(SESSION, Epoch(3), "drain")), 0)
     harness.run_effects()
     assert harness.check() == []
     harness.pass_time(6_000)

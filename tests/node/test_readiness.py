@@ -17,6 +17,7 @@ from node.http.api import routes
 from node.shell.links import Links
 from node.shell.node import Node
 from node.startup.backends import Backends
+from proxy.core.inputs import LeaseGranted, LeaseRenewed, RegistryReported
 from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock
@@ -35,8 +36,10 @@ def started(clock: ManualClock) -> tuple[Node, Engine]:
     node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
-    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION)
-    node.engine.registry_event(Reloaded({}, {}, {}, {}))
+    node.engine = Engine(
+        Settings(proxy=ProxyId("a"), site=SiteId("A")), random.Random(0), INCARNATION, now_ms=clock.now_ms(), unix_ms=0
+    )
+    node.engine.step(RegistryReported(Reloaded({}, {}, {}, {})), 0)
     return node, node.engine
 
 
@@ -56,27 +59,27 @@ async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_rea
     clock = ManualClock(1_000)
     node, engine = started(clock)
     assert why_not(node) == "it has no lease"
-    engine.lease_granted(INCARNATION, clock.now_ms() + LEASE_MS)
+    engine.step(LeaseGranted(INCARNATION, clock.now_ms() + LEASE_MS), 0)
     assert why_not(node) == ""
     clock.advance(LEASE_MS)
     assert why_not(node) == "it has no lease"
-    engine.lease_renewed(clock.now_ms() + LEASE_MS)
+    engine.step(LeaseRenewed(clock.now_ms() + LEASE_MS), 0)
     assert why_not(node) == ""
 
 
 async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(INCARNATION, 1_000_000)
+    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
     assert await asked(node) == (200, True, None)
-    engine.registry_event(DrainChanged(ProxyId("a"), DrainRow(rate=5)))
+    engine.step(RegistryReported(DrainChanged(ProxyId("a"), DrainRow(rate=5))), 0)
     assert await asked(node) == (503, False, "it is being drained")
-    engine.registry_event(DrainChanged(ProxyId("a"), None))
+    engine.step(RegistryReported(DrainChanged(ProxyId("a"), None)), 0)
     assert await asked(node) == (200, True, None)
 
 
 async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(INCARNATION, 1_000_000)
+    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
     node.troubles.unavailable(Dependency.LOG, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site does not answer")
     node.troubles.available(Dependency.LOG)
@@ -85,7 +88,7 @@ async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() 
 
 async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_say_that_there_is_no_session() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(INCARNATION, 1_000_000)
+    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
     engine.env.cluster.is_watching = False
     assert why_not(node) == "it has not read the registry yet"
     (respond,) = [route.endpoint for route in routes(node) if route.path == "/v1/sessions"]

@@ -36,6 +36,7 @@ from handover.messages import (
     checksum,
 )
 from proxy.core import effects
+from proxy.core.inputs import PeerSent
 from proxy.session.session import Role
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Descriptor
@@ -174,7 +175,7 @@ TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 
 def right(place: Stage, message: Any) -> None:
-    place.harness.engine.peer_message(YOU, message)
+    place.harness.step(PeerSent(YOU, message))
     place.harness.run_effects()
 
 
@@ -342,7 +343,7 @@ def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     harness = place.harness
     refusals = harness.engine.output.refused
     before, counted, said = known(harness), refusals.counts.copy(), list(harness.pending)
-    harness.engine.peer_message(sender, message)
+    harness.step(PeerSent(sender, message))
     harness.run_effects()
     assert known(harness) == before
     assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)

@@ -12,6 +12,7 @@ from msgspec import Raw
 from federation.ports import ProxyDown
 from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, StayReason, TransferDeclined
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected, PeerSent, RegistryReported
 from proxy.core.refusals import Refusal
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import picture
@@ -33,7 +34,7 @@ def near() -> EngineHarness:
     harness.attach()
     asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    harness.engine.peer_message(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
+    harness.step(PeerSent(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED)))
     harness.run_effects()
     assert len(harness.engine.dispatcher.relays.near) == 1
     return harness
@@ -47,7 +48,7 @@ def far() -> EngineHarness:
     for number, message in enumerate(
         (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
     ):
-        harness.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
+        harness.step(PeerSent(YOU, RelayUp(THERE, number, encode_message(message))))
         harness.run_effects()
     harness.complete_writes()
     assert len(harness.engine.dispatcher.relays.far) == 1
@@ -82,7 +83,7 @@ def sent(harness: EngineHarness) -> list[Any]:
 
 
 def tell(harness: EngineHarness, sender: ProxyId, message: RelayMessage) -> None:
-    harness.engine.peer_message(sender, message)
+    harness.step(PeerSent(sender, message))
     harness.run_effects()
 
 
@@ -184,7 +185,7 @@ def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
 
 def test_relay_message_in_flight_when_the_client_left_is_not_refused() -> None:
     harness = near()
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.run_effects()
     for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, by_owner=True)):
         tell(harness, YOU, message)
@@ -193,7 +194,7 @@ def test_relay_message_in_flight_when_the_client_left_is_not_refused() -> None:
 
 def test_both_ends_may_end_a_relay_at_once() -> None:
     harness = far()
-    harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    harness.step(RegistryReported(ProxyDown(YOU, row("you").incarnation)))
     tell(harness, YOU, RelayEnd(THERE, by_owner=False))
     assert harness.engine.output.refused.counts == {}
 
@@ -204,8 +205,10 @@ def test_message_of_an_earlier_relay_is_not_taken_for_one_of_the_next_relay() ->
     asked = harness.next(effects.SendPeer)
     while not isinstance(asked.message, Prepare):
         asked = harness.next(effects.SendPeer)
-    harness.engine.peer_message(
-        YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
+    harness.step(
+        PeerSent(
+            YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
+        )
     )
     harness.run_effects()
     harness.received()

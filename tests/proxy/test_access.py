@@ -11,6 +11,7 @@ from handover.messages import ATTACH, Prepare, StayReason, TransferDeclined
 from proxy.clients import authorization
 from proxy.clients.authorization import MISSING, TOO_OFTEN, UNPROVEN
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected, PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.access import ADMINISTER, EVERYTHING, READ, SUBSCRIBE, Grant, Right
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -59,9 +60,9 @@ def access_seen(harness: EngineHarness) -> None:
     for effect in [effect for effect in harness.pending if isinstance(effect, effects.Verify | effects.Hash)]:
         harness.pending.remove(effect)
         if isinstance(effect, effects.Verify):
-            effect.on_done(effect.password == effect.hash)
+            harness.finish(effect, effect.password == effect.hash)
         else:
-            effect.on_done(list(effect.passwords))
+            harness.finish(effect, list(effect.passwords))
     harness.run_effects()
 
 
@@ -265,7 +266,7 @@ def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -
     )
     late = harness.next(effects.Verify)
     change(harness, {"": Granted(ALL, "newer")})
-    late.on_done(True)
+    harness.finish(late, True)
     harness.run_effects()
     assert Attached not in kinds(harness.received(2))
     access_seen(harness)
@@ -277,7 +278,7 @@ def test_password_verified_after_the_disconnect_attaches_no_client() -> None:
     harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     access_seen(harness)
     assert harness.engine.sessions[SESSION].receivers.attached() == {"r"}
 
@@ -487,13 +488,13 @@ def test_no_password_is_in_the_words_for_a_message() -> None:
 
 def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_it_may() -> None:
     harness = guarded()
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.reload({SESSION: owner("me", 1)}, "other")
     prepare = Prepare(
         session=SESSION, transfer="t", epoch=harness.engine.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
     )
-    harness.engine.peer_message(ProxyId("other"), prepare)
-    said = [send_peer.message for send_peer in harness.engine.take_effects() if isinstance(send_peer, effects.SendPeer)]
+    harness.step(PeerSent(ProxyId("other"), prepare))
+    said = [send_peer.message for send_peer in harness.take_effects() if isinstance(send_peer, effects.SendPeer)]
     assert said == [TransferDeclined(SESSION, "t", prepare.epoch, StayReason.ACCESS)]
 
 
@@ -516,7 +517,7 @@ def test_a_requested_access_is_answered_though_the_session_has_left_while_its_pa
     harness.serve()
     harness.send(1, SetAccess(7, LEVELS))
     harness.reload({SESSION: owner("me", 1)}, "p2")
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("p2", 2)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("p2", 2))))
     harness.run_effects()
     harness.received()
     access_seen(harness)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from handover.messages import RelayUp
+from proxy.core.inputs import ClientConnected, ClientSent, PeerSent
 from proxy.session.subscription import Subscription
 from tests.helpers.attacks import costly
 from tests.helpers.engine_harness import SESSION, EngineHarness
@@ -24,8 +25,8 @@ from waypost.subscription.cost import Cost
 @pytest.fixture
 def harness() -> EngineHarness:
     harness = EngineHarness()
-    harness.engine.client_connected(1, "10.0.0.1")
-    harness.engine.client_message(1, Hello(VERSION, "client"))
+    harness.step(ClientConnected(1, "10.0.0.1"))
+    harness.step(ClientSent(1, Hello(VERSION, "client")))
     harness.serve()
     return harness
 
@@ -139,7 +140,7 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
     )
     for number, message in enumerate(said, start=1):
         relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
-        harness.engine.peer_message(ProxyId("you"), relayed)
+        harness.step(PeerSent(ProxyId("you"), relayed))
         harness.run_effects()
         harness.complete_writes()
     (made,) = harness.engine.sessions[SESSION].active()

@@ -84,7 +84,7 @@ def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
     harness.engine.coverage.advance(session)
     harness.run_effects()
     asked = harness.next(effects.FetchHistory)
-    asked.on_done(effects.History([], 4, 0, None, [(1, 2)]))
+    harness.finish(asked, effects.History([], 4, 0, None, [(1, 2)]))
     harness.run_effects()
     assert harness.engine.output.counters.damaged["log"] == 2
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core import effects
+from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent, LeaseGranted, LeaseLost
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.checksum import checksum
@@ -106,11 +107,11 @@ def test_bad_input_is_refused_by_name_and_the_connection_goes_on(
 
 def test_hello_comes_first() -> None:
     harness = EngineHarness()
-    harness.engine.client_connected(1)
-    harness.engine.client_message(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.step(ClientConnected(1))
+    harness.step(ClientSent(1, Subscribe(subscription="x", expression="n > 0")))
     harness.run_effects()
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == ["BAD_MESSAGE"]
-    harness.engine.client_message(1, Hello(VERSION, "c"))
+    harness.step(ClientSent(1, Hello(VERSION, "c")))
     harness.run_effects()
     assert kinds(harness.received()) == [Welcome]
 
@@ -123,11 +124,11 @@ def test_a_subscription_without_a_session_is_refused() -> None:
 
 def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     harness = EngineHarness()
-    harness.engine.client_connected(1)
-    harness.engine.client_message(1, Hello(VERSION, "c"))
-    harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
-    (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
-    append.on_done(LogUnavailable("gone"))
+    harness.step(ClientConnected(1))
+    harness.step(ClientSent(1, Hello(VERSION, "c")))
+    harness.step(ClientSent(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)])))
+    (append,) = [effect for effect in harness.take_effects() if isinstance(effect, effects.Append)]
+    harness.finish(append, LogUnavailable("gone"))
     harness.run_effects()
     problems = [problem for problem in harness.received() if isinstance(problem, Problem)]
     assert [(problem.code, problem.about) for problem in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
@@ -135,11 +136,11 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
 
 def test_notifications_of_a_producer_are_not_appended_before_its_failed_one_comes_again() -> None:
     harness = EngineHarness()
-    harness.engine.client_connected(1)
-    harness.engine.client_message(1, Hello(VERSION, "c"))
-    harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
-    (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
-    append.on_done(LogUnavailable("gone"))
+    harness.step(ClientConnected(1))
+    harness.step(ClientSent(1, Hello(VERSION, "c")))
+    harness.step(ClientSent(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)])))
+    (append,) = [effect for effect in harness.take_effects() if isinstance(effect, effects.Append)]
+    harness.finish(append, LogUnavailable("gone"))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
     harness.send(1, Publish(producer="other", secret="i", first=6, bodies=[body(3)]))
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
@@ -284,7 +285,7 @@ def test_the_end_of_an_earlier_connection_does_not_put_the_receiver_out() -> Non
     harness = serving("n > 0")
     harness.attach(2, "r")
     harness.received(2)
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.send(2, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
     assert delivered(harness.received(2)) == [1]
@@ -433,7 +434,7 @@ def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> Non
 
 def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:
     harness = serving("n > 0")
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
     assert kinds(harness.received()) == [Wait, Acknowledged]
@@ -461,7 +462,7 @@ def test_new_receiver_is_answered_wait_when_its_registration_cannot_be_written()
 def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
     """A process that was stopped for a while hears it before it looks at its clock."""
     harness = EngineHarness(lease=False)
-    harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
+    harness.step(LeaseGranted(Incarnation("me#1"), harness.clock.now_ms() + 5_000))
     harness.run_effects()
     harness.serve()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
@@ -491,7 +492,7 @@ def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_ackno
     harness.send(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
     session = harness.engine.sessions[SESSION]
     assert session.entries.count == 1
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.attach(2)
     assert delivered(harness.received(2)) == [3]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from federation.ports import OwnerChanged
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected, RegistryReported
 from proxy.core.store_port import Outdated, Swept
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
@@ -26,7 +27,7 @@ def policed(ttl_s: int | None = None, max_count: int | None = None) -> EngineHar
     harness.serve()
     harness.send(1, Subscribe(subscription="x", expression="n > 0", ttl_s=ttl_s, max_count=max_count))
     harness.complete_writes()
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     return harness
 
 
@@ -78,7 +79,7 @@ def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
     harness.complete_writes()
     find = harness.next(effects.FindOutdated)
     (window,) = find.windows
-    find.on_done(Swept([Outdated(1, window.matched, A, 1)], 2))
+    harness.finish(find, Swept([Outdated(1, window.matched, A, 1)], 2))
     assert not harness.engine.sessions[SESSION].retention.leaving
     harness.run_effects()
     assert [fact.policies for fact in harness.facts if fact.kind == "removed"] == [[RemovalPolicy.MAX_COUNT]]
@@ -123,7 +124,7 @@ def test_session_expires_after_no_receiver_was_attached_for_its_expiry() -> None
     for _ in range(5):
         harness.pass_time(1_000)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     for _ in range(4):
         harness.pass_time(1_000)
     claim = harness.next(effects.ClaimRow)
@@ -137,7 +138,7 @@ def test_deletion_takes_effect_with_the_registry_and_is_reported_to_all_receiver
     harness.send(1, Delete())
     claim = harness.next(effects.ClaimRow)
     assert SESSION in harness.engine.sessions
-    harness.engine.registry_event(OwnerChanged(SESSION, claim.new))
+    harness.step(RegistryReported(OwnerChanged(SESSION, claim.new)))
     harness.run_effects()
     for connection in (1, 2):
         assert isinstance(harness.received(connection)[-1], Deleted)
@@ -168,7 +169,7 @@ def away(receiver_expiry_s: int | None) -> EngineHarness:
         2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=receiver_expiry_s)
     )
     harness.complete_writes()
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     harness.facts.clear()
     return harness
 
@@ -204,7 +205,7 @@ def test_receiver_expiry_starts_again_after_a_reattach() -> None:
     harness = away(receiver_expiry_s=5)
     passes_s(harness, 4)
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     passes_s(harness, 4)
     assert registrations(harness) == {"r", "other"}
 
@@ -303,7 +304,7 @@ def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> Non
     given = [message for message in harness.received(2) if isinstance(message, DeliverEncoded)]
     harness.send(2, Acknowledge(given[-1].through))
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     take(harness, 2)
     passes_s(harness, 4)
     assert registrations(harness) == {"r"}

@@ -19,6 +19,7 @@ from handover.messages import (
 )
 from proxy.core import effects
 from proxy.core.counters import Handover
+from proxy.core.inputs import LeaseLost, RegistryReported
 from proxy.core.transfer_record import TransferView
 from tests.helpers.engine_harness import SESSION, owner, row
 from tests.properties.test_wrong_handover_messages import (
@@ -147,13 +148,13 @@ def superseded() -> Stage:
 
 def gone() -> Stage:
     place = waiting()
-    place.harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    place.harness.step(RegistryReported(ProxyDown(YOU, row("you").incarnation)))
     place.harness.run_effects()
     return place
 
 
 def no_lease(place: Stage) -> Stage:
-    place.harness.engine.lease_lost()
+    place.harness.step(LeaseLost())
     place.harness.run_effects()
     return place
 

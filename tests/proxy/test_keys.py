@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.facts import FactKind, encode_fact
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
@@ -126,7 +127,7 @@ def test_change_of_keys_keeps_backlog_of_the_old_keys_for_a_detached_receiver() 
     harness.attach(2, "other")
     harness.received(2)
     harness.subscribe(b"k")
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     before = harness.publish(b"k")
     harness.send(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     harness.complete_writes()
@@ -184,7 +185,7 @@ def test_the_connections_keys_go_with_all_that_is_published_on_it_from_there_on(
 def test_the_policy_goes_on_over_a_change_of_keys() -> None:
     harness = Keyed()
     harness.subscribe(b"k", max_count=2)
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.attach(2, "other")
     harness.received(2)
     harness.publish(b"k")
@@ -201,7 +202,7 @@ def test_the_policy_goes_on_over_a_change_of_keys() -> None:
 def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
     harness = Keyed()
     harness.subscribe(b"k")
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.attach(2, "other")
     harness.received(2)
     harness.publish(b"k")
@@ -218,7 +219,7 @@ def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
 def test_recreated_subscription_keeps_the_backlog_of_the_previous_one() -> None:
     harness = Keyed()
     harness.subscribe(b"k", max_count=1)
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.attach(2, "other")
     harness.received(2)
     owed = harness.publish(b"k")
@@ -267,7 +268,7 @@ def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.Monk
     harness = Keyed()
     harness.attach(2, "other")
     harness.subscribe(b"k")
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     for number in range(4):
         harness.publish(b"%d" % (number - 1), insecure=True)
         harness.send(

@@ -9,6 +9,7 @@ import pytest
 from federation.ports import Claimed
 from handover.messages import Prepare, Refused
 from proxy.core import effects
+from proxy.core.inputs import Leave, StopHandovers, StoreAll
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from tests.properties.test_wrong_handover_messages import Stage, copying, frozen, nothing, reclaiming, right, waiting
@@ -24,8 +25,8 @@ PHASES: list[Callable[[], Stage]] = [nothing, copying, waiting, frozen, reclaimi
 def leave(harness: EngineHarness) -> list[None]:
     """Begin to leave; return what grows when the changelog has all."""
     done: list[None] = []
-    harness.engine.leave(done.append)
-    harness.engine.persister.saved(effects.ignore_result)
+    harness.step(Leave(done.append))
+    harness.step(StoreAll(effects.ignore_result))
     harness.run_effects()
     return done
 
@@ -51,7 +52,7 @@ def test_acknowledgement_is_in_store_and_changelog_when_its_proxy_has_left(phase
     assert had(written.checkpoint.descriptor) == last
     assert had(harness.next(effects.Save).batch.changes[0].saved.descriptor) == last
     assert not done
-    written.on_done(None)
+    harness.finish(written, None)
     assert done
 
 
@@ -75,12 +76,12 @@ def test_checkpoint_under_way_is_followed_by_one_with_what_came_since() -> None:
     first = harness.next(effects.PutCheckpoint)
     harness.send(1, Acknowledge(5))
     done = leave(harness)
-    first.on_done(None)
+    harness.finish(first, None)
     harness.run_effects()
     assert not done
     second = harness.next(effects.PutCheckpoint)
     assert had(second.checkpoint.descriptor) == last
-    second.on_done(None)
+    harness.finish(second, None)
     assert done
 
 
@@ -115,7 +116,7 @@ def test_frozen_session_is_taken_back_before_its_proxy_leaves() -> None:
     harness = frozen().harness
     harness.send(1, Acknowledge(5))
     harness.complete_writes()
-    harness.engine.stop_handovers()
+    harness.step(StopHandovers())
     harness.run_effects()
     assert harness.engine.is_handing_over
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
@@ -129,7 +130,7 @@ def test_frozen_session_is_taken_back_before_its_proxy_leaves() -> None:
 def test_session_that_its_target_has_committed_is_not_taken_back() -> None:
     harness = frozen().harness
     harness.complete_writes()
-    harness.engine.stop_handovers()
+    harness.step(StopHandovers())
     harness.run_effects()
     harness.complete(effects.ClaimRow, Claimed(False, owner("you", 2)))
     assert not harness.engine.is_handing_over
@@ -141,7 +142,7 @@ def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase:
     place = phase()
     harness = place.harness
     harness.pending.clear()
-    harness.engine.stop_handovers()
+    harness.step(StopHandovers())
     harness.run_effects()
     assert not harness.engine.is_handing_over
     assert isinstance(harness.next(effects.SendPeer).message, Refused)
@@ -150,7 +151,7 @@ def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase:
 
 def test_proxy_that_leaves_begins_no_handover() -> None:
     place = nothing()
-    place.harness.engine.stop_handovers()
+    place.harness.step(StopHandovers())
     right(place, Prepare(session=SESSION, transfer="late", epoch=place.epoch, receiver="r"))
     assert not place.harness.engine.is_handing_over
     assert isinstance(place.harness.next(effects.SendPeer).message, Refused)

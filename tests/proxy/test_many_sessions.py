@@ -11,6 +11,7 @@ from federation.ports import Claimed
 from federation.site_state import SiteState
 from handover.messages import Prepare
 from proxy.core import effects
+from proxy.core.inputs import LeaseGranted, LeaseLost, PeerSent, StoreAll
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role
 from proxy.session.subscription import Subscription
@@ -91,7 +92,7 @@ def woken(count: int) -> EngineHarness:
     harness.reload(rows(count))
     while claimed(harness):
         claim = harness.next(effects.ClaimRow)
-        claim.on_done(Claimed(True, claim.new))
+        harness.finish(claim, Claimed(True, claim.new))
         harness.run_effects()
     harness.complete_writes()
     harness.read_log()
@@ -111,7 +112,7 @@ def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
     harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
     claim = harness.next(effects.ClaimRow)
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
@@ -128,7 +129,7 @@ def test_the_one_that_a_client_waits_for_goes_first() -> None:
     assert last not in claimed(harness)
     harness.send(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
     claim = harness.next(effects.ClaimRow)
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert claimed(harness)[-1] == last
 
@@ -137,12 +138,14 @@ def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
     harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
     harness.reload(rows(3 * ACTIVATIONS_AT_ONCE), "you")
     last = name(3 * ACTIVATIONS_AT_ONCE - 1)
-    harness.engine.peer_message(
-        YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
+    harness.step(
+        PeerSent(
+            YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
+        )
     )
     harness.run_effects()
     claim = harness.next(effects.ClaimRow)
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert claimed(harness)[-1] == last
 
@@ -159,19 +162,19 @@ def test_sweep_claims_a_session_again_after_a_failed_claim() -> None:
 def test_dormant_sessions_are_activated_only_with_a_lease() -> None:
     harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
     harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     while claimed(harness):
         harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     assert {session.role for session in harness.engine.sessions.values()} == {Role.DORMANT}
-    harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40))
     harness.run_effects()
     assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
 def test_interests_of_many_sessions_are_registered_in_few_appends() -> None:
     harness = EngineHarness(disk(MANY), lease=False, watch=False)
-    harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-    appends = [len(append.records) for append in harness.engine.take_effects() if isinstance(append, effects.Append)]
+    harness.step(LeaseGranted(Incarnation("me#1"), 1 << 40))
+    appends = [len(append.records) for append in harness.take_effects() if isinstance(append, effects.Append)]
     assert sum(appends) == MANY
     assert len(appends) <= MANY // LOG_BATCH + 1
 
@@ -220,7 +223,7 @@ def test_site_state_is_not_saved_whole_with_every_change() -> None:
         harness.pass_time(200)
         save = harness.next(effects.Save)
         batches.append(save.batch)
-        save.on_done(None)
+        harness.finish(save, None)
         harness.run_effects()
     # So many holds are worth a third of a second, and a write comes every fifth of one.
     assert [batch.behind for batch in batches] == [batch.site_state is None for batch in batches]
@@ -345,7 +348,7 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
     restored = disk(1)
     harness = EngineHarness(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
     told: list[object] = []
-    harness.engine.persister.saved(told.append)
+    harness.step(StoreAll(told.append))
     harness.pass_time(1_000)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     harness.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]

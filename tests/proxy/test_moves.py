@@ -5,6 +5,7 @@ from __future__ import annotations
 from federation.ports import DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer, MoveRequest
 from proxy.core import effects
+from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryReported
 from proxy.ownership.session_moves import GRACE_MS, OFFER_MS
 from proxy.session.session import Role, Session
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
@@ -20,7 +21,7 @@ def drained(rate: float = 10, *, others: tuple[str, ...] = ("you",)) -> EngineHa
     harness = EngineHarness()
     harness.reload({}, *others)
     harness.serve()
-    harness.engine.registry_event(DrainChanged(ME, DrainRow(rate=rate)))
+    harness.step(RegistryReported(DrainChanged(ME, DrainRow(rate=rate))))
     harness.run_effects()
     return harness
 
@@ -55,10 +56,10 @@ def test_an_offer_that_led_to_nothing_is_made_again() -> None:
 
 def test_a_drain_that_is_paused_or_taken_back_offers_nothing() -> None:
     harness = drained()
-    harness.engine.registry_event(DrainChanged(ME, DrainRow(rate=10, paused=True)))
+    harness.step(RegistryReported(DrainChanged(ME, DrainRow(rate=10, paused=True))))
     harness.pass_time(GRACE_MS * 3)
     assert offers(harness) == []
-    harness.engine.registry_event(DrainChanged(ME, None))
+    harness.step(RegistryReported(DrainChanged(ME, None)))
     harness.pass_time(GRACE_MS * 3)
     assert offers(harness) == []
 
@@ -76,15 +77,15 @@ def test_the_proxy_of_the_same_site_is_better_than_one_of_another_and_one_that_i
     engine = harness.engine
     engine.env.cluster.proxy_up(row("you", "B"))
     assert (best := engine.env.cluster.target()) is not None and best.proxy == "they"
-    harness.engine.registry_event(DrainChanged(ProxyId("they"), DrainRow(rate=1)))
+    harness.step(RegistryReported(DrainChanged(ProxyId("they"), DrainRow(rate=1))))
     assert (best := engine.env.cluster.target()) is not None and best.proxy == YOU
 
 
 def test_client_of_a_draining_proxy_is_moved_to_another_one() -> None:
     harness = drained()
-    harness.engine.client_connected(2)
-    harness.engine.client_message(2, Hello(VERSION, "c"))
-    harness.engine.client_message(2, Attach(session="other", receiver="main", incarnation="i", frontier={}))
+    harness.step(ClientConnected(2))
+    harness.step(ClientSent(2, Hello(VERSION, "c")))
+    harness.step(ClientSent(2, Attach(session="other", receiver="main", incarnation="i", frontier={})))
     harness.run_effects()
     assert [moved.proxy for moved in harness.received(2) if isinstance(moved, Moved)] == [YOU]
 
@@ -93,10 +94,10 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
     harness = EngineHarness()
     harness.reload({}, "they", "you")
     harness.serve()
-    harness.engine.peer_message(YOU, MoveRequest(SESSION, owner("me", 7).epoch, YOU))
+    harness.step(PeerSent(YOU, MoveRequest(SESSION, owner("me", 7).epoch, YOU)))
     harness.run_effects()
     assert offers(harness) == []
-    harness.engine.peer_message(YOU, MoveRequest(SESSION, owner("me", 1).epoch, YOU))
+    harness.step(PeerSent(YOU, MoveRequest(SESSION, owner("me", 1).epoch, YOU)))
     harness.run_effects()
     assert [proxy for proxy, _ in offers(harness)] == [YOU]
 
@@ -104,7 +105,7 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
 def test_proxy_answers_a_handover_offer_with_a_prepare() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
-    harness.engine.peer_message(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain"))
+    harness.step(PeerSent(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain")))
     harness.run_effects()
     (prepare,) = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
@@ -119,7 +120,7 @@ def test_completed_move_makes_room_for_the_next_offer_at_once() -> None:
     harness.pass_time(GRACE_MS)
     assert len(offers(harness)) == MOVES_AT_ONCE
     assert harness.engine.session_moves.next_deadline() == harness.clock.now_ms() + OFFER_MS
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 2))))
     assert harness.engine.session_moves.next_deadline() == harness.clock.now_ms() + 1
     harness.pass_time(1)
     assert len(offers(harness)) == 1

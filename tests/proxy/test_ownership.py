@@ -10,6 +10,15 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts
+from proxy.core.inputs import (
+    ClientDisconnected,
+    DeletedByOperator,
+    LeaseGranted,
+    LeaseLost,
+    LeaseRenewed,
+    PeerSent,
+    RegistryReported,
+)
 from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role, Session
@@ -93,7 +102,7 @@ def test_a_restart_takes_the_next_epoch_and_serves_only_then() -> None:
     assert role(harness) is Role.DORMANT
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 4), owner("me", 5))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
@@ -111,7 +120,7 @@ def test_a_restart_that_finds_itself_one_epoch_ahead_takes_another_one() -> None
     assert role(harness) is Role.DORMANT
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 5), owner("me", 6))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
@@ -203,13 +212,14 @@ def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so()
     made = Session(SESSION, Epoch(1), Role.SERVING)
     made.add_subscription(Subscription(id=SubscriptionId("x"), expression=parse("n > 0"), start={}, promise_floor={}))
     ended = made.end_subscription(SubscriptionId("x"), {ORIGIN: 3})
-    engine = EngineHarness().engine
-    journal_facts.unsubscribed(engine.output.journal, made, ended)
+    harness = EngineHarness()
+    harness.journal_waits = True
+    journal_facts.unsubscribed(harness.engine.output.journal, made, ended)
     made.forget_ended({ORIGIN: 3})
     assert made.ended == [ended]
-    for effect in engine.take_effects():
-        if isinstance(effect, effects.Attest):
-            effect.on_done(None)
+    harness.tick()
+    harness.run_effects()
+    harness.complete(effects.Attest, None)
     made.forget_ended({ORIGIN: 3})
     assert made.ended == []
 
@@ -234,7 +244,7 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
 
 def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion() -> None:
     harness = EngineHarness()
-    harness.engine.deleted(SESSION, owner("dead", 3), "an operator asked for it")
+    harness.step(DeletedByOperator(SESSION, owner("dead", 3), "an operator asked for it"))
     harness.run_effects()
     (said,) = [fact for fact in harness.facts if fact.kind == "deleted"]
     assert (said.session, said.epoch, said.proxy, said.reason) == (SESSION, 3, ME, "an operator asked for it")
@@ -313,7 +323,7 @@ def test_a_staged_copy_without_its_transfer_commits_once_it_is_stored() -> None:
     harness.complete_all(effects.Save, None)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 4))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 4)
 
@@ -405,7 +415,7 @@ def test_the_row_of_a_session_is_not_there_before_its_first_checkpoint() -> None
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     first = harness.next(effects.PutCheckpoint)
     assert first.checkpoint.rank == (1, 0)
-    first.on_done(None)
+    harness.finish(first, None)
     harness.run_effects()
     assert harness.next(effects.CreateRow).ownership == owner("me", 1)
 
@@ -456,7 +466,7 @@ def test_a_lost_session_begins_anew_when_it_was_deleted() -> None:
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("dead", 4).gone()))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("dead", 4).gone())))
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4).gone())
     assert harness.next(effects.ClaimRow).new == owner("me", GENERATION + 1)
@@ -502,7 +512,7 @@ def test_failover_waits_until_the_watch_has_the_row_of_the_owner() -> None:
     harness.complete(effects.ReadRow, owner("you", 4))
     assert [type(message) for message in harness.received()][-1] is Wait
     assert not [effect for effect in harness.pending if isinstance(effect, effects.FindCheckpoint)]
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 4)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 4))))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 4))
     harness.complete(effects.FindCheckpoint, first_checkpoint(4))
@@ -540,7 +550,7 @@ def asked(harness: EngineHarness, proxy: str) -> Prepare:
 def refuse(harness: EngineHarness, prepare: Prepare) -> None:
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "not here")
-    harness.engine.peer_message(ProxyId("you"), refusal)
+    harness.step(PeerSent(ProxyId("you"), refusal))
     harness.run_effects()
 
 
@@ -549,7 +559,7 @@ def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost
     harness, prepare = asking()
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
-    harness.engine.peer_message(ProxyId("you"), refusal)
+    harness.step(PeerSent(ProxyId("you"), refusal))
     harness.run_effects()
     current = owner("you", 3) if told_by == "watch" else owner("you", 4)
     harness.complete(effects.ReadRow, current)
@@ -557,7 +567,7 @@ def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost
         # The word was of another epoch: it counts for nothing, and the owner is asked again.
         again = asked(harness, "you")
         refusal = Refused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
-        harness.engine.peer_message(ProxyId("you"), refusal)
+        harness.step(PeerSent(ProxyId("you"), refusal))
         harness.run_effects()
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
@@ -577,15 +587,11 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
         sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
         return [message for message in sent if isinstance(message, Refused)]
 
-    harness.engine.peer_message(
-        ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4), reason="attach")
-    )
-    harness.engine.peer_message(
-        ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")
-    )
+    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4), reason="attach")))
+    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")))
     harness.run_effects()
     assert [refused.lost for refused in refusals()] == [True, False]
-    harness.engine.registry_event(OwnerChanged(SESSION, own_row.gone()))
+    harness.step(RegistryReported(OwnerChanged(SESSION, own_row.gone())))
     harness.run_effects()
     harness.pass_time(5_000)
     assert not harness.engine.env.registry_memory.lost
@@ -623,7 +629,7 @@ def test_a_session_that_was_deleted_before_the_watch_said_so_is_made_anew() -> N
 def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
     harness, _ = asking()
     harness.received()
-    harness.engine.registry_event(ProxyDown(ProxyId("you"), row("you").incarnation))
+    harness.step(RegistryReported(ProxyDown(ProxyId("you"), row("you").incarnation)))
     harness.run_effects()
     harness.complete(effects.ReadRow, owner("you", 3))
     harness.complete(effects.FindCheckpoint, first_checkpoint(3))
@@ -637,7 +643,7 @@ def test_attached_client_gets_moved_or_wait_when_the_session_has_another_owner(k
     harness.serve()
     if known:
         harness.reload({SESSION: owner("me", 1)}, "you")
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 2))))
     harness.run_effects()
     assert [type(message) for message in harness.received()] == [Moved if known else Wait]
 
@@ -647,10 +653,10 @@ def test_old_news_of_an_earlier_owner_changes_nothing() -> None:
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     harness.reload({SESSION: owner("me", 5)}, "you")
-    harness.engine.peer_message(ProxyId("you"), Prepare(session=SESSION, transfer="t", epoch=owner("me", 5).epoch))
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 3)))
+    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t", epoch=owner("me", 5).epoch)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 3))))
     assert role(harness) is Role.SERVING
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 6)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 6))))
     assert role(harness) is None
 
 
@@ -662,7 +668,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     harness.complete_writes()
     session = harness.engine.sessions[SESSION]
     session.freeze({})
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
     harness.lease()
     harness.engine.served_sessions.serve(session, owner("me", 2).epoch, Acquisition.THAW)
@@ -683,8 +689,8 @@ def test_promise_written_during_a_freeze_is_announced_after_the_thaw() -> None:
     assert SESSION in harness.engine.sessions._changed or any(
         isinstance(effect, effects.Save) for effect in harness.pending
     )
-    harness.engine.peer_message(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r"))
-    harness.engine.peer_message(YOU, Ready(SESSION, "t", Epoch(1), {}))
+    harness.step(PeerSent(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r")))
+    harness.step(PeerSent(YOU, Ready(SESSION, "t", Epoch(1), {})))
     harness.run_effects()
     assert role(harness) is Role.FROZEN
     harness.complete_writes()
@@ -705,14 +711,14 @@ def settled(harness: EngineHarness) -> list[type]:
 
 def test_attach_while_the_lease_is_in_doubt_is_answered_wait_until_the_renewal() -> None:
     harness = EngineHarness(lease=False)
-    harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
+    harness.step(LeaseGranted(Incarnation("me#1"), harness.clock.now_ms() + 5_000))
     harness.run_effects()
     harness.serve()
     harness.clock.advance(4_800)
     harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
     harness.complete(effects.ReadRow, owner("me", 1))
     assert Wait in [type(message) for message in harness.received(2)]
-    harness.engine.lease_renewed(harness.clock.now_ms() + 5_000)
+    harness.step(LeaseRenewed(harness.clock.now_ms() + 5_000))
     harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
     assert Attached in [type(message) for message in harness.received(2)]
 
@@ -721,15 +727,15 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     harness = EngineHarness(disk(Role.SERVING, 4))
     harness.reload({SESSION: owner("me", 4)})
     claim = harness.next(effects.ClaimRow)
-    harness.engine.lease_lost()
-    harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
-    claim.on_done(Claimed(True, owner("me", 5)))
+    harness.step(LeaseLost())
+    harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40))
+    harness.finish(claim, Claimed(True, owner("me", 5)))
     harness.run_effects()
     assert role(harness) is Role.DORMANT
     harness.complete(effects.ClaimRow, Claimed(False, owner("me", 5)))
     again = harness.next(effects.ClaimRow)
     assert again.new.epoch > 5
-    again.on_done(Claimed(True, again.new))
+    harness.finish(again, Claimed(True, again.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, again.new.epoch)
 
@@ -781,7 +787,7 @@ def test_owner_writes_its_row_again_when_the_registry_went_back(named: str) -> N
     harness.complete(effects.ReadRow, owner(named, 2))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 5))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
     harness.reload({SESSION: owner("me", 5)}, "you")
@@ -797,7 +803,7 @@ def test_owner_creates_its_row_again_when_the_registry_has_lost_it() -> None:
     harness.complete(effects.ReadRow, None)
     created = harness.next(effects.CreateRow)
     assert created.ownership == owner("me", 5)
-    created.on_done(Claimed(True, created.ownership))
+    harness.finish(created, Claimed(True, created.ownership))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
@@ -809,7 +815,7 @@ def test_owner_takes_the_next_epoch_when_another_session_was_created_at_its_own(
     harness.complete_all(effects.ReadRow, owner("you", 5))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 5), owner("me", 6))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
@@ -825,7 +831,7 @@ def test_a_sleeping_session_never_wakes_at_an_epoch_at_which_it_was_served_befor
     corrected(harness)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 2), owner("me", 5))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
@@ -874,7 +880,7 @@ def test_dormant_copy_is_activated_when_no_owner_corrects_an_earlier_row() -> No
     corrected(harness)
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 2), owner("me", 5))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
@@ -882,7 +888,7 @@ def test_dormant_copy_is_activated_when_no_owner_corrects_an_earlier_row() -> No
 def test_session_is_not_created_for_a_disconnected_client() -> None:
     harness = EngineHarness()
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     harness.run_effects()
     harness.complete(effects.ReadRow, None)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
@@ -929,7 +935,7 @@ def test_a_staged_copy_does_not_take_the_place_of_a_session_that_was_made_anew_a
 
 def fenced(harness: EngineHarness) -> None:
     """Its registry is away until its lease has ended; it comes back from an older copy, and there is another lease."""
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     harness.run_effects()
     assert role(harness) is Role.DORMANT
     harness.lease()
@@ -944,7 +950,7 @@ def test_fenced_owner_creates_its_row_again_when_the_registry_has_none() -> None
     harness.complete_all(effects.ReadRow, None)
     created = harness.next(effects.CreateRow)
     assert created.ownership == owner("me", 6)
-    created.on_done(Claimed(True, created.ownership))
+    harness.finish(created, Claimed(True, created.ownership))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
     assert harness.engine.output.counters.rows_lost == 1
@@ -960,7 +966,7 @@ def test_fenced_owner_claims_the_session_when_the_registry_has_an_earlier_row(na
     harness.reload({SESSION: owner(named, 2)}, "you")
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 6))
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
@@ -989,7 +995,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.complete(effects.ReadRow, None)
     first = harness.next(effects.PutCheckpoint)
     assert (first.checkpoint.epoch, first.checkpoint.serial) == (1, 0)
-    first.on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
+    harness.finish(first, CheckpointOutdated("there is a later one", 4, by_owner=True))
     harness.run_effects()
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
@@ -997,7 +1003,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.env.settings.sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
-    harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
+    harness.finish(harness.next(effects.PutCheckpoint), CheckpointOutdated("there is a later one", 4, by_owner=True))
     harness.run_effects()
     harness.complete_all(effects.ReadRow, None)
     last = (Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {}),) if is_there else ()
@@ -1007,7 +1013,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
         return
     second = harness.next(effects.PutCheckpoint)
     assert (second.checkpoint.epoch, second.checkpoint.serial) == (GENERATION + 1, 0)
-    second.on_done(None)
+    harness.finish(second, None)
     harness.run_effects()
     assert harness.next(effects.CreateRow).ownership == owner("me", GENERATION + 1)
 
@@ -1018,7 +1024,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
     harness.changelog_waits = True
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.complete(effects.ReadRow, None)
-    harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 1, by_owner=True))
+    harness.finish(harness.next(effects.PutCheckpoint), CheckpointOutdated("there is a later one", 1, by_owner=True))
     harness.run_effects()
     harness.reload({SESSION: owner("you", 1)}, "you")
     harness.complete(effects.ReadRow, owner("you", 1))
@@ -1095,7 +1101,7 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
         harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
         ranks.append(put.checkpoint.rank)
-        put.on_done(None)
+        harness.finish(put, None)
         harness.run_effects()
     (epoch, serial), *others = ranks
     assert (epoch, others) == (1, [(1, serial + 1), (2, 1)])
@@ -1108,7 +1114,7 @@ def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_o
         harness.engine.persister.checkpoint(sessions[generation], effects.ignore_result)
         harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
-        put.on_done(None)
+        harness.finish(put, None)
         harness.run_effects()
         ranks.append(put.checkpoint.rank)
     assert ranks == [(GENERATION + 1, 1), (1, 1), (GENERATION + 1, 2)]
@@ -1184,7 +1190,7 @@ def test_sessions_are_created_at_a_bounded_rate_and_others_are_answered_wait() -
     harness = EngineHarness(creations_a_s=100)
     made = [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
-    harness.clock.advance(200)
+    harness.pass_time(200)
     assert [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
     harness.reload({})
     harness.attach()
@@ -1200,7 +1206,7 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_its_source_is_de
     harness.complete_writes()
     claim = harness.next(effects.ClaimRow)
     harness.reload({} if row is None else {SESSION: row}, "you")
-    claim.on_done(Claimed(False, row))
+    harness.finish(claim, Claimed(False, row))
     harness.run_effects()
     # As long as the source is alive it writes its row again.
     assert role(harness) is Role.STAGED
@@ -1210,11 +1216,11 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_its_source_is_de
     harness.complete(effects.ClaimRow, Claimed(False, row))
     if row is None:
         created = harness.next(effects.CreateRow)
-        created.on_done(Claimed(True, created.ownership))
+        harness.finish(created, Claimed(True, created.ownership))
         harness.run_effects()
     else:
         again = harness.next(effects.ClaimRow)
         assert again.expected == row
-        again.on_done(Claimed(True, again.new))
+        harness.finish(again, Claimed(True, again.new))
         harness.run_effects()
     assert role(harness) is Role.SERVING

@@ -6,6 +6,8 @@ import pytest
 
 from federation.site_state import SiteState
 from proxy.core import effects
+from proxy.core.effects import ignore_result
+from proxy.core.inputs import ChangelogLost, CloseLog, Leave
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed
 from waypost.identity import Origin, ReceiverId, SessionId, SiteId
@@ -33,7 +35,7 @@ def serving() -> EngineHarness:
 def acknowledged(harness: EngineHarness) -> int:
     """Return what the checkpoint that is being written says of the own origin."""
     written = harness.next(effects.PutCheckpoint)
-    written.on_done(None)
+    harness.finish(written, None)
     return written.checkpoint.acknowledged[Origin("A/0")]
 
 
@@ -45,7 +47,7 @@ def test_persister_saves_once_at_a_time_and_the_next_save_has_all_changes_since(
     publish(harness, 2, 3)
     harness.pass_time(1_000)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
-    first.on_done(None)
+    harness.finish(first, None)
     harness.run_effects()
     harness.pass_time(1_000)
     (change,) = harness.next(effects.Save).batch.changes
@@ -125,7 +127,7 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     assert deleting.batch.deleted == (SESSION,)
     harness.engine.persister.replace_copy(SESSION)
     harness.engine.sessions.put(session)
-    deleting.on_done(StoreFailed("full"))
+    harness.finish(deleting, StoreFailed("full"))
     harness.run_effects()
     harness.pass_time(1_000)
     batch = harness.next(effects.Save).batch
@@ -141,23 +143,23 @@ def test_the_sites_state_is_kept_once_a_minute_as_long_as_the_log_grows() -> Non
     harness = serving()
     first = harness.next(effects.PutSite)
     assert SiteState.restore(SiteId("A"), (), first.snapshot.state).interest_counts == {"n > 0": 1}
-    first.on_done(None)
+    harness.finish(first, None)
     publish(harness, 1)
     harness.pass_time(50_000)
     assert snapshots(harness) == []
     harness.pass_time(12_000)
     second = harness.next(effects.PutSite)
     assert second.snapshot.position == len(harness.log) > first.snapshot.position
-    second.on_done(None)
+    harness.finish(second, None)
     harness.pass_time(200_000)
     assert snapshots(harness) == []
 
 
 def test_a_sites_state_that_was_not_taken_is_written_again_at_once() -> None:
     harness = serving()
-    harness.next(effects.PutSite).on_done(LogUnavailable("away"))
+    harness.finish(harness.next(effects.PutSite), LogUnavailable("away"))
     harness.pass_time(2_000)
-    harness.next(effects.PutSite).on_done(None)
+    harness.finish(harness.next(effects.PutSite), None)
     harness.pass_time(2_000)
     assert snapshots(harness) == []
 
@@ -167,7 +169,7 @@ def test_only_one_proxy_of_a_site_writes_the_site_snapshot() -> None:
     first.reload(None, "next")
     second.reload(None, "before")
     for harness in (first, second):
-        harness.engine.close_log()
+        harness.step(CloseLog(ignore_result))
         harness.run_effects()
         harness.read_log()
         harness.pass_time(2_000)
@@ -200,7 +202,7 @@ def test_lost_changelog_gets_every_checkpoint_again_without_a_change() -> None:
     harness = serving()
     harness.pass_time(5_000)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
-    harness.engine.changelog_lost()
+    harness.step(ChangelogLost())
     harness.run_effects()
     harness.pass_time(5_000)
     assert harness.next(effects.PutCheckpoint).checkpoint.session == SESSION
@@ -220,7 +222,7 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
     assert "y" in [subscription_row.id for subscription_row in written.checkpoint.descriptor.subscriptions]
     harness.complete_all(effects.Save, None)
     assert not noted(harness)
-    written.on_done(None)
+    harness.finish(written, None)
     harness.run_effects()
     harness.pass_time(2_000)
     assert [note_checkpoints.ranks for note_checkpoints in noted(harness)] == [{SESSION: written.checkpoint.rank}]
@@ -233,7 +235,7 @@ def test_leaving_proxy_notes_the_checkpoints_of_its_last_answers() -> None:
         harness.complete_all(effects.NoteCheckpoints, None)
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.complete_writes()
-    harness.engine.leave()
+    harness.step(Leave(ignore_result))
     harness.run_effects()
     assert [list(note_checkpoints.ranks) for note_checkpoints in noted(harness)] == [[SESSION]]
 
@@ -281,12 +283,12 @@ def test_session_has_one_checkpoint_write_at_a_time_and_the_next_serves_all_requ
         harness.send(1, Subscribe(subscription=f"s{number}", expression=f"n > {number}"))
     writes = [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
     assert len(writes) == 1
-    harness.next(effects.PutCheckpoint).on_done(None)
+    harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
     second = harness.next(effects.PutCheckpoint)
     assert len(second.checkpoint.descriptor.subscriptions) == 51
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
-    second.on_done(None)
+    harness.finish(second, None)
     harness.complete_writes()
     harness.run_effects()
     answered = [subscribed.subscription for subscribed in harness.received(1) if isinstance(subscribed, Subscribed)]
@@ -305,9 +307,9 @@ def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -
     harness.engine.persister.checkpoint(session, lambda error: told.append("second"))
     harness.run_effects()
     with pytest.raises(ValueError, match="a fault"):
-        harness.next(effects.PutCheckpoint).on_done(None)
+        harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
-    harness.next(effects.PutCheckpoint).on_done(None)
+    harness.finish(harness.next(effects.PutCheckpoint), None)
     assert told == ["second"]
 
 
@@ -318,10 +320,10 @@ def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> No
     persister = harness.engine.persister
     persister.checkpoint(session, lambda _: persister.checkpoint(session, lambda _: told.append("again")))
     harness.run_effects()
-    harness.next(effects.PutCheckpoint).on_done(None)
+    harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
     assert not told
-    harness.next(effects.PutCheckpoint).on_done(None)
+    harness.finish(harness.next(effects.PutCheckpoint), None)
     assert told == ["again"]
 
 
@@ -334,7 +336,7 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     harness.run_effects()
     written = harness.next(effects.PutCheckpoint)
     harness.engine.sessions.remove(SESSION)
-    written.on_done(None)
+    harness.finish(written, None)
     harness.run_effects()
     assert told == ["first", "second"]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
@@ -349,8 +351,8 @@ def test_failed_checkpoint_is_reported_to_exactly_the_requests_that_waited_for_i
     persister.checkpoint(session, lambda error: told.append(("second", error is None)))
     persister.checkpoint(session, lambda error: told.append(("third", error is None)))
     harness.run_effects()
-    harness.next(effects.PutCheckpoint).on_done(LogUnavailable("away"))
+    harness.finish(harness.next(effects.PutCheckpoint), LogUnavailable("away"))
     assert told == [("first", False)]
     harness.run_effects()
-    harness.next(effects.PutCheckpoint).on_done(None)
+    harness.finish(harness.next(effects.PutCheckpoint), None)
     assert told[1:] == [("second", True), ("third", True)]

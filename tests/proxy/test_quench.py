@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, reject, settings
 
 from proxy.clients.quench import QuenchHandler, Term, alternatives_of
+from proxy.core.inputs import ClientDisconnected, ClientSent
 from tests.helpers import expressions
 from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
@@ -50,7 +51,7 @@ class Quenched(EngineHarness):
     def listen(self) -> list[Interest]:
         self.read_log()
         while self.engine.next_deadline() <= self.clock.now_ms():
-            self.engine.tick()
+            self.tick()
             self.run_effects()
             self.pending.clear()
         said = [message for message in self.received(PRODUCER) if isinstance(message, Interest)]
@@ -86,9 +87,9 @@ def test_producers_that_ask_again_and_again_do_not_hold_up_another_one(monkeypat
     harness.send(19, Quench(1, ["a"], [], True))
     for _ in range(4_000 * 2 // QUENCH_COMPARED * len(connections) * 2):
         for connection in connections:
-            harness.engine.client_message(connection, Quench(1, ["a"], [], True))
+            harness.step(ClientSent(connection, Quench(1, ["a"], [], True)))
         compared.append(0)
-        harness.engine.tick()
+        harness.tick()
         harness.run_effects()
         compared.append(0)
     answers = [message for message in harness.received(19) if isinstance(message, Interest)]
@@ -218,7 +219,7 @@ def test_many_interests_are_examined_and_reported_in_pieces() -> None:
     many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
     harness.register(*(f"a == {number}" for number in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
-    harness.engine.tick()
+    harness.tick()
     harness.run_effects()
     assert not any(interest.caught_up for interest in harness.received(PRODUCER) if isinstance(interest, Interest))
     harness.ask("a", number=2)
@@ -234,7 +235,7 @@ def test_ended_quench_and_disconnected_producer_get_no_terms() -> None:
     harness.register("a == 1")
     assert harness.terms == set()
     harness.ask("a", number=3)
-    harness.engine.client_disconnected(PRODUCER)
+    harness.step(ClientDisconnected(PRODUCER))
     harness.register("a == 2")
     assert harness.listen() == []
     assert harness.engine.dispatcher.quenching.next_deadline() > harness.clock.now_ms()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from federation.ports import Claimed
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected, LeaseLost
 from proxy.core.settings import Bounds
 from proxy.session.queue_limits import SLACK, QueueLimits
 from proxy.session.stored_notification import Entry, StoredNotification
@@ -141,7 +142,7 @@ def bounded(queue: Queue, *, away: bool = True) -> EngineHarness:
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     if away:
-        harness.engine.client_disconnected(1)
+        harness.step(ClientDisconnected(1))
     harness.received()
     return harness
 
@@ -236,7 +237,7 @@ def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
     assert (said.session, said.subscription, said.max_count, said.discard) == (SESSION, "", 2, "fifo")
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     take(harness, 1, 2, 3)
     assert given_to(harness) == [2, 3]
 
@@ -270,12 +271,12 @@ def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> Non
         ),
     )
     harness.complete_writes()
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     take(harness, 5)
     assert session.queue_limits is not None and not session.queue_limits.known
     while any(isinstance(effect, effects.LoadEntries) for effect in harness.pending):
         load = harness.next(effects.LoadEntries)
-        load.on_done([entry for entry in in_store if entry[0] > load.after])
+        harness.finish(load, [entry for entry in in_store if entry[0] > load.after])
         harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits.known and session.queue_limits.count == 2
@@ -291,12 +292,12 @@ def test_receiver_passes_a_discarded_entry_only_after_its_own_journal_record() -
     take(harness, 3)
     first, second = (effect for effect in harness.pending if isinstance(effect, effects.Attest) and is_removal(effect))
     harness.pending.remove(first)
-    first.on_done(None)
+    harness.finish(first, None)
     harness.run_effects()
     assert session.entries.first_number == 2
     assert session.receivers[ReceiverId("r")].acknowledged == 1
     harness.pending.remove(second)
-    second.on_done(None)
+    harness.finish(second, None)
     harness.run_effects()
     assert session.entries.first_number == 3
     assert session.receivers[ReceiverId("r")].acknowledged == 2
@@ -312,7 +313,7 @@ def test_expired_entries_do_not_count_against_the_queue_limit() -> None:
     harness.complete_writes()
     harness.send(2, Subscribe(subscription="y", expression="m > 0", ttl_s=1))
     harness.complete_writes()
-    harness.engine.client_disconnected(2)
+    harness.step(ClientDisconnected(2))
     take(harness, 1)
     harness.send(
         9,
@@ -344,14 +345,14 @@ def test_discard_interrupted_by_a_lost_lease_completes_when_the_session_is_serve
     harness = bounded(Queue(2))
     harness.journal_waits = True
     take(harness, 1, 2, 3)
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
     session = harness.engine.sessions[SESSION]
     assert session.queue_limits is not None and {*session.queue_limits.going} == {1}
     harness.lease()
     claim = harness.next(effects.ClaimRow)
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits is not None and not session.queue_limits.going

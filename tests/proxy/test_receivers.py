@@ -6,6 +6,7 @@ import pytest
 
 from federation.ports import Claimed
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
@@ -107,7 +108,7 @@ def test_origins_that_there_are_not_are_forgotten_when_the_client_has_gone() -> 
     harness.complete_writes()
     receiver = served(harness)
     assert receiver.known.keys() >= invented.keys()
-    harness.engine.client_disconnected(1)
+    harness.step(ClientDisconnected(1))
     assert not receiver.known.keys() & invented.keys()
 
 

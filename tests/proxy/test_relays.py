@@ -6,6 +6,7 @@ from federation.ports import Claimed, ProxyDown, ProxyUp
 from handover.machine import Timing
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, RelayEnd, RelayUp, StayReason, TransferDeclined
 from proxy.core import effects
+from proxy.core.inputs import PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from waypost.checkpoint import Descriptor
 from waypost.frames import encode_message
@@ -28,7 +29,7 @@ def relayed() -> EngineHarness:
 
 
 def tell(harness: EngineHarness, message: Prepared | Frozen | TransferDeclined | HandoverOffer) -> None:
-    harness.engine.peer_message(YOU, message)
+    harness.step(PeerSent(YOU, message))
     harness.run_effects()
 
 
@@ -87,11 +88,11 @@ def test_late_end_of_an_earlier_incarnation_leaves_the_relays_of_the_current_one
     for number, message in enumerate(
         (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
     ):
-        harness.engine.peer_message(YOU, RelayUp("you#2/1", number, encode_message(message)))
+        harness.step(PeerSent(YOU, RelayUp("you#2/1", number, encode_message(message))))
     harness.run_effects()
     assert len(harness.engine.dispatcher.relays.far) == 1
-    harness.engine.registry_event(ProxyDown(YOU, earlier))
+    harness.step(RegistryReported(ProxyDown(YOU, earlier)))
     assert len(harness.engine.dispatcher.relays.far) == 1
-    harness.engine.registry_event(ProxyUp(row("you").model_copy(update={"incarnation": Incarnation("you#2")})))
-    harness.engine.registry_event(ProxyDown(YOU, Incarnation("you#2")))
+    harness.step(RegistryReported(ProxyUp(row("you").model_copy(update={"incarnation": Incarnation("you#2")}))))
+    harness.step(RegistryReported(ProxyDown(YOU, Incarnation("you#2"))))
     assert len(harness.engine.dispatcher.relays.far) == 0

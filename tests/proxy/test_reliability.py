@@ -11,6 +11,7 @@ import pytest
 from federation.ports import Claimed
 from federation.site_state import SiteState
 from proxy.core import effects
+from proxy.core.inputs import ClientDisconnected
 from proxy.core.settings import Bounds
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from tests.helpers.engine_harness import SESSION, EngineHarness
@@ -153,8 +154,8 @@ def test_client_without_the_right_to_administer_does_not_change_session_policy(c
 
 def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
     harness = serving(None, BEST_EFFORT)
-    harness.engine.client_disconnected(11)
-    harness.engine.client_disconnected(12)
+    harness.step(ClientDisconnected(11))
+    harness.step(ClientDisconnected(12))
     for _ in range(BEST_EFFORT_EXPIRY_S - 2):
         harness.pass_time(1_000)
     assert {*harness.engine.sessions[SESSION].receivers} == {"r11", "r12"}
@@ -225,7 +226,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     later = EngineHarness(Restored(position, acceptance, site_checkpoint, [saved]))
     later.log = harness.log
     claim = later.next(effects.ClaimRow)
-    claim.on_done(Claimed(True, claim.new))
+    harness.finish(claim, Claimed(True, claim.new))
     later.run_effects()
     later.complete_writes()
     return later
@@ -244,7 +245,7 @@ def test_best_effort_backlog_lost_in_a_restart_is_a_gap_reported_until_acknowled
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
     harness.send(11, Acknowledge(1))
-    harness.engine.client_disconnected(11)
+    harness.step(ClientDisconnected(11))
     publish(harness, 2, 3)
     first, last = offsets(harness, (2, 3))
     later = restarted(harness, 2)
@@ -278,8 +279,8 @@ def test_acknowledgement_of_an_unreported_gap_is_refused() -> None:
 
 def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
     harness = serving(BEST_EFFORT_EVENTS, None)
-    harness.engine.client_disconnected(11)
-    harness.engine.client_disconnected(12)
+    harness.step(ClientDisconnected(11))
+    harness.step(ClientDisconnected(12))
     publish(harness, 1, 2)
     later = restarted(harness, 2)
     assert {fact.receiver for fact in later.facts if fact.kind == "gap"} == {"r11"}
@@ -308,7 +309,7 @@ def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
 
 def test_gap_is_reported_after_its_journal_record() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
-    harness.engine.client_disconnected(11)
+    harness.step(ClientDisconnected(11))
     publish(harness, 1)
     later = restarted(harness, 1)
     later.journal_waits = True
@@ -321,7 +322,7 @@ def test_gap_is_reported_after_its_journal_record() -> None:
 def test_entries_behind_a_gap_are_delivered_only_after_the_gap() -> None:
     """Else the receiver's frontier passes the gap, and a crash now would leave it unreported for ever."""
     harness = serving(BEST_EFFORT_EVENTS)
-    harness.engine.client_disconnected(11)
+    harness.step(ClientDisconnected(11))
     publish(harness, 1)
     later = restarted(harness, 1)
     later.journal_waits = True
@@ -337,7 +338,7 @@ def test_entries_behind_a_gap_are_delivered_only_after_the_gap() -> None:
 def test_a_place_has_its_reliability_from_the_beginning() -> None:
     harness = serving(None)
     harness.send(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
-    harness.engine.client_disconnected(12)
+    harness.step(ClientDisconnected(12))
     harness.complete_writes()
     for _ in range(BEST_EFFORT_EXPIRY_S + 2):
         harness.pass_time(1_000)
@@ -357,7 +358,7 @@ def test_receiver_raised_to_persistent_events_attaches_only_after_its_backlog_is
 
 def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:
     harness = serving(BEST_EFFORT_EVENTS, None)
-    harness.engine.client_disconnected(11)
+    harness.step(ClientDisconnected(11))
     publish(harness, 1)
     harness.send(12, Acknowledge(1))
     harness.send(12, Unsubscribe("x"))

@@ -6,6 +6,7 @@ import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
 from proxy.core import effects
+from proxy.core.inputs import RegistryReported
 from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
@@ -128,7 +129,7 @@ def test_session_is_served_at_its_claimed_epoch_despite_later_reports_of_the_wat
     harness.reload({SESSION: created.ownership})
     harness.engine.env.registry_memory.prune()
     assert harness.engine.env.registry_memory.lost_row(SESSION) is None
-    created.on_done(Claimed(True, created.ownership))
+    harness.finish(created, Claimed(True, created.ownership))
     harness.run_effects()
     session = harness.engine.sessions[SESSION]
     assert (session.role, session.epoch) == (Role.SERVING, created.ownership.epoch)
@@ -141,7 +142,7 @@ def test_session_is_created_at_the_epoch_of_its_first_checkpoint_despite_later_r
     harness.complete(effects.ReadRow, None)
     first = harness.next(effects.PutCheckpoint)
     harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 3))
-    first.on_done(None)
+    harness.finish(first, None)
     harness.run_effects()
     assert harness.next(effects.CreateRow).ownership.epoch == first.checkpoint.epoch
 
@@ -270,7 +271,7 @@ def test_absent_site_does_not_prevent_the_creation_of_a_session() -> None:
     harness.complete_all(effects.ReadRow, None)
     asked = harness.next(effects.FindCheckpoint)
     assert asked.within_ms is not None
-    asked.on_done(effects.FoundCheckpoint((), complete=False))
+    harness.finish(asked, effects.FoundCheckpoint((), complete=False))
     harness.run_effects()
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
 
@@ -286,7 +287,7 @@ def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows()
 
 def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: ProxyRow) -> None:
     proxies = {row.proxy: row for row in (row("me"), *others)}
-    harness.engine.registry_event(Reloaded(owners, proxies, {}, {row.site: "" for row in proxies.values()}))
+    harness.step(RegistryReported(Reloaded(owners, proxies, {}, {row.site: "" for row in proxies.values()})))
     harness.run_effects()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from federation.messages import LogEndRequest, LogEndResponse
 from federation.ports import OwnerChanged
 from proxy.core import effects
+from proxy.core.inputs import ClientSent, LeaseGranted, LeaseLost, PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from waypost.errors import LogUnavailable
 from waypost.facts import Acquisition, FactKind
@@ -80,7 +81,7 @@ def asked(harness: EngineHarness) -> list[LogEndRequest]:
 
 
 def answer(harness: EngineHarness, request: LogEndRequest, offset: int) -> None:
-    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: offset}))
+    harness.step(PeerSent(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: offset})))
     harness.run_effects()
 
 
@@ -101,9 +102,9 @@ def test_notification_logged_before_the_unsubscribe_is_stored_though_it_is_read_
 def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness = subscribed()
     session = harness.engine.sessions[SESSION]
-    harness.engine.client_message(1, Unsubscribe("x"))
-    (found,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.FindLogEnd)]
-    found.on_done(LogUnavailable("no answer"))
+    harness.step(ClientSent(1, Unsubscribe("x")))
+    (found,) = [effect for effect in harness.take_effects() if isinstance(effect, effects.FindLogEnd)]
+    harness.finish(found, LogUnavailable("no answer"))
     harness.run_effects()
     harness.complete_writes()
     assert session.ended[0].unknown_ends == [A]
@@ -195,9 +196,9 @@ def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     unsubscribe(harness)
     asked(harness)
     session = harness.engine.sessions[SESSION]
-    harness.engine.lease_lost()
+    harness.step(LeaseLost())
     harness.pass_time(1)
-    harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+    harness.step(LeaseGranted(Incarnation("me#1"), 1 << 40))
     harness.engine.served_sessions.serve(session, Epoch(2), Acquisition.RESTART)
     harness.pass_time(LOG_END_RETRY_MS)
     while requests := asked(harness):
@@ -212,7 +213,7 @@ def test_a_proxy_that_is_asked_answers_when_it_has_read_all_that_the_log_had() -
     at = len(harness.log)
     harness.log.append(published())
     request = LogEndRequest(Incarnation("b1#1"), 3)
-    harness.engine.peer_message(NEIGHBOUR, request)
+    harness.step(PeerSent(NEIGHBOUR, request))
     harness.run_effects()
     assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     harness.read_log()
@@ -301,7 +302,7 @@ def test_an_unsubscribe_is_answered_once_its_end_is_known_and_durable() -> None:
     harness.read_log()
     harness.complete_writes()
     assert not is_answered(harness), "site B has not answered"
-    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 5}))
+    harness.step(PeerSent(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 5})))
     harness.log.append(Progress(B_SITE, 1, B, 5))
     harness.read_log()
     assert not is_answered(harness), "the end is not written"
@@ -340,7 +341,7 @@ def test_an_unsubscribe_that_is_requested_again_is_answered_when_its_end_is_know
     unsubscribe(harness)
     (request,) = asked(harness)
     assert not is_answered(harness)
-    harness.engine.peer_message(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 4}))
+    harness.step(PeerSent(NEIGHBOUR, LogEndResponse(request.incarnation, request.request, {B: 4})))
     harness.read_log()
     harness.complete_writes()
     assert is_answered(harness)
@@ -350,7 +351,7 @@ def test_an_unsubscribe_is_answered_when_the_session_leaves_and_nothing_more_of_
     harness = subscribed(neighbour=True)
     harness.reload({SESSION: owner("me", 1)}, "b1")
     harness.send(1, Unsubscribe("x"))
-    harness.engine.registry_event(OwnerChanged(SESSION, owner("b1", 2)))
+    harness.step(RegistryReported(OwnerChanged(SESSION, owner("b1", 2))))
     harness.run_effects()
     answers = [message for message in harness.received() if isinstance(message, Problem)]
     assert [(answer.code, answer.about) for answer in answers] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from handover.messages import ATTACH, Prepare, Refused
 from proxy.core.effects import SendPeer
+from proxy.core.inputs import PeerSent
 from proxy.core.takeover_backoff import TakeoverBackoff
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.identity import Epoch, ProxyId, ReceiverId, SessionId
@@ -59,11 +60,11 @@ def test_the_session_is_not_handed_over_for_a_quarrel() -> None:
     you = ProxyId("you")
     harness.reload({}, "you")
     prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
-    harness.engine.peer_message(you, prepare)
+    harness.step(PeerSent(you, prepare))
     harness.run_effects()
     assert isinstance(harness.next(SendPeer).message, Refused)
     harness.pass_time(TAKEOVER_FIRST_MS)
     harness.pending.clear()
-    harness.engine.peer_message(you, prepare)
+    harness.step(PeerSent(you, prepare))
     harness.run_effects()
     assert not isinstance(harness.next(SendPeer).message, Refused)

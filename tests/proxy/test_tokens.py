@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.clients.tokens import Named, issue, read, token_key
+from proxy.core.inputs import ClientConnected, SecretRead
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_access import ALL, access_seen, change, guarded, kinds
 from waypost.access import READ
@@ -77,7 +78,7 @@ def token_for(harness: EngineHarness, principal: str = "eve", for_ms: int = HOUR
 
 def comes(harness: EngineHarness, token: str, principal: str = "", connection: int = 2) -> list[Any]:
     """Attach another receiver by a token; return what it hears."""
-    harness.engine.client_connected(connection)
+    harness.step(ClientConnected(connection))
     harness.send(connection, Hello(VERSION, "eve"))
     harness.received(connection)
     attach = Attach(
@@ -90,7 +91,7 @@ def comes(harness: EngineHarness, token: str, principal: str = "", connection: i
 
 def serving() -> EngineHarness:
     harness = guarded(EVE)
-    harness.engine.secret_read(SECRET)
+    harness.step(SecretRead(SECRET))
     return harness
 
 
@@ -103,7 +104,7 @@ def test_a_token_lets_its_principal_in_without_a_password() -> None:
 def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_password() -> None:
     for credential in (Credential("eve"), Credential("eve", "*"), Credential("eve", "secret")):
         harness = serving()
-        harness.engine.client_connected(2)
+        harness.step(ClientConnected(2))
         harness.send(2, Hello(VERSION, "eve"))
         harness.send(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
@@ -114,7 +115,7 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
 @pytest.mark.parametrize("principal", ["bob", ""])
 def test_token_of_a_principal_without_a_grant_is_refused(principal: str) -> None:
     harness = guarded({"owner": Granted(ALL, "secret")} | {"eve": EVE["eve"]} | {"": Granted(ALL, "x")})
-    harness.engine.secret_read(SECRET)
+    harness.step(SecretRead(SECRET))
     (refused,) = comes(harness, token_for(harness, "nobody"), principal=principal)
     assert isinstance(refused, Problem) and refused.code == Forbidden.code
 

@@ -110,7 +110,7 @@ def _staged_input_of_the_very_epoch(
 
 def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
     _take_chunk(self, into, chunk)
-    into.progress_ms = self._env.clock.now_ms()
+    into.progress_ms = self._env.time.now_ms
 
 
 @contextmanager

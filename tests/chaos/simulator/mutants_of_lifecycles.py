@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from federation.ports import Batch, RegistryEvent
+from federation.link_inputs import RecordsFolded
 from handover.machine import Deadline
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
 from node.machines.lifecycle import TABLE, LifecycleState
-from node.machines.runtime import STREAM_TABLE, Runtime, StreamState
+from node.machines.runtime import STREAM_TABLE, Runtime, RuntimeEffect, StreamState
 from proxy.core.effects import Attest
+from proxy.core.inputs import EngineInput, LeaseGranted, RecordsRead, RegistryReported
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
-from waypost.identity import Incarnation
 
 _S = LifecycleState
 
 
-def _folded_by_links_first(self: Runtime, records: Batch, now_ms: int) -> int:
-    self.links.folded(records, now_ms)
-    return self.engine.log_batch(records)
+_step = Runtime.step
 
 
-def _watched_by_engine_alone(self: Runtime, event: RegistryEvent, now_ms: int) -> None:
-    self.engine.registry_event(event)
+def _folded_by_links_first(
+    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
+) -> list[RuntimeEffect]:
+    if not isinstance(input, RecordsRead):
+        return _step(self, input, now_ms, unix_ms)
+    return [*self.links.step(RecordsFolded(input.batch), now_ms), *self.engine.step(input, now_ms, unix_ms)]
 
 
-def _granted_to_engine_alone(self: Runtime, incarnation: Incarnation, until_ms: int, now_ms: int) -> None:
-    self.engine.lease_granted(incarnation, until_ms)
+def _watched_by_engine_alone(
+    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
+) -> list[RuntimeEffect]:
+    if not isinstance(input, RegistryReported):
+        return _step(self, input, now_ms, unix_ms)
+    return [*self.engine.step(input, now_ms, unix_ms)]
+
+
+def _granted_to_engine_alone(
+    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
+) -> list[RuntimeEffect]:
+    if not isinstance(input, LeaseGranted):
+        return _step(self, input, now_ms, unix_ms)
+    return [*self.engine.step(input, now_ms, unix_ms)]
 
 
 def _takes_all(self: JournalQueue) -> list[Attest]:
@@ -67,14 +81,14 @@ MUTANTS = (
     Mutant(
         "links that see records first",
         "links pass on what the engine has not folded",
-        replaced(Runtime, "folded", _folded_by_links_first),
+        replaced(Runtime, "step", _folded_by_links_first),
         ("STUCK", "QUENCH", "LOST"),
         (38, 43, 62),
     ),
     Mutant(
         "links without a lease",
         "links are not told that there is a lease",
-        replaced(Runtime, "lease_granted", _granted_to_engine_alone),
+        replaced(Runtime, "step", _granted_to_engine_alone),
         ("STUCK",),
         (4, 6, 7),
     ),
@@ -97,7 +111,7 @@ MASKED = (
     Mutant(
         "links that hear of no proxies",
         "links are not told of what the registry's watch reports",
-        replaced(Runtime, "registry_event", _watched_by_engine_alone),
+        replaced(Runtime, "step", _watched_by_engine_alone),
         masked_by="links that look at the rows of proxies whenever something is due",
     ),
     Mutant(

@@ -1,0 +1,210 @@
+"""The inputs of an engine: all that a proxy is told, by its log, the registry, clients, peers, operators, and answers.
+
+Times in them are ms of the clock by which the engine is stepped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from federation.messages import LogEndMessage
+from federation.ports import Batch, RegistryEvent
+from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
+from waypost.errors import WaypostError
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.messages import ClientMessage
+
+ToProxy = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage
+"""Messages of one proxy to another: of a handover, a drain, a relay, or a question for the end of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """The next records of the site log: (offset, record), in order, from the position of the engine's state on.
+
+    The engine applies as many as it has time for: the position says how many, and the rest is to be given again.
+    """
+
+    batch: Batch
+
+
+# ---------------------------------------------------------------- clients and peers
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnected:
+    """A client's connection begins.
+
+    Args:
+        connection: a number above 0 that no other connection of this process has had; relays have numbers below 0.
+        address: the client's network address; empty: it is not known.
+    """
+
+    connection: int
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDisconnected:
+    """A client's connection has ended; its receiver stays registered."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSent:
+    """A client has sent a message on its connection."""
+
+    connection: int
+    message: ClientMessage
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSent:
+    """Another proxy has sent a message; the caller has verified that it is `peer`."""
+
+    peer: ProxyId
+    message: ToProxy
+
+
+# ---------------------------------------------------------------- the registry
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryReported:
+    """An event of the registry's watch: the change of a row, or all rows when the watch begins anew."""
+
+    event: RegistryEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGranted:
+    """The registry has announced this incarnation, under a lease until `until_ms`."""
+
+    incarnation: Incarnation
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """The lease was renewed, until `until_ms`."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """The lease has ended, or may have. Nothing is served from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRead:
+    """The federation's secret, as read from the registry; tokens are verified with a key derived of it."""
+
+    secret: bytes
+
+
+# ---------------------------------------------------------------- operators, and the end
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogLost:
+    """The changelog may have lost what was written: all checkpoints and the site's snapshot are written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedByOperator:
+    """An operator has deleted the session in the registry: its owner may be dead, and attest nothing.
+
+    Args:
+        before: the row that the deletion took the place of.
+        reason: for people.
+    """
+
+    session: SessionId
+    before: Ownership
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Make the moves that :meth:`proxy.engine.Engine.planned_moves` has: request each of its session's owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Administered:
+    """An operator changes a session; `change` calls a method of :class:`proxy.clients.admin.Administration`."""
+
+    change: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLog:
+    """Append a closing marker: what this proxy has read of the site log is complete up to here.
+
+    Args:
+        on_done: called with the marker's offset once log and journal have it, or with the error of the append.
+    """
+
+    on_done: Callable[[int | WaypostError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StopHandovers:
+    """Begin no handover any more, and take frozen sessions back: the process is about to end in good order.
+
+    Leave once :attr:`proxy.engine.Engine.is_handing_over` is False, which waits for the registry's answers.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Stop serving, and write the last checkpoints: the process is about to end in good order.
+
+    Sessions stay ours in the registry until another proxy takes their next epoch; it reads the changelog, and finds
+    there what receivers have acknowledged up to this moment.
+
+    Args:
+        on_done: called once the changelog has taken, or has refused, the last checkpoints.
+        marked: whether to append a closing marker (:class:`CloseLog`); False where the site log has been replaced.
+    """
+
+    on_done: Callable[[None], None]
+    marked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAll:
+    """Write what changed; `on_done` is called once the store has everything as it is now, or with the error."""
+
+    on_done: Callable[[WaypostError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCompleted:
+    """An effect has its answer, which its own `on_done` takes."""
+
+    on_done: Callable[[Any], None]
+    result: Any
+
+
+OperatorInput = (
+    ChangelogLost | DeletedByOperator | Rebalance | Administered | CloseLog | StopHandovers | Leave | StoreAll
+)
+"""What an operator requests, and what the process itself does at its end."""
+EngineInput = (
+    RecordsRead
+    | ClientConnected
+    | ClientDisconnected
+    | ClientSent
+    | PeerSent
+    | RegistryReported
+    | LeaseGranted
+    | LeaseRenewed
+    | LeaseLost
+    | SecretRead
+    | OperatorInput
+    | EffectCompleted
+)

@@ -1,0 +1,51 @@
+"""Every pure machine has the one shape (waypost/machine.py), and gets the time as an argument."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.link_endpoints import LinkEndpoints
+from handover.acquisition import Acquisition
+from handover.machine import TableMachine, TimedMachine
+from handover.source import SourceTransfer
+from handover.target import TargetTransfer
+from node.machines.journal_queue import JournalQueue
+from node.machines.lifecycle import Lifecycle
+from node.machines.runtime import Runtime, Stream
+from proxy.engine import Engine
+from waypost.client.connector import Connector
+from waypost.machine import Machine
+
+ROOT = Path(__file__).parent.parent
+MACHINES: list[type[Machine[Any, Any]]] = [
+    *(Acquisition, Connector, Engine, JournalQueue, Lifecycle, LinkEndpoints),
+    *(Runtime, SourceTransfer, Stream, TableMachine, TargetTransfer, TimedMachine),
+]
+PURE = ["proxy", "handover", "federation/link*.py", "node/machines", "waypost/client/connector.py"]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
+def test_a_machine_is_stepped_with_an_input_and_the_time(machine: type[Machine[Any, Any]]) -> None:
+    assert list(inspect.signature(machine.step).parameters)[:3] == ["self", "input", "now_ms"]
+    assert list(inspect.signature(machine.tick).parameters)[:2] == ["self", "now_ms"]
+    assert list(inspect.signature(machine.next_deadline).parameters) == ["self"]
+
+
+def test_no_pure_module_calls_a_clock() -> None:
+    files = [path for pattern in PURE for found in ROOT.glob(pattern) for path in (found, *found.rglob("*.py"))]
+    calls = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("now_ms", "unix_ms")
+    ]
+    assert len(files) > 50
+    assert calls == []
