@@ -425,6 +425,7 @@ class Engine:
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
         session.source = ProxyId(saved.source) if saved.source else None
+        assert saved.descriptor is not None
         session.describe(saved.descriptor)
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
@@ -528,7 +529,10 @@ class Engine:
             matches += 10 + len(matched)
             if session.arrive(stored, matched):
                 touched[session.id] = session
-                self.sessions.mark_changed(session.id)
+                if session.has_policies:
+                    self.sessions.mark_changed(session.id)
+                else:
+                    self.sessions.mark_extended(session.id)
                 self.persister.count_unstored(stored, matched)
         return matches
 

@@ -106,6 +106,11 @@ PIECE_BYTES, SMALL_PIECE_BYTES = 4 * 1024, 512
 PARSED_A_TURN_S, TINY_A_TURN_S = 0.02, 0.004
 """Processor time, in seconds, for what all connections have sent, in one turn of the loop; past the second one, none of
 those that send tiny frames. What is left waits for the next turn."""
+CHANGES_A_TURN_S = 0.01
+"""Processor time, in seconds, for requests of all clients in one turn of the loop; to publish, and to acknowledge, is
+none."""
+BRINGS_ABOUT = 6
+"""A request takes so many times as long in all: what it changes is written, registered at the site, promised, told."""
 PAGES_WAIT_S = 5.0
 """Seconds for which such a page waits for others before it; then more are refused."""
 DESCRIBED_S = 15e-9
@@ -117,6 +122,8 @@ SLICE_S, TINY_SLICE_S = 0.005, 0.002
 FOLD_SLICE_S = 0.02
 """Processor time, in seconds, for records of the log in one go. One record may take longer, but for its expressions,
 of which each is one step."""
+FOLD_TURN_S = 0.2
+"""Seconds for such slices in one turn of the loop, at most, where all others took as long in the turn before."""
 MATCHES_AT_ONCE = 20_000
 """Matches of the log's records in one go: each session counts as ten, and each of its subscriptions that matched as
 one more."""

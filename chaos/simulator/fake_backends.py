@@ -36,7 +36,7 @@ from proxy.core.store_port import (
 from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
-from waypost.errors import HistoryTruncated, StoreDamaged
+from waypost.errors import HistoryTruncated, StoreDamaged, StoreFailed
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of, without_row
 from waypost.records import Damaged, LogBegun, OriginEnded, Record, checksum_of, decode_record, encode_record
 
@@ -295,7 +295,10 @@ class PlainStore:
         descriptors = {
             session_change.saved.id: msgspec.json.encode(session_change.saved.descriptor)
             for session_change in batch.changes
+            if session_change.saved.descriptor is not None
         }
+        if any(change.saved.id not in descriptors and change.saved.id not in self.sessions for change in batch.changes):
+            raise StoreFailed("there is no such session to extend")
         self.site_checkpoint = (batch.position, batch.acceptance)
         if not batch.behind:
             self.site = SiteCheckpoint(
@@ -331,12 +334,12 @@ class PlainStore:
             for identity, saved in sorted(self.sessions.items())
         ]
         policed = {
-            identity: Policed(
-                [mark for _, mark in sorted(self.marks.get(identity, {}).items())],
-                [(number, row[2]) for number, row in sorted(self.rows[identity].items())],
+            saved.id: Policed(
+                [mark for _, mark in sorted(self.marks.get(saved.id, {}).items())],
+                [(number, row[2]) for number, row in sorted(self.rows[saved.id].items())],
             )
-            for identity, saved in self.sessions.items()
-            if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)
+            for saved in sessions
+            if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)  # type: ignore[union-attr]
         }
         return Restored(*self.site_checkpoint, self.site, sessions, policed)
 

@@ -42,6 +42,7 @@ from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
+    BRINGS_ABOUT,
     CHEAP_BYTES,
     CONNECTION_QUEUE_BYTES,
     DESCRIBED_S,
@@ -266,9 +267,12 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             except TimeoutError:
                 await _close_silent(line, writer)
                 return
-            began, cheap, wait_s, foreseen_s = time.thread_time(), False, None, 0.0
+            began, cheap, wait_s, foreseen_s, is_change = time.thread_time(), False, None, 0.0, False
             try:
                 message = decode_client_message(frame)
+                if is_change := not isinstance(message, Publish | Acknowledge):
+                    await node.changes.room()
+                    began = time.thread_time()
                 if isinstance(message, Publish) and not has_room:
                     # It would be dropped with what waits when we come to the end of what was said.
                     continue
@@ -298,6 +302,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 line.send(Problem(error.code, error.message, error.field))
             # Before anything is awaited: what the loop does for others meanwhile is not this client's.
             spent_s = max(0.0, time.thread_time() - began - foreseen_s)
+            if is_change:
+                node.changes.spent(spent_s * BRINGS_ABOUT)
             if not cheap:
                 # What it has changed is written with all of its session.
                 spent_s += engine.dispatcher.written_bytes(number) * DESCRIBED_S

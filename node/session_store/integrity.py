@@ -22,7 +22,13 @@ Value = int | str | bytes | None
 
 def with_checksum(*values: Value) -> tuple[Value, ...]:
     """Return a row's values with their checksum behind them."""
-    return (*values, checksum(_encode(values)))
+    return (*values, seal_of(*values))
+
+
+def seal_of(*values: Value) -> int:
+    """Return the checksum of a row's values."""
+    sealed: int = checksum(_encode(values))
+    return sealed
 
 
 def verify(what: str, seal: int, *values: Value) -> None:

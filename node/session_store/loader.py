@@ -11,14 +11,17 @@ import msgspec
 
 from node.session_store import integrity
 from node.session_store.integrity import verify
+from node.session_store.matchings import Matchings
 from proxy.core.store_port import Policed, Restored, SavedSession, SiteCheckpoint
-from proxy.session.retention import Mark, Matched
+from proxy.session.retention import Mark
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreDamaged, StoreFailed
-from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+from waypost.identity import Epoch, Origin, SessionId
 
-NEWEST = {("session", "source"), ("notification", "seal"), ("place", "site_seal")}
+NEWEST = {("session", "descriptor_seal"), ("notification", "seal"), ("place", "site_seal"), ("entry", "matching")}
 """Columns that stores of earlier builds do not have."""
+SESSION_ROW = "id, copy, epoch, role, first, next, gates, source, seal"
+"""What changes with new entries, too; the descriptor has a checksum of its own."""
 
 
 def load(connection: sqlite3.Connection) -> Restored | None:
@@ -37,7 +40,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
     checkpoint = _load_site_checkpoint(connection)
     if checkpoint is None:
         return None
-    rows = connection.execute("SELECT * FROM session ORDER BY id").fetchall()
+    rows = connection.execute(f"SELECT {SESSION_ROW}, descriptor, descriptor_seal FROM session ORDER BY id").fetchall()
     sessions = [
         SavedSession(
             id=SessionId(identity),
@@ -49,7 +52,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             gates={Origin(origin): seen for origin, seen in json.loads(gates).items()},
             source=source,
         )
-        for identity, _, epoch, role, descriptor, first, following, gates, source, _ in map(_looked_at, rows)
+        for identity, _, epoch, role, first, following, gates, source, descriptor in map(_looked_at, rows)
     ]
     position, acceptance, site = checkpoint
     policed = dict(_policed(connection, sessions))
@@ -75,29 +78,34 @@ def _load_site_checkpoint(connection: sqlite3.Connection) -> tuple[int, bytes, S
 
 
 def _looked_at(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    verify(f"session {row[0]}", row[-1], *row[:-1])
-    return row
+    *values, seal, descriptor, descriptor_seal = row
+    verify(f"session {values[0]}", seal, *values)
+    verify(f"the descriptor of session {values[0]}", descriptor_seal, *values[:2], descriptor)
+    return (*values, descriptor)
 
 
 def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -> Iterator[tuple[SessionId, Policed]]:
     for session in sessions:
+        assert session.descriptor is not None
         if any(row.ttl_s or row.max_count for row in session.descriptor.subscriptions):
             (copy,) = connection.execute("SELECT copy FROM session WHERE id = ?", (session.id,)).fetchone()
             marks = connection.execute("SELECT below, at_ms, seal FROM mark WHERE copy = ? ORDER BY below", (copy,))
             rows = connection.execute(
-                """SELECT number, matched, origin, offset, entry.seal FROM entry
+                """SELECT number, digest, matched, origin, offset, entry.seal FROM entry
                    JOIN notification ON notification.id = entry.notification
+                   JOIN matching ON matching.id = entry.matching
                    WHERE copy = ? AND number >= ? ORDER BY number""",
                 (copy, session.first_number),
             ).fetchall()
-            for number, text, origin, offset, seal in rows:
-                verify(f"entry {number}", seal, copy, number, text, origin, offset)
-            kinds = {text: matched_of(text) for text in {text for _, text, *_ in rows}}
+            matchings, numbered = Matchings(), []
+            for number, digest, text, origin, offset, seal in rows:
+                verify(f"entry {number}", seal, copy, number, digest, origin, offset)
+                numbered.append((number, matchings.of(digest, text)))
             kept = []
             for below, at_ms, seal in marks:
                 verify("a mark", seal, copy, below, at_ms)
                 kept.append(Mark(below, at_ms))
-            yield session.id, Policed(kept, [(number, kinds[text]) for number, text, *_ in rows])
+            yield session.id, Policed(kept, numbered)
 
 
 def _descriptor(session: str, text: str) -> Descriptor:
@@ -109,8 +117,3 @@ def _descriptor(session: str, text: str) -> Descriptor:
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
-
-
-def matched_of(text: str) -> Matched:
-    """Return the subscriptions that an entry matched, from the column `matched`."""
-    return tuple(SubscriptionId(subscription) for subscription in json.loads(text))

@@ -22,8 +22,9 @@ import msgspec
 
 from federation.embedded.database import DatabaseThread, is_damage, write
 from node.session_store import integrity
-from node.session_store.integrity import verify, with_checksum
-from node.session_store.loader import load, matched_of
+from node.session_store.integrity import seal_of, verify, with_checksum
+from node.session_store.loader import SESSION_ROW, load
+from node.session_store.matchings import Matchings, digest_of, matching_text
 from proxy.core.store_port import (
     NOWHERE,
     Outdated,
@@ -51,15 +52,18 @@ SCHEMA = (
         site_position INTEGER, site_acceptance BLOB, site_state BLOB,
         seal INTEGER, site_seal INTEGER, state_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS session (
-        id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
-        next INTEGER, gates TEXT, source TEXT, seal INTEGER)""",
+        id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, first INTEGER, next INTEGER, gates TEXT,
+        source TEXT, seal INTEGER, descriptor TEXT, descriptor_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS notification (
         id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, seal INTEGER,
         UNIQUE (origin, offset))""",
+    # Many entries match the same subscriptions, whose names may be long.
+    "CREATE TABLE IF NOT EXISTS matching (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, matched TEXT)",
     """CREATE TABLE IF NOT EXISTS entry (
-        copy INTEGER, number INTEGER, notification INTEGER, matched TEXT, seal INTEGER,
+        copy INTEGER, number INTEGER, notification INTEGER, matching INTEGER, seal INTEGER,
         PRIMARY KEY (copy, number)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
+    "CREATE INDEX IF NOT EXISTS entry_matching ON entry (matching)",
     "CREATE TABLE IF NOT EXISTS gone (copy INTEGER PRIMARY KEY, below INTEGER)",
     """CREATE TABLE IF NOT EXISTS mark (
         copy INTEGER, below INTEGER, at_ms INTEGER, seal INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
@@ -189,24 +193,26 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
     saved = change.saved
     if change.replaces:
         _abandon(connection, saved.id)
-    copy, first = _copy_of(connection, saved.id)
+    copy, first = _copy_of(connection, saved.id, is_extended=saved.descriptor is None)
     if saved.first_number > first:
         connection.execute(
             "INSERT INTO gone VALUES (?, ?) ON CONFLICT DO UPDATE SET below = excluded.below",
             (copy, saved.first_number),
         )
-    row = (
-        saved.id,
-        copy,
-        saved.epoch,
-        saved.role,
-        msgspec.json.encode(saved.descriptor).decode(),
-        saved.first_number,
-        saved.next_number,
-        json.dumps(saved.gates),
-        saved.source,
+    gates = json.dumps(saved.gates)
+    row = with_checksum(
+        saved.id, copy, saved.epoch, saved.role, saved.first_number, saved.next_number, gates, saved.source
     )
-    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", with_checksum(*row))
+    if saved.descriptor is None:
+        connection.execute(
+            """UPDATE session SET epoch = ?3, role = ?4, first = ?5, next = ?6, gates = ?7, source = ?8, seal = ?9
+               WHERE id = ?1 AND copy = ?2""",
+            row,
+        )
+    else:
+        _, _, *described = with_checksum(saved.id, copy, msgspec.json.encode(saved.descriptor).decode())
+        whole = (*row, *described)
+        connection.execute(f"INSERT OR REPLACE INTO session VALUES ({', '.join('?' * len(whole))})", whole)
     _add_entries(connection, copy, change.entries, shared)
     if change.removed:
         _remove_windows(connection, copy, change.removed)
@@ -219,11 +225,17 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
     connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
 
 
-def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
-    """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
+def _copy_of(connection: sqlite3.Connection, session: SessionId, *, is_extended: bool) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, or a new one, and its first entry so far.
+
+    Raises:
+        StoreFailed: a copy is to be extended, and there is none.
+    """
     copy, first = _stored_copy(connection, session)
     if copy:
         return copy, first
+    if is_extended:
+        raise StoreFailed(f"there is no session {session} to extend")
     (last,) = connection.execute(
         "SELECT max(coalesce((SELECT max(copy) FROM session), 0), coalesce((SELECT max(copy) FROM gone), 0))"
     ).fetchone()
@@ -233,7 +245,7 @@ def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, i
 def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[Entry], shared: _Shared) -> None:
     """Add entries. `shared`: rows of notifications that were sealed for other sessions, by identity."""
     listed = list(entries)
-    texts = {matched: _text(matched) for matched in {matched for _, _, matched in listed}}
+    matchings = {matched: _matching_of(connection, matched) for matched in {matched for _, _, matched in listed}}
     for _, stored, _ in listed:
         if id(stored) not in shared:
             shared[id(stored)] = with_checksum(stored.origin, stored.offset, stored.delivery, _packed(stored.keys))
@@ -241,12 +253,24 @@ def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[En
         "INSERT OR IGNORE INTO notification (origin, offset, delivery, keys, seal) VALUES (?, ?, ?, ?, ?)",
         [shared[id(stored)] for _, stored, _ in listed],
     )
-    rows = [(copy, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed]
+    rows = [(copy, number, *matchings[matched], stored.origin, stored.offset) for number, stored, matched in listed]
     connection.executemany(
         """INSERT OR REPLACE INTO entry
            SELECT ?1, ?2, id, ?3, ?6 FROM notification WHERE origin = ?4 AND offset = ?5""",
-        [with_checksum(*row) for row in rows],
+        [
+            (copy, number, matching, origin, offset, seal_of(copy, number, digest, origin, offset))
+            for copy, number, matching, digest, origin, offset in rows
+        ],
     )
+
+
+def _matching_of(connection: sqlite3.Connection, matched: Matched) -> tuple[int, bytes]:
+    """Return number and digest of what is matched by many entries; it is added if there is none."""
+    text = matching_text(matched)
+    digest = digest_of(text)
+    connection.execute("INSERT OR IGNORE INTO matching (digest, matched) VALUES (?, ?)", (digest, text))
+    (number,) = connection.execute("SELECT id FROM matching WHERE digest = ?", (digest,)).fetchone()
+    return number, digest
 
 
 def _trim(connection: sqlite3.Connection) -> bool:
@@ -268,7 +292,7 @@ def _remove(connection: sqlite3.Connection, gone: list[tuple[int, int]]) -> bool
 def _remove_entries(connection: sqlite3.Connection, copy: int, below: int, limit: int) -> int:
     """Remove the first of these entries, and notifications that nobody holds any more; return how many."""
     rows = connection.execute(
-        "SELECT notification, number FROM entry WHERE copy = ? AND number < ? ORDER BY number LIMIT ?",
+        "SELECT notification, number, matching FROM entry WHERE copy = ? AND number < ? ORDER BY number LIMIT ?",
         (copy, below, limit),
     ).fetchall()
     _remove_rows(connection, copy, rows)
@@ -279,8 +303,9 @@ def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence
     """Remove what policy ended; a sweep never removes more than a bounded number at a time."""
     for window in windows:
         rows = connection.execute(
-            "SELECT notification, number FROM entry WHERE copy = ? AND number >= ? AND number < ? AND matched = ?",
-            (copy, window.start, window.below, _text(window.matched)),
+            """SELECT notification, number, matching FROM entry WHERE copy = ? AND number >= ? AND number < ?
+               AND matching = (SELECT id FROM matching WHERE digest = ?)""",
+            (copy, window.start, window.below, digest_of(matching_text(window.matched))),
         )
         _remove_rows(connection, copy, rows.fetchall())
 
@@ -288,30 +313,36 @@ def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence
 def _remove_numbers(connection: sqlite3.Connection, copy: int, numbers: Sequence[int]) -> None:
     for number in numbers:
         rows = connection.execute(
-            "SELECT notification, number FROM entry WHERE copy = ? AND number = ?", (copy, number)
+            "SELECT notification, number, matching FROM entry WHERE copy = ? AND number = ?", (copy, number)
         )
         _remove_rows(connection, copy, rows.fetchall())
 
 
-def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple[int, int]]) -> None:
-    connection.executemany("DELETE FROM entry WHERE copy = ? AND number = ?", [(copy, number) for _, number in rows])
+def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple[int, int, int]]) -> None:
+    """Remove entries (notification, number, matching), and what only they had."""
+    connection.executemany("DELETE FROM entry WHERE copy = ? AND number = ?", [(copy, number) for _, number, _ in rows])
     connection.executemany(
         """DELETE FROM notification WHERE id = ?1
            AND NOT EXISTS (SELECT 1 FROM entry WHERE notification = ?1)""",
-        [(notification,) for notification, _ in rows],
+        [(notification,) for notification, _, _ in rows],
+    )
+    connection.executemany(
+        "DELETE FROM matching WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM entry WHERE matching = ?1)",
+        [(matching,) for matching in {matching for _, _, matching in rows}],
     )
 
 
 def _stored_copy(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
-    row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
+    row = connection.execute(f"SELECT {SESSION_ROW} FROM session WHERE id = ?", (session,)).fetchone()
     if row is None:
         return 0, 0
-    verify(f"session {session}", row[-1], *row[:-1])
-    return row[1], row[5]
+    *values, seal = row
+    verify(f"session {session}", seal, *values)
+    return values[1], values[4]
 
 
-SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matched TEXT, start INTEGER, below INTEGER)"
+SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matching INTEGER, start INTEGER, below INTEGER)"
 """The windows that a sweep asks for: there may be more of them than one statement can name."""
 
 
@@ -319,22 +350,23 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     connection.execute(SOUGHT)
     connection.execute("DELETE FROM sought")
     connection.executemany(
-        "INSERT INTO sought VALUES (?, ?, ?)",
-        [(_text(window.matched), window.start, window.below) for window in windows],
+        "INSERT INTO sought VALUES ((SELECT id FROM matching WHERE digest = ?), ?, ?)",
+        [(digest_of(matching_text(window.matched)), window.start, window.below) for window in windows],
     )
     held_rows = "entry.copy = ? AND entry.number >= ?"
-    lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
+    lying = "sought.matching = entry.matching AND entry.number >= sought.start AND entry.number < sought.below"
     held = _stored_copy(connection, session)
     rows = connection.execute(
-        f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
-            JOIN notification ON notification.id = entry.notification
+        f"""SELECT number, digest, matched, origin, offset, entry.seal FROM entry
+            JOIN notification ON notification.id = entry.notification JOIN matching ON matching.id = entry.matching
             WHERE {held_rows} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
         (*held, limit),
     ).fetchall()
     found = []
-    for number, text, origin, offset, seal in rows:
-        verify(f"entry {number}", seal, held[0], number, text, origin, offset)
-        found.append(Outdated(number, matched_of(text), Origin(origin), offset))
+    matchings = Matchings()
+    for number, digest, text, origin, offset, seal in rows:
+        verify(f"entry {number}", seal, held[0], number, digest, origin, offset)
+        found.append(Outdated(number, matchings.of(digest, text), Origin(origin), offset))
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
         f"""SELECT number FROM entry
@@ -343,10 +375,6 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
         (*held, last),
     ).fetchone()
     return Swept(found, lowest)
-
-
-def _text(matched: Matched) -> str:
-    return json.dumps(matched)
 
 
 def _packed(keys: tuple[Key, ...]) -> bytes | None:
@@ -370,20 +398,22 @@ def _entries(
     passed = list(islice(passing.items(), ORIGINS_PASSED))
     beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
     rows = connection.execute(
-        f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery,
+        f"""SELECT entry.number, digest, matched, notification.origin, notification.offset, notification.delivery,
                   notification.keys, entry.seal, notification.seal
            FROM entry JOIN notification ON notification.id = entry.notification
+           JOIN matching ON matching.id = entry.matching
            WHERE entry.copy = ? AND entry.number > ? AND entry.number <= ? AND (entry.number = ? OR (TRUE{beyond}))
            ORDER BY entry.number LIMIT ?""",
         (copy, after, *last, *last, *chain.from_iterable(passed), limit),
     )
     found: list[Entry] = []
     size = 0
-    for number, matched, origin, offset, delivery, keys, seal, notification_seal in rows:
-        verify(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
+    matchings = Matchings()
+    for number, digest, text, origin, offset, delivery, keys, seal, notification_seal in rows:
+        verify(f"entry {number} of session {session}", seal, copy, number, digest, origin, offset)
         verify(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
         found.append(
-            (number, StoredNotification(Origin(origin), offset, delivery, _unpacked(keys)), matched_of(matched))
+            (number, StoredNotification(Origin(origin), offset, delivery, _unpacked(keys)), matchings.of(digest, text))
         )
         size += len(delivery)
         if size >= READ_BYTES:

@@ -49,6 +49,7 @@ from node.peers.peers import PeerMessage, Peers
 from node.resources.fair_share import BufferedBytes, FairQueue
 from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import growing
+from node.resources.loop_turns import TurnBudget
 from node.resources.rate_limit import AddressRates
 from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
@@ -195,6 +196,7 @@ class Node:
         self._last_connection = 0
         self.address_rates = AddressRates(config.address_change_rate)
         self.line = FairQueue()
+        self.changes = TurnBudget()
         """In which clients wait who cost much."""
         self.pages = FairQueue()
         """In which pages for operators wait."""
@@ -505,7 +507,7 @@ class Node:
 
     async def _read_log(self) -> None:
         """Fold the site log, until its stream breaks."""
-        folding = LogFolding(self._engine, self._fold)
+        folding = LogFolding(self._engine, self._fold, self._folded)
         async for batch in self.backends.log.tail(self._engine.state.position):
             self.troubles.available(Dependency.LOG)
             await folding.fold(batch)
@@ -513,9 +515,11 @@ class Node:
     def _fold(self, records: Batch) -> int:
         self.step(inputs.RecordsRead(records))
         position = self._engine.state.position
-        self._append_admission.read(position)
-        self._room.set()
         return sum(offset < position for offset, _ in records)
+
+    def _folded(self, spent_s: float) -> None:
+        self._append_admission.read(self._engine.state.position, spent_s)
+        self._room.set()
 
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""

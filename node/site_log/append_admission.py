@@ -31,6 +31,10 @@ AppendPart = Callable[[Records], Awaitable[Any]]
 """Appends records; returns the list of their offsets, or an error."""
 REBUILT = 1_000
 """So many entries of a heap may be out of date before it is made anew."""
+MEASURED_NS = 1_000_000
+"""What is foreseen to take less says nothing of what it takes."""
+LEAST_MEASURED, MEASURED_SHARE = 0.05, 0.5
+"""What folding takes of what was foreseen, at least; and how much the last measurement counts."""
 LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
@@ -96,6 +100,7 @@ class AppendAdmission:
 
     Args:
         foreseen_ns: returns an estimate for each body: how long it takes to be matched and delivered, in nanoseconds.
+            It takes each subscription for itself; many together take less, and how much less is measured.
     """
 
     def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
@@ -107,6 +112,8 @@ class AppendAdmission:
         self._waiting_total = 0
         """All of them: every message of a client asks for it."""
         self._position = 0
+        self._measured = 1.0
+        """What folding took lately of what had been foreseen, between LEAST_MEASURED and 1."""
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
         self._order = FairOrder()
@@ -183,11 +190,22 @@ class AppendAdmission:
             self._order.charge(effect.connection, appended_ns - charged_ns)
         return offsets
 
-    def read(self, position: int) -> None:
-        """Note that the log is folded below the offset `position`; let in the parts that fit now."""
+    def read(self, position: int, spent_s: float) -> None:
+        """Note that the log is folded below the offset `position`; let in the parts that fit now.
+
+        Args:
+            spent_s: the processor time of what was folded since the last call, in seconds.
+        """
         self._position = position
+        foreseen_ns = 0
         while self._appended and self._appended[0][0] < position:
-            self._gone(*self._appended.popleft()[1:])
+            _, size, ns = self._appended.popleft()
+            foreseen_ns += ns
+            self._gone(size, ns)
+        if foreseen_ns > MEASURED_NS:
+            measured = min(1.0, max(LEAST_MEASURED, self._measured * spent_s * 1e9 / foreseen_ns))
+            # What takes longer than it was foreseen counts at once, what takes less only after a while.
+            self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
         self._let_in()
 
     async def _part(
@@ -202,7 +220,8 @@ class AppendAdmission:
         while known_ns <= self._max_ns() and begin + len(costs) < len(records):
             if costs:
                 await asyncio.sleep(0)
-            estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
+            foreseen = self._foreseen_ns(_looked_at(records, begin + len(costs)))
+            estimated = [int(each_ns * self._measured) for each_ns in foreseen]
             costs.extend(estimated)
             known_ns += sum(estimated)
         # Looked at again: all others may have come meanwhile.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from federation.ports import Batch
 from node.resources.loop_turns import in_turns
 from proxy.engine import Engine
-from waypost.limits import FOLD_SLICE_S, LOG_BATCH, UNSTORED_BYTES
+from waypost.limits import FOLD_SLICE_S, FOLD_TURN_S, LOG_BATCH, UNSTORED_BYTES
 from waypost.records import Record, body_size
 
 STORE_POLL_S = 0.01
@@ -26,30 +26,46 @@ class LogFolding:
 
     Args:
         fold: takes the next records, and returns how many of them it took.
+        on_spent: told after that of the processor time, in seconds, that it took to evaluate and to fold them.
     """
 
-    def __init__(self, engine: Engine, fold: Callable[[Batch], int]) -> None:
+    def __init__(self, engine: Engine, fold: Callable[[Batch], int], on_spent: Callable[[float], None]) -> None:
         self._engine = engine
         self._fold = fold
+        self._on_spent = on_spent
+        self._evaluated_s = 0.0
+        """Processor time of the evaluation of the next record."""
         self._together = LOG_BATCH
         """So many records took no longer than a slice lately."""
+        self._room_s = FOLD_SLICE_S
+        """Seconds for the next turn."""
 
     async def fold(self, batch: Batch) -> None:
-        """Fold these records, and return when all are."""
+        """Fold these records, and return when all are.
+
+        The log has as much of the loop's time as all others together, if it needs that: however much they ask for, what
+        is published goes on.
+        """
         done = 0
         while done < len(batch):
-            await self._store_has_room()
-            count = self._fitting(batch[done : done + self._together])
-            if not count:
-                await self._evaluate(batch[done][1])
-                count = 1
-            done += self._measured(batch[done : done + count])
+            while self._is_store_behind():
+                await asyncio.sleep(STORE_POLL_S)
+            began_s = time.monotonic()
+            while done < len(batch) and not self._is_store_behind():
+                count = self._fitting(batch[done : done + self._together])
+                if not count:
+                    await self._evaluate(batch[done][1])
+                    count = 1
+                done += self._measured(batch[done : done + count])
+                if time.monotonic() - began_s > self._room_s:
+                    break
+            ended_s = time.monotonic()
             await asyncio.sleep(0)
+            self._room_s = min(FOLD_TURN_S, max(FOLD_SLICE_S, time.monotonic() - ended_s))
 
-    async def _store_has_room(self) -> None:
-        """Wait while much came that the store does not have: a write that fails ends the wait, too."""
-        while self._engine.persister.unstored_bytes > UNSTORED_BYTES:
-            await asyncio.sleep(STORE_POLL_S)
+    def _is_store_behind(self) -> bool:
+        """Tell whether much came that the store does not have; a write that fails ends that, too."""
+        return self._engine.persister.unstored_bytes > UNSTORED_BYTES
 
     def _fitting(self, records: Batch) -> int:
         """Return how many of these go into one slice by estimate; 0: the first alone does not."""
@@ -67,6 +83,8 @@ class LogFolding:
         began = time.thread_time()
         taken = self._fold(records)
         spent_s = time.thread_time() - began
+        self._on_spent(spent_s + self._evaluated_s)
+        self._evaluated_s = 0.0
         if spent_s > FOLD_SLICE_S:
             self._together = max(1, int(len(records) * FOLD_SLICE_S / spent_s))
         elif len(records) >= self._together:
@@ -74,4 +92,4 @@ class LogFolding:
         return taken
 
     async def _evaluate(self, record: Record) -> None:
-        await in_turns(self._engine.evaluate(record))
+        self._evaluated_s = await in_turns(self._engine.evaluate(record))

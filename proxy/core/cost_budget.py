@@ -72,14 +72,16 @@ class CostBudget:
 
     def put(self, session: Session) -> None:
         """Charge the session's active subscriptions as they are now, in place of those charged before."""
-        before = self._of_session.pop(session.id, [])
+        before = self._of_session.get(session.id, [])
         now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.active()]
+        # Mostly one more has come, behind those that were there.
+        kept = len(before) if now[: len(before)] == before else 0
         # First what comes: an account that would be empty in between is kept.
-        for payer, expression in now:
+        for payer, expression in now[kept:]:
             self.proxy.add(expression)
             if payer:
                 self._clients.setdefault(payer, Account()).add(expression)
-        self._release(before)
+        self._release(before[kept:])
 
     def remove(self, session: SessionId) -> None:
         """Release what the session's subscriptions cost."""

@@ -26,7 +26,7 @@ class Holder:
     Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
     """
 
-    __slots__ = ("_open", "_subscriptions", "_whole", "session", "started_above", "weight_ns")
+    __slots__ = ("_subscriptions", "_whole", "is_open", "session", "started_above", "weight_ns")
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session = session
@@ -34,19 +34,34 @@ class Holder:
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
         self.weight_ns = HOLDER_NS + sum(ID_NS + len(subscription.id) * ID_BYTE_NS for subscription in subscriptions)
-        self._open = all(subscription.insecure and subscription.end is None for subscription in subscriptions)
+        self.is_open = _are_open(subscriptions)
         for subscription in subscriptions:
             join(self.started_above, subscription.start)
 
+    def is_of(self, session: Session, subscriptions: list[Subscription]) -> bool:
+        """Tell whether it is what would be made of these."""
+        mine = self._subscriptions
+        return (
+            self.session is session
+            and len(mine) == len(subscriptions)
+            and all(one is other for one, other in zip(mine, subscriptions, strict=True))
+            and self.is_open == _are_open(subscriptions)
+        )
+
     def wanting(self, origin: Origin, offset: int, protection: Protection = OPEN) -> Matched:
         """Return which of the subscriptions want a notification at that coordinate, with that protection."""
-        if self._open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
+        if self.is_open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
             return self._whole
         wanting = (
             sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
         )
         # One that has ended may overlap one of the same name that was made since.
         return tuple(dict.fromkeys(wanting))
+
+
+def _are_open(subscriptions: list[Subscription]) -> bool:
+    """Tell whether all want what matches above their starts: none has ended, and none asks for keys."""
+    return all(subscription.insecure and subscription.end is None for subscription in subscriptions)
 
 
 class _Holders(dict[SessionId, Holder]):
@@ -71,6 +86,49 @@ class _Holders(dict[SessionId, Holder]):
             self.weight_ns -= before.weight_ns
 
 
+class JoinedHits:
+    """What sets of expressions matched together before, for all sessions that hold any of them.
+
+    The same is true again above the offsets from which all of those subscriptions want what matches, as long as nothing
+    is put or removed, and if nobody asks for keys. A set is kept when it has come twice.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, ...]] = set()
+        self._kept: dict[tuple[int, ...], tuple[dict[Origin, int], list[tuple[Session, Matched]]]] = {}
+        self._pairs = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        if self._seen:
+            self._seen, self._kept, self._pairs = set(), {}, 0
+
+    def of(self, hits: Sequence[_Holders], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
+        """Return what the hits matched before; None: it is not known, or not the same at that coordinate."""
+        known = self._kept.get(tuple(map(_NUMBER, hits)))
+        if known is None or offset <= known[0].get(origin, NOTHING):
+            return None
+        return known[1]
+
+    def note(self, hits: Sequence[_Holders], together: list[tuple[Session, Matched]]) -> None:
+        """Keep what the hits have matched, if they came before, and every holder of them always wants the same."""
+        numbers = tuple(map(_NUMBER, hits))
+        if len(self._seen) >= JOINED_SETS or self._pairs > JOINED_PAIRS:
+            self.clear()
+        if numbers not in self._seen:
+            self._seen.add(numbers)
+            return
+        started_above: dict[Origin, int] = {}
+        for holders in hits:
+            for holder in holders.values():
+                if not holder.is_open:
+                    return
+                join(started_above, holder.started_above)
+        if {session.id for session, _ in together} == {session for holders in hits for session in holders}:
+            self._kept[numbers] = started_above, together
+            self._pairs += len(together)
+
+
 class Matcher:
     """The subscriptions of all sessions at this proxy that are active, or whose end is not known yet, by expression."""
 
@@ -82,11 +140,13 @@ class Matcher:
         self._expressions: dict[SessionId, list[Expression]] = {}
         self.spending = CostBudget()
         self._known_matches: dict[Matched, Matched] = {}
+        self._joined = JoinedHits()
         self._evaluated: tuple[bytes, Known] | None = None
         """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
         """Match by the session's subscriptions as they are now, and charge them (:class:`CostBudget`)."""
+        self._joined.clear()
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.matching():
@@ -95,6 +155,9 @@ class Matcher:
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
             holders = self._holders_of(expression)
+            known = holders.get(session.id)
+            if known is not None and known.is_of(session, subscriptions):
+                continue
             before_ns = holders.weight_ns
             holders.put(Holder(session, subscriptions))
             if holders.weight_ns != before_ns:
@@ -103,6 +166,7 @@ class Matcher:
 
     def remove(self, session: SessionId) -> None:
         """Match by the session's subscriptions no more."""
+        self._joined.clear()
         self.spending.remove(session)
         self._release(session, self._expressions.pop(session, ()))
 
@@ -158,7 +222,18 @@ class Matcher:
             return ()
         # In the order in which they came, so that a run does not depend on how they are found.
         hits.sort(key=_NUMBER)
-        return [(session, self._shared(matched)) for session, matched in _together(hits, origin, offset, protection)]
+        joined = self._joined.of(hits, origin, offset) if protection.insecure else None
+        return joined if joined is not None else self._together(hits, origin, offset, protection)
+
+    def _together(
+        self, hits: Sequence[_Holders], origin: Origin, offset: int, protection: Protection
+    ) -> list[tuple[Session, Matched]]:
+        together = [
+            (session, self._shared(matched)) for session, matched in _together(hits, origin, offset, protection)
+        ]
+        if protection.insecure:
+            self._joined.note(hits, together)
+        return together
 
     def _shared(self, matched: Matched) -> Matched:
         """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
@@ -204,6 +279,8 @@ class Matcher:
 
 _NUMBER = attrgetter("number")
 KNOWN_MATCHES = 10_000
+JOINED_SETS, JOINED_PAIRS = 1_000, 100_000
+"""So many sets of hits are remembered, and so many sessions in all of them."""
 HOLDER_NS = 10_000
 """What it takes about to store a notification for one session, and to deliver it."""
 TWICE_AS_LONG_BYTES = 8 * 1024

@@ -28,7 +28,8 @@ class SessionTable(Mapping[SessionId, Session]):
         self.transfers = RunningTransfers()
         self.takeover_backoff = TakeoverBackoff()
         self._sessions: dict[SessionId, Session] = {}
-        self._changed: dict[SessionId, None] = {}
+        self._changed: dict[SessionId, bool] = {}
+        """What the store does not have yet: session -> whether its descriptor is among it."""
         self.matcher = Matcher()
         self._described: dict[SessionId, int] = {}
         self._described_bytes = 0
@@ -104,17 +105,25 @@ class SessionTable(Mapping[SessionId, Session]):
 
     def mark_changed(self, session: SessionId) -> None:
         """Mark a session as changed: the store is to have it with the next flush."""
-        self._changed[session] = None
+        self._changed[session] = True
+
+    def mark_extended(self, session: SessionId) -> None:
+        """Mark a session that has new entries, and a descriptor that is as the store has it."""
+        self._changed.setdefault(session, False)
 
     def mark_all_changed(self, sessions: Iterable[SessionId]) -> None:
         """Mark all these sessions as changed."""
-        self._changed.update(dict.fromkeys(sessions))
+        self._changed.update(dict.fromkeys(sessions, True))
 
     def unmark(self, session: SessionId) -> None:
         """Remove the mark of a session: the store is to have nothing more of it."""
         self._changed.pop(session, None)
 
-    def drain_changed(self) -> list[SessionId]:
-        """Return the sessions that have changed since the last call, in the order of their first change."""
-        changed, self._changed = list(self._changed), {}
+    def drain_changed(self) -> dict[SessionId, bool]:
+        """Return the sessions that have changed since the last call, in the order of their first change.
+
+        Returns:
+            Session -> whether more has changed than its entries.
+        """
+        changed, self._changed = self._changed, {}
         return changed

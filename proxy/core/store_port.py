@@ -22,12 +22,13 @@ class SavedSession:
 
     `gates`: origin -> last offset seen, where that does not follow from the position in the log: gated, or seen further
     than the log has brought here; None: not known. `source`: of a staged copy, the proxy that handed it over.
+    `descriptor` None: it is as the store has it, which has the session.
     """
 
     id: SessionId
     epoch: Epoch
     role: str
-    descriptor: Descriptor
+    descriptor: Descriptor | None
     first_number: int
     next_number: int
     gates: dict[Origin, int | None]

@@ -368,6 +368,11 @@ class Session:
         gate.keep(stored.offset, (stored, matched), stored.size)
         return False
 
+    @property
+    def has_policies(self) -> bool:
+        """Whether a new entry may make others go, by a time to live, a maximum count, or a bounded queue."""
+        return self.retention.active or self.queue_limits is not None
+
     def accept(self, stored: StoredNotification, matched: Matched) -> None:
         """Store a notification that these subscriptions matched."""
         entry = self.entries.add(stored, matched)

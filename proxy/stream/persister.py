@@ -133,7 +133,11 @@ class Persister:
         changed = [self._sessions[identity] for identity in marked if identity in self._sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
-        batch = self._batch(changed, [entries for entries, _ in unsaved])
+        changes = [
+            self._change(session, entries, described=marked[session.id])
+            for session, (entries, _) in zip(changed, unsaved, strict=True)
+        ]
+        batch = self._batch(changes)
         self._touched.update(marked)
         self._dropping = frozenset(self._deleted)
         self._deleted, self._replaced, self._unstored = set(), set(), 0
@@ -152,11 +156,10 @@ class Persister:
 
         self._output.emit(Save(batch, on_done))
 
-    def _batch(self, changed: list[Session], unsaved: list[list[Entry]]) -> StoreBatch:
+    def _batch(self, changes: list[SessionChange]) -> StoreBatch:
         state = self._env.state
         whole = self._site_state()
         behind = state.version != self._kept_version
-        changes = [self._change(session, entries) for session, entries in zip(changed, unsaved, strict=True)]
         return StoreBatch(
             position=state.position,
             acceptance=state.acceptance.snapshot(),
@@ -181,11 +184,11 @@ class Persister:
         self._state_at = 0
         self._note()
 
-    def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
+    def _change(self, session: Session, unsaved: list[Entry], *, described: bool) -> SessionChange:
         time, fresh = self._env.time, session.id in self._replaced
         since = time.unix_ms - time.now_ms
         return SessionChange(
-            saved=self._row(session),
+            saved=self._row(session, described=described or fresh),
             entries=unsaved,
             replaces=fresh,
             marks=[Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
@@ -193,12 +196,12 @@ class Persister:
             discarded=list(session.retention.leaving_one_by_one),
         )
 
-    def _row(self, session: Session) -> SavedSession:
+    def _row(self, session: Session, *, described: bool) -> SavedSession:
         return SavedSession(
             id=session.id,
             epoch=session.epoch,
             role=session.role.value,
-            descriptor=session.descriptor(),
+            descriptor=session.descriptor() if described else None,
             first_number=session.entries.first_number,
             next_number=session.entries.next_number,
             gates=session.seen_apart(self._env.state.frontier),
@@ -461,9 +464,12 @@ class Persister:
         return self._unstored_bytes + self._saving_bytes
 
     def count_unstored(self, stored: StoredNotification, matched: Matched) -> None:
-        """Count an entry that has come, and its bytes: the store has it with the next write."""
+        """Count an entry that has come, and its bytes: the store has it with the next write.
+
+        The names of the subscriptions are theirs in memory, and written once for all entries of the same.
+        """
         self._unstored += 1
-        self._unstored_bytes += stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched))
+        self._unstored_bytes += stored.size + MATCH_BYTES * len(matched)
 
     def _anything(self) -> bool:
         return bool(self._sessions.has_changes or self._deleted or self._waiting or self._unstored)

@@ -9,6 +9,7 @@ from proxy.session.retention import Mark, Matched, Window
 from proxy.session.stored_notification import Entry, StoredNotification
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Descriptor, SubscriptionRow
+from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
 A, B = Origin("A/0"), Origin("B/0")
@@ -29,7 +30,9 @@ def entry(number: int, matched: Matched = X, offset: int | None = None) -> Entry
     return (number, StoredNotification(A, at, f"delivery {at}".encode()), matched)
 
 
-def row(session: SessionId = S, first: int = 1, following: int = 1, descriptor: Descriptor = KEPT) -> SavedSession:
+def row(
+    session: SessionId = S, first: int = 1, following: int = 1, descriptor: Descriptor | None = KEPT
+) -> SavedSession:
     return SavedSession(
         id=session,
         epoch=Epoch(1),
@@ -200,6 +203,36 @@ async def test_a_session_dropped_and_made_again_in_one_batch_is_the_new_one(stor
     assert await numbers(store) == [5]
     await store.apply(batch(change(entry(1), first=1, fresh=fresh), dropped=(S,)))
     assert await numbers(store) == [1]
+
+
+async def test_session_that_is_extended_keeps_its_descriptor(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(SessionChange(saved=row(following=2), entries=[entry(1)])))
+    await store.apply(batch(SessionChange(saved=row(following=3, descriptor=None), entries=[entry(2)]), position=2))
+    (saved,) = (await restored(stores)).sessions
+    assert (saved.descriptor, saved.next_number) == (KEPT, 3)
+
+
+async def test_session_that_the_store_does_not_have_cannot_be_extended_and_nothing_is_written(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1))))
+    extended = SessionChange(saved=row(T, following=2, descriptor=None), entries=[entry(1)])
+    with pytest.raises(StoreFailed, match="extend"):
+        await store.apply(batch(change(entry(2)), extended, position=2))
+    assert await numbers(store) == [1]
+
+
+async def test_entries_of_one_matching_stay_when_others_of_it_go(stores: Stores) -> None:
+    """The names of the subscriptions are kept once."""
+    store = await stores.open()
+    await store.apply(batch(change(*(entry(number, X + Y) for number in range(1, 4)), entry(4, X))))
+    await store.apply(batch(change(entry(5, X + Y, offset=9), session=T)))
+    await store.apply(batch(change(entry(5, X + Y, offset=10), first=5)))
+    assert [(number, matched) for number, _, matched in await store.entries(S, 0, 9)] == [(5, X + Y)]
+    await store.apply(batch(dropped=(S,)))
+    assert [(number, matched) for number, _, matched in await store.entries(T, 0, 9)] == [(5, X + Y)]
+    await store.apply(batch(change(entry(1, X + Y), fresh=True)))
+    assert [matched for *_, matched in await store.entries(S, 0, 9)] == [X + Y]
 
 
 async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) -> None:

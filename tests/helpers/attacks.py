@@ -294,6 +294,20 @@ async def wide(url: str) -> None:
     await asyncio.gather(*(publish(f"wide {number}") for number in range(30)))
 
 
+async def deaf_crowd(url: str) -> None:
+    """A hundred sessions, forty subscriptions each, with long names: all want what others publish, and nobody reads."""
+    await asyncio.gather(*(_want_all(url, session) for session in range(100)))
+
+
+async def _want_all(url: str, session: int) -> None:
+    async with connected(url) as hostile:
+        await hostile.attach(f"crowd {session}")
+        for number in range(40):
+            name = f"{'s' * 200}{number}"
+            await hostile.send(Subscribe(subscription=name, expression=f"require(innocent) || y == {number}"))
+        await asyncio.sleep(3_600)
+
+
 async def staying(url: str) -> None:
     """200 connections that say one frame of 4 MB each, and stay: nothing of it is worth keeping."""
     body = Notification({f"n{number}": number for number in range(600)}).body
@@ -381,6 +395,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         registering,
         pages,
         wide,
+        deaf_crowd,
         staying,
         coordinates,
         half_requested,

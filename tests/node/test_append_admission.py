@@ -28,6 +28,10 @@ def published(*sizes: int) -> list[Published]:
     ]
 
 
+LONG_S = 1_000.0
+"""At least as long as all was foreseen to take."""
+
+
 class Log:
     """A log, what it has read of it, and what each notification takes, in milliseconds: as many as it has bytes."""
 
@@ -56,9 +60,9 @@ class Log:
         self.admission.wanted(effect)
         return asyncio.create_task(self.admission.append(effect, append))
 
-    async def read(self, count: int | None = None) -> None:
+    async def read(self, count: int | None = None, spent_s: float = LONG_S) -> None:
         """Read on to there, or to the end, and let the others have their turn."""
-        self.admission.read(len(self.connections) if count is None else count)
+        self.admission.read(len(self.connections) if count is None else count, spent_s)
         await turns()
 
     def is_empty(self) -> bool:
@@ -228,7 +232,7 @@ async def test_cancelled_publish_returns_its_budget_at_any_time() -> None:
     tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
     await turns()
     for _ in range(100):
-        log.admission.read(len(log.connections))
+        log.admission.read(len(log.connections), LONG_S)
         # Perhaps it was let in just now, and has not had its turn.
         rng.choice(tasks).cancel()
         for _ in range(rng.randrange(3)):
@@ -312,3 +316,39 @@ def test_waiting_job_is_overtaken_by_a_bounded_number_of_later_ones() -> None:
         order.advance(10.0)
     assert overtaken < 10_000
     assert len(order._finish) < 1_000 and len(order._next) < 10_000
+
+
+async def test_what_takes_less_than_foreseen_is_admitted_with_more_of_its_kind() -> None:
+    log = Log()
+
+    async def admitted_together() -> int:
+        task, before = log.publish(1, *published(*[20] * 200)), len(log.appends)
+        await turns()
+        together = sum(log.appends[before:])
+        while not task.done():
+            await log.read(spent_s=together * 0.002)
+        return together
+
+    first = await admitted_together()
+    for _ in range(5):
+        last = await admitted_together()
+    assert last > 5 * first
+    await log.read()
+    assert log.is_empty()
+
+
+async def test_what_takes_longer_than_it_did_is_admitted_as_it_was_foreseen_at_once() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[20] * 500))
+    await turns()
+    at_first = sum(log.appends)
+    while not task.done():
+        await log.read(spent_s=0.001)
+    last = log.publish(1, *published(*[20] * 500))
+    await turns()
+    await log.read()
+    before = sum(log.appends)
+    await log.read()
+    assert sum(log.appends) - before <= 2 * at_first
+    while not last.done():
+        await log.read()
