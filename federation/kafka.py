@@ -31,6 +31,7 @@ from aiokafka.errors import (
     InvalidTopicError,
     KafkaConnectionError,
     KafkaError,
+    MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -44,7 +45,18 @@ from federation.journal_segments import JournalSegments, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
-from federation.replication import CLEANUP, COMPACT, MIN_INSYNC, Replicas, Replication, check, check_form
+from federation.replication import (
+    CLEANUP,
+    COMPACT,
+    MAX_MESSAGE,
+    MAX_MESSAGE_BYTES,
+    MIN_INSYNC,
+    Replicas,
+    Replication,
+    check,
+    check_form,
+    too_large,
+)
 from federation.snapshot_chunks import SnapshotChunks
 from federation.versioned_condition import VersionedCondition
 from waypost import cancellation
@@ -111,6 +123,8 @@ class _Topic:
                 yield
         except OffsetOutOfRangeError as error:
             raise OutOfRange from error
+        except MessageSizeTooLargeError as error:
+            raise too_large(self.name) from error
         except FAILURES as error:
             raise self.unavailable(error) from error
 
@@ -144,7 +158,7 @@ class _Topic:
         if replicas.count > brokers:
             # They may be about to start.
             raise KafkaError(f"it is to have {replicas.count} replicas, and the cluster has {brokers} brokers now")
-        settings = {**self.settings, MIN_INSYNC: str(replicas.min_insync)}
+        settings = {**self.settings, MIN_INSYNC: str(replicas.min_insync), MAX_MESSAGE: str(MAX_MESSAGE_BYTES)}
         topic = NewTopic(self.name, 1, replicas.count, topic_configs=settings)
         answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
         for name, code, *rest in answer.topic_errors:
@@ -163,7 +177,9 @@ class _Topic:
         found = next((topic for topic in await admin.describe_topics() if topic["topic"] == self.name), None)
         if found is None or not found["partitions"]:
             return None
-        wanted = ConfigResource(ConfigResourceType.TOPIC, self.name, {MIN_INSYNC: None, CLEANUP: None})
+        wanted = ConfigResource(
+            ConfigResourceType.TOPIC, self.name, {MIN_INSYNC: None, CLEANUP: None, MAX_MESSAGE: None}
+        )
         (answer,) = await admin.describe_configs([wanted])
         for code, why, _, _, settings in answer.resources:
             if code == UnknownTopicOrPartitionError.errno:
@@ -171,7 +187,8 @@ class _Topic:
             if code:
                 raise for_code(code)(f"the settings of topic {self.name} cannot be read: {why}")
             values = {name: value for name, value, *_ in settings}
-            check_form(self.name, len(found["partitions"]), values[CLEANUP], self.settings[CLEANUP])
+            wanted_cleanup, partitions = self.settings[CLEANUP], len(found["partitions"])
+            check_form(self.name, partitions, values[CLEANUP], wanted_cleanup, int(values[MAX_MESSAGE]))
             replicas = min(len(partition["replicas"]) for partition in found["partitions"])
             return Replicas(replicas, int(values[MIN_INSYNC]))
         return None

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waypost.errors import BadConfiguration
+from waypost.errors import BadConfiguration, LogUnavailable
+from waypost.limits import LOG_REQUEST_BYTES
 
 RECOMMENDED_REPLICAS = 3
 MIN_INSYNC = "min.insync.replicas"
 CLEANUP = "cleanup.policy"
 COMPACT = "compact"
+MAX_MESSAGE = "max.message.bytes"
+MAX_MESSAGE_BYTES = LOG_REQUEST_BYTES + 1024
+"""Of a topic: a record comes in a batch that is a little larger."""
 HOW_TO_RAISE = "raise it with kafka-reassign-partitions or kafka-configs, or ask for less"
 
 
@@ -89,7 +93,7 @@ def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str
     return ""
 
 
-def check_form(topic: str, partitions: int, cleanup: str, wanted: str) -> None:
+def check_form(topic: str, partitions: int, cleanup: str, wanted: str, max_message_bytes: int) -> None:
     """Check the settings of an existing topic that only one made by hand has wrong, and that no other error would show.
 
     Args:
@@ -98,9 +102,10 @@ def check_form(topic: str, partitions: int, cleanup: str, wanted: str) -> None:
         cleanup: its cleanup.policy.
         wanted: the cleanup.policy that it must have: a changelog keeps the last checkpoints, a log or journal
             everything within its retention.
+        max_message_bytes: its max.message.bytes.
 
     Raises:
-        BadConfiguration: its records would be removed, or have no order.
+        BadConfiguration: its records would be removed, or have no order; or it does not take the largest of them.
     """
     if partitions != 1:
         raise BadConfiguration(
@@ -112,8 +117,27 @@ def check_form(topic: str, partitions: int, cleanup: str, wanted: str) -> None:
         raise BadConfiguration(
             f"topic {topic} has {CLEANUP}={cleanup}, and must have {wanted}: records would vanish that are needed",
             field="kafka",
-            hint=f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {CLEANUP}={wanted}",
+            hint=_hint(topic, CLEANUP, wanted),
         )
+    if max_message_bytes < LOG_REQUEST_BYTES:
+        raise BadConfiguration(
+            f"topic {topic} has {MAX_MESSAGE}={max_message_bytes}, and must have {MAX_MESSAGE_BYTES}: it would refuse "
+            "the largest records",
+            field="kafka",
+            hint=_hint(topic, MAX_MESSAGE, MAX_MESSAGE_BYTES),
+        )
+
+
+def too_large(topic: str) -> LogUnavailable:
+    """Return the error of an append that the broker refuses for its size."""
+    return LogUnavailable(
+        f"topic {topic} does not take a record: it is larger than the topic's {MAX_MESSAGE}",
+        hint=_hint(topic, MAX_MESSAGE, MAX_MESSAGE_BYTES),
+    )
+
+
+def _hint(topic: str, setting: str, value: object) -> str:
+    return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {setting}={value}"
 
 
 def _replicas(count: int) -> str:

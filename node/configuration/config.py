@@ -107,10 +107,12 @@ def _rotation(text: str) -> str:
 
 
 def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names. Raises ValueError: there are none, or one is too long."""
+    """Return the names. Raises ValueError: there are none, or one is too long or a star."""
     named = _listed(principals)
     if not named:
         raise ValueError("nobody is named; leave it out, and everybody may")
+    if "*" in named:
+        raise ValueError("'*' does not mean everybody here: name the principals")
     if max(map(len, named)) > MAX_ID_LENGTH:
         raise ValueError(f"a name has at most {MAX_ID_LENGTH} characters")
     return named
@@ -388,6 +390,11 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if repeated := [site for number, site in enumerate(config.neighbours) if site in config.neighbours[:number]]:
         raise BadConfiguration(f"{repeated[0]} is named twice", field="neighbours")
+    if config.max_connections_per_address > config.max_connections:
+        raise BadConfiguration(
+            f"{config.max_connections_per_address} are more than --max-connections, {config.max_connections}, lets in",
+            field="max_connections_per_address",
+        )
     for name in ("kafka", "etcd"):
         _check_addresses(name, getattr(config, name))
     if config.kafka:

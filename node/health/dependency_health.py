@@ -45,6 +45,7 @@ class Dependency(StrEnum):
 
 SITE = "site "
 CHANGELOG_OF = "changelog of site "
+LINK_FROM = "link from "
 """With the name of a site."""
 STALLED = "progress of "
 """With the name of a thing that the watchdog sees standing still."""

@@ -17,17 +17,18 @@ from federation.link_endpoints import LinkEndpoints
 from federation.link_in import Pulling
 from federation.link_inputs import LinkEffectCompleted, LinkInput, NeighbourSent
 from federation.link_out import Sending
-from federation.messages import LinkMessage
+from federation.messages import LinkMessage, LinkRecord
 from federation.ports import Lease, Registry, SiteLog
+from node.health.dependency_health import LINK_FROM, DependencyHealth
 from node.health.operator_log import RateLimitedLog
 from node.peers.peers import Peers
 from node.site_log.log_guard import LogGuard
 from proxy.queue_lengths import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock
-from waypost.errors import Internal, WaypostError
+from waypost.errors import Internal, LogUnavailable, WaypostError
 from waypost.identity import ProxyId, SiteId
-from waypost.records import Record
+from waypost.records import LinkLed, Record
 
 log = structlog.get_logger("waypost")
 
@@ -45,8 +46,10 @@ class Links:
         peers: Peers,
         clock: Clock,
         guard: LogGuard,
+        troubles: DependencyHealth,
     ) -> None:
         self._log_guard = guard
+        self._troubles = troubles
         self._proxy = proxy
         self._endpoints = endpoints
         self._log = log
@@ -127,8 +130,19 @@ class Links:
                 assert_never(effect)
 
     async def _append(self, records: Sequence[Record]) -> list[int]:
-        async with self._log_guard.appending():
-            return await self._log.append(records)
+        """Append what a link has brought, or says of itself; where the log does not take it, the link is in trouble."""
+        neighbours = {record.link for record in records if isinstance(record, LinkRecord | LinkLed)}
+        try:
+            async with self._log_guard.appending():
+                offsets = await self._log.append(records)
+        except LogUnavailable as error:
+            for neighbour in neighbours:
+                self._troubles.unavailable(LINK_FROM + neighbour, error)
+            raise
+        # That a leader has named its term does not say yet that anything goes through.
+        for neighbour in {record.link for record in records if isinstance(record, LinkRecord)}:
+            self._troubles.available(LINK_FROM + neighbour)
+        return offsets
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
         return None if lease is None else await self._registry.elect(link, self._proxy, lease)

@@ -351,6 +351,7 @@ class Node:
             peers=self.peers,
             clock=self.clock,
             guard=self.log_guard,
+            troubles=self.troubles,
         )
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from chaos.servers import parts
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from federation.replication import MIN_INSYNC, Replicas, Replication, check
+from federation.replication import CLEANUP, MAX_MESSAGE, MIN_INSYNC, Replicas, Replication, check
 from waypost.errors import BadConfiguration, LogUnavailable
 from waypost.identity import Incarnation
 from waypost.records import Published
@@ -133,22 +135,28 @@ async def test_topic_with_one_replica_gives_a_warning_and_is_refused_when_two_ar
 
 
 @pytest.mark.parametrize(
-    ("kind", "partitions", "cleanup", "why"),
+    ("kind", "partitions", "settings", "why"),
     [
-        (KafkaChangelog, 1, "delete", "has cleanup.policy=delete, and must have compact"),
-        (KafkaSiteLog, 1, "compact", "has cleanup.policy=compact, and must have delete"),
-        (KafkaJournal, 1, "compact,delete", "has cleanup.policy=compact,delete, and must have delete"),
-        (KafkaSiteLog, 3, "delete", "has 3 partitions"),
+        (KafkaChangelog, 1, {CLEANUP: "delete"}, "has cleanup.policy=delete, and must have compact"),
+        (KafkaSiteLog, 1, {CLEANUP: "compact"}, "has cleanup.policy=compact, and must have delete"),
+        (KafkaJournal, 1, {CLEANUP: "compact,delete"}, "has cleanup.policy=compact,delete, and must have delete"),
+        (KafkaSiteLog, 3, {CLEANUP: "delete"}, "has 3 partitions"),
+        (KafkaSiteLog, 1, {CLEANUP: "delete", MAX_MESSAGE: "100000"}, "has max.message.bytes=100000, and must have"),
     ],
 )
-async def test_a_topic_whose_records_would_vanish_or_have_no_order_is_refused(
-    pair: KafkaServer, topic_prefix: str, kind: type[KafkaSiteLog], partitions: int, cleanup: str, why: str
+async def test_topic_whose_records_would_vanish_or_have_no_order_or_be_refused_is_refused_itself(
+    pair: KafkaServer,
+    topic_prefix: str,
+    kind: type[KafkaSiteLog],
+    partitions: int,
+    settings: dict[str, str],
+    why: str,
 ) -> None:
     name = f"{topic_prefix}by-hand"
     admin = AIOKafkaAdminClient(bootstrap_servers=pair.bootstrap)
     try:
         await admin.start()
-        await admin.create_topics([NewTopic(name, partitions, 2, topic_configs={"cleanup.policy": cleanup})])
+        await admin.create_topics([NewTopic(name, partitions, 2, topic_configs=settings)])
     finally:
         await admin.close()
     with pytest.raises(BadConfiguration) as refusal:
@@ -185,3 +193,30 @@ async def test_more_replicas_than_there_are_brokers_are_waited_for(pair: KafkaSe
     log = KafkaSiteLog(pair.bootstrap, f"{topic_prefix}three", replication=Replication(replicas=3))
     with pytest.raises(LogUnavailable, match="to have 3 replicas, and the cluster has 2 brokers now"):
         await log.start()
+
+
+async def test_record_larger_than_the_topic_takes_is_refused_with_what_to_do(
+    pair: KafkaServer, topic_prefix: str
+) -> None:
+    """The setting was changed while the proxy ran."""
+    name = f"{topic_prefix}shrunk"
+    log = KafkaSiteLog(pair.bootstrap, name)
+    await log.start()
+    admin = AIOKafkaAdminClient(bootstrap_servers=pair.bootstrap)
+    try:
+        await admin.start()
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {MAX_MESSAGE: "1000"})])
+        large = Published(producer="p", incarnation=Incarnation(""), sequence=1, at_ms=0, body=b"x" * 200_000)
+        async with asyncio.timeout(30):
+            while True:
+                # The broker hears of it a moment later.
+                try:
+                    await log.append([large])
+                except LogUnavailable as error:
+                    assert f"{name} does not take a record" in error.message
+                    assert error.hint is not None and MAX_MESSAGE in error.hint
+                    break
+                await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
+        await log.close()

@@ -8,18 +8,21 @@ from collections.abc import Sequence
 from typing import cast
 
 import msgspec
+import pytest
 
 from federation.link_endpoints import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
+from node.health.dependency_health import DependencyHealth
 from node.peers.peers import Peers
 from node.shell.links import Links
 from node.site_log.log_guard import LogGuard
 from node.site_log.witnesses import Witnesses
 from waypost.clock import ManualClock
-from waypost.identity import ProxyId, SiteId
-from waypost.records import FiltersRequested, Record
+from waypost.errors import LogUnavailable
+from waypost.identity import Origin, ProxyId, SiteId
+from waypost.records import FiltersRequested, LinkLed, Progress, Record
 
 A, B = SiteId("A"), SiteId("B")
 B1 = ProxyId("b1")
@@ -50,6 +53,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[tuple[ProxyId, msgspec.Struct]] = []
+        self.troubles = DependencyHealth(random.Random(0), ManualClock())
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         self.messages.append((proxy, message))
@@ -64,7 +68,14 @@ def links(log: SlowLog, sent: Sent) -> Links:
     # The log has said what it is.
     guard._has_begun = True
     return Links(
-        ProxyId("a1"), ends, log=site_log, registry=nobody, peers=cast(Peers, sent), clock=ManualClock(), guard=guard
+        ProxyId("a1"),
+        ends,
+        log=site_log,
+        registry=nobody,
+        peers=cast(Peers, sent),
+        clock=ManualClock(),
+        guard=guard,
+        troubles=sent.troubles,
     )
 
 
@@ -102,3 +113,20 @@ async def test_when_it_is_closed_nothing_is_left_behind() -> None:
     shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, installations={X: 1}))
     await shell.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_link_whose_records_the_log_does_not_take_is_a_trouble_until_they_go_through() -> None:
+    log, sent = SlowLog(), Sent()
+    shell = links(log, sent)
+    log.go_on.set()
+    log.failure = LogUnavailable("the log is full")
+    records: list[Record] = [Progress(B, 1, Origin("B/0"), 3)]
+    with pytest.raises(LogUnavailable):
+        await shell._append(records)
+    assert sent.troubles.now == {"link from B": "LOG_UNAVAILABLE: the log is full"}
+    log.failure = None
+    await shell._append([LinkLed(B, 2, "claim")])
+    assert sent.troubles.now
+    await shell._append(records)
+    assert not sent.troubles.now
+    await shell.close()

@@ -49,6 +49,13 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "authorities that are not there": ((*REAL, "--backend-ca=ca.pem"), "backend_ca", "ca.pem is no file"),
     "nobody may publish": (("--publishers=,",), "publishers", "nobody is named"),
+    "everybody may publish, by a star": (("--publishers=*",), "publishers", "name the principals"),
+    "a star among the operators": (("--operators=ann,*",), "operators", "name the principals"),
+    "more clients at one address than at all": (
+        ("--max-connections-per-address=20", "--max-connections=10"),
+        "max_connections_per_address",
+        "more than --max-connections",
+    ),
     "no operators": (("--operators=",), "operators", "nobody is named"),
     "a reliability that is none": (("--events=perfect",), "events", "'perfect' is neither"),
     "events kept for connections that are not": (("--connection=best-effort",), "connection", "mean nothing"),
