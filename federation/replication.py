@@ -121,7 +121,7 @@ def check_form(topic: str, partitions: int, cleanup: str, wanted: str, max_messa
         )
     if max_message_bytes < LOG_REQUEST_BYTES:
         raise BadConfiguration(
-            f"topic {topic} has {MAX_MESSAGE}={max_message_bytes}, and must have {MAX_MESSAGE_BYTES}: it would refuse "
+            f"topic {topic} has {MAX_MESSAGE}={max_message_bytes}, and must have {LOG_REQUEST_BYTES}: it would refuse "
             "the largest records",
             field="kafka",
             hint=_hint(topic, MAX_MESSAGE, MAX_MESSAGE_BYTES),

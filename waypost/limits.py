@@ -128,7 +128,7 @@ MATCHES_AT_ONCE = 20_000
 """Matches of the log's records in one go: each session counts as ten, and each of its subscriptions that matched as
 one more."""
 MATCH_BYTES = 16
-"""Memory of one match beside the notification and its own characters, about."""
+"""Memory of one match beside the notification, about; the characters of its name are the subscription's."""
 LONG_EXPRESSION = 1_024
 """Characters of an expression; a client that subscribes to a longer one waits in line first, with all that do."""
 PARSE_S = 8e-6

@@ -125,8 +125,10 @@ class DependencyHealth:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        """Drop outages of other sites that are older than OLD_MS: another site is asked only when it is needed."""
-        for dependency in [dependency for dependency in self.now if dependency.startswith((SITE, CHANGELOG_OF))]:
+        """Drop outages that are older than OLD_MS of what is asked only when it is needed: another site, or a link that
+        another proxy may lead by now.
+        """
+        for dependency in [name for name in self.now if name.startswith((SITE, CHANGELOG_OF, LINK_FROM))]:
             if self._clock.now_ms() >= self._noticed_ms[dependency] + OLD_MS:
                 del self.now[dependency]
                 self._unsteady.pop(dependency, None)

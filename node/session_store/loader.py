@@ -36,6 +36,8 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             "store.db is of an earlier build and cannot be read",
             hint="remove it: what it held is rebuilt from changelog and logs",
         )
+    # Not before: the table of an earlier build has no such column.
+    connection.execute("CREATE INDEX IF NOT EXISTS entry_matching ON entry (matching)")
     integrity.check(connection)
     checkpoint = _load_site_checkpoint(connection)
     if checkpoint is None:

@@ -63,7 +63,6 @@ SCHEMA = (
         copy INTEGER, number INTEGER, notification INTEGER, matching INTEGER, seal INTEGER,
         PRIMARY KEY (copy, number)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
-    "CREATE INDEX IF NOT EXISTS entry_matching ON entry (matching)",
     "CREATE TABLE IF NOT EXISTS gone (copy INTEGER PRIMARY KEY, below INTEGER)",
     """CREATE TABLE IF NOT EXISTS mark (
         copy INTEGER, below INTEGER, at_ms INTEGER, seal INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",

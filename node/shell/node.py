@@ -196,8 +196,9 @@ class Node:
         self._last_connection = 0
         self.address_rates = AddressRates(config.address_change_rate)
         self.line = FairQueue()
-        self.changes = TurnBudget()
         """In which clients wait who cost much."""
+        self.changes = TurnBudget()
+        """What requests of all clients may take in one turn of the loop."""
         self.pages = FairQueue()
         """In which pages for operators wait."""
         self.writes = FairQueue()

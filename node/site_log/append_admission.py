@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.core.effects import Append
 from waypost.errors import LogUnavailable
@@ -39,6 +39,14 @@ LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
 """Of their bodies; the last one may go beyond."""
+
+
+class _Part(NamedTuple):
+    """Notifications that were admitted together: their bytes, what was foreseen, and for how long they count, in ns."""
+
+    size: int
+    foreseen_ns: int
+    ns: int
 
 
 class FairOrder:
@@ -114,8 +122,10 @@ class AppendAdmission:
         self._position = 0
         self._measured = 1.0
         """What folding took lately of what had been foreseen, between LEAST_MEASURED and 1."""
-        self._appended: deque[tuple[int, int, int]] = deque()
-        """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
+        self._appended: deque[tuple[int, _Part]] = deque()
+        """The last offset of each append, and what was appended, as they were answered."""
+        self._spent_ns = self._foreseen = 0.0
+        """What folding has taken, and what had been foreseen of it, since the last measurement."""
         self._order = FairOrder()
         self._numbers = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
@@ -164,8 +174,8 @@ class AppendAdmission:
                 # What the proxy itself has to say waits for nobody.
                 return await append(records)
             while len(offsets) < len(published):
-                part, part_ns = await self._part(published, len(offsets), costs)
-                each_ns = (part_ns + sum(costs)) / (len(part) + len(costs))
+                part, foreseen_ns, part_ns = await self._part(published, len(offsets), costs)
+                each_ns = (part_ns + sum(costs) * self._measured) / (len(part) + len(costs))
                 more_ns = each_ns * (len(published) - len(offsets) - len(part))
                 change_ns = appended_ns + part_ns + more_ns - charged_ns
                 finish = self._order.charge(effect.connection, change_ns)
@@ -180,7 +190,7 @@ class AppendAdmission:
                 try:
                     answer = await append(part) if effect.is_wanted() else LogUnavailable("its producer has gone")
                 finally:
-                    self._answered(answer, size, part_ns)
+                    self._answered(answer, _Part(size, foreseen_ns, part_ns))
                 if not isinstance(answer, list):
                     return answer
                 offsets += answer
@@ -197,39 +207,39 @@ class AppendAdmission:
             spent_s: the processor time of what was folded since the last call, in seconds.
         """
         self._position = position
-        foreseen_ns = 0
+        self._spent_ns += spent_s * 1e9
         while self._appended and self._appended[0][0] < position:
-            _, size, ns = self._appended.popleft()
-            foreseen_ns += ns
-            self._gone(size, ns)
-        if foreseen_ns > MEASURED_NS:
-            measured = min(1.0, max(LEAST_MEASURED, self._measured * spent_s * 1e9 / foreseen_ns))
+            _, part = self._appended.popleft()
+            self._foreseen += part.foreseen_ns
+            self._gone(part)
+        if self._foreseen > MEASURED_NS:
+            measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen))
+            self._spent_ns = self._foreseen = 0.0
             # What takes longer than it was foreseen counts at once, what takes less only after a while.
             self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
         self._let_in()
 
     async def _part(
         self, records: Sequence[Published], begin: int, costs: deque[int]
-    ) -> tuple[Sequence[Published], int]:
-        """Return the next records that may go together, and how long they may take, in ns.
+    ) -> tuple[Sequence[Published], int, int]:
+        """Return the next records that may go together, and in ns what is foreseen, and for how long they count.
 
         Args:
             costs: the estimates of records from `begin` on: few, for each subscription changes the estimates.
         """
-        known_ns = sum(costs)
+        known_ns = sum(costs) * self._measured
         while known_ns <= self._max_ns() and begin + len(costs) < len(records):
             if costs:
                 await asyncio.sleep(0)
-            foreseen = self._foreseen_ns(_looked_at(records, begin + len(costs)))
-            estimated = [int(each_ns * self._measured) for each_ns in foreseen]
+            estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
             costs.extend(estimated)
-            known_ns += sum(estimated)
+            known_ns += sum(estimated) * self._measured
         # Looked at again: all others may have come meanwhile.
-        most_ns, part_ns, end = self._max_ns(), 0, begin
-        while costs and (end == begin or part_ns + costs[0] <= most_ns):
-            part_ns += costs.popleft()
+        most_ns, foreseen_ns, end = self._max_ns() / self._measured, 0, begin
+        while costs and (end == begin or foreseen_ns + costs[0] <= most_ns):
+            foreseen_ns += costs.popleft()
             end += 1
-        return records[begin:end], part_ns
+        return records[begin:end], foreseen_ns, int(foreseen_ns * self._measured)
 
     def _max_ns(self) -> float:
         """Return the ns that records which go together may take: few where they wait or others do."""
@@ -261,11 +271,11 @@ class AppendAdmission:
     def _is_late(self) -> bool:
         return self._ns > ADMITTED_S * 1e9
 
-    def _answered(self, answer: Any, size: int, ns: int) -> None:
+    def _answered(self, answer: Any, part: _Part) -> None:
         if isinstance(answer, list) and answer and answer[-1] >= self._position:
-            self._appended.append((answer[-1], size, ns))
+            self._appended.append((answer[-1], part))
         else:
-            self._gone(size, ns)
+            self._gone(part)
             self._let_in()
 
     def _count_waiting(self, connection: int, size: int) -> None:
@@ -274,9 +284,9 @@ class AppendAdmission:
         if not self._waiting_bytes[connection]:
             del self._waiting_bytes[connection]
 
-    def _gone(self, size: int, ns: int) -> None:
-        self._bytes -= size
-        self._ns -= ns
+    def _gone(self, part: _Part) -> None:
+        self._bytes -= part.size
+        self._ns -= part.ns
 
 
 def _looked_at(records: Sequence[Published], begin: int) -> list[bytes]:

@@ -39,12 +39,12 @@ class Holder:
             join(self.started_above, subscription.start)
 
     def is_of(self, session: Session, subscriptions: list[Subscription]) -> bool:
-        """Tell whether it is what would be made of these."""
-        mine = self._subscriptions
+        """Tell whether the holder is what would be made of these subscriptions."""
+        known = self._subscriptions
         return (
             self.session is session
-            and len(mine) == len(subscriptions)
-            and all(one is other for one, other in zip(mine, subscriptions, strict=True))
+            and len(known) == len(subscriptions)
+            and all(before is now for before, now in zip(known, subscriptions, strict=True))
             and self.is_open == _are_open(subscriptions)
         )
 
@@ -96,12 +96,13 @@ class JoinedHits:
     def __init__(self) -> None:
         self._seen: set[tuple[int, ...]] = set()
         self._kept: dict[tuple[int, ...], tuple[dict[Origin, int], list[tuple[Session, Matched]]]] = {}
-        self._pairs = 0
+        self._size = 0
+        """Hits of the sets, and sessions of those that are kept."""
 
     def clear(self) -> None:
         """Forget everything."""
         if self._seen:
-            self._seen, self._kept, self._pairs = set(), {}, 0
+            self._seen, self._kept, self._size = set(), {}, 0
 
     def of(self, hits: Sequence[_Holders], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
         """Return what the hits matched before; None: it is not known, or not the same at that coordinate."""
@@ -110,13 +111,16 @@ class JoinedHits:
             return None
         return known[1]
 
-    def note(self, hits: Sequence[_Holders], together: list[tuple[Session, Matched]]) -> None:
-        """Keep what the hits have matched, if they came before, and every holder of them always wants the same."""
+    def note(
+        self, hits: Sequence[_Holders], origin: Origin, offset: int, together: list[tuple[Session, Matched]]
+    ) -> None:
+        """Keep what the hits matched at a coordinate, if they came before, and every holder wants the same above it."""
         numbers = tuple(map(_NUMBER, hits))
-        if len(self._seen) >= JOINED_SETS or self._pairs > JOINED_PAIRS:
+        if self._size > JOINED_SIZE:
             self.clear()
         if numbers not in self._seen:
             self._seen.add(numbers)
+            self._size += len(numbers)
             return
         started_above: dict[Origin, int] = {}
         for holders in hits:
@@ -124,9 +128,10 @@ class JoinedHits:
                 if not holder.is_open:
                     return
                 join(started_above, holder.started_above)
-        if {session.id for session, _ in together} == {session for holders in hits for session in holders}:
+        if offset > started_above.get(origin, NOTHING):
+            # All of each holder was wanted, and so it will be wherever `of` gives it.
             self._kept[numbers] = started_above, together
-            self._pairs += len(together)
+            self._size += len(together)
 
 
 class Matcher:
@@ -228,14 +233,12 @@ class Matcher:
     def _together(
         self, hits: Sequence[_Holders], origin: Origin, offset: int, protection: Protection
     ) -> list[tuple[Session, Matched]]:
-        together = [
-            (session, self._shared(matched)) for session, matched in _together(hits, origin, offset, protection)
-        ]
+        together = [(session, self.shared(matched)) for session, matched in _together(hits, origin, offset, protection)]
         if protection.insecure:
-            self._joined.note(hits, together)
+            self._joined.note(hits, origin, offset, together)
         return together
 
-    def _shared(self, matched: Matched) -> Matched:
+    def shared(self, matched: Matched) -> Matched:
         """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
         if len(self._known_matches) > KNOWN_MATCHES:
             self._known_matches.clear()
@@ -279,8 +282,8 @@ class Matcher:
 
 _NUMBER = attrgetter("number")
 KNOWN_MATCHES = 10_000
-JOINED_SETS, JOINED_PAIRS = 1_000, 100_000
-"""So many sets of hits are remembered, and so many sessions in all of them."""
+JOINED_SIZE = 100_000
+"""So many hits of sets, and sessions that they matched, are remembered."""
 HOLDER_NS = 10_000
 """What it takes about to store a notification for one session, and to deliver it."""
 TWICE_AS_LONG_BYTES = 8 * 1024

@@ -355,7 +355,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
             incoming.progress_ms = self._env.time.now_ms
         incoming.chunks, incoming.upto = chunk.number, chunk.upto
         copied = [
-            (entry.number, StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys), entry.matched)
+            (
+                entry.number,
+                StoredNotification(entry.origin, entry.offset, entry.delivery, entry.keys),
+                self._sessions.matcher.shared(entry.matched),
+            )
             for entry in chunk.entries
         ]
         shadow.take_entries(copied)

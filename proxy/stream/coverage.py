@@ -260,6 +260,7 @@ class Coverage:
         """Report a gap that is on record. Of others, that are perhaps not yet, nobody is told now."""
         gap = GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers))
         session.gaps.append(gap)
+        self._sessions.mark_changed(session.id)
         for receiver in list(session.receivers.values()):
             self._tell_gaps(receiver, Gaps([gap]))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from proxy.core.matcher import HOLDER_NS, ID_BYTE_NS, ID_NS, Matcher
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
@@ -141,3 +144,59 @@ def test_sessions_stay_in_the_order_in_which_they_came() -> None:
     matcher.put(session("s", x="n > 0", y="n > 0"))
     found = matcher.match(A, 1, Notification({"n": 1}))
     assert [session.id for session, _ in found] == ["s", "t", "u"]
+
+
+def test_what_matched_below_the_start_of_a_subscription_says_nothing_of_what_matches_above() -> None:
+    matcher, made = Matcher(), session("s", x="n > 0")
+    late = Subscription(id=SubscriptionId("late"), expression=parse("n > 1"), start={A: 500}, promise_floor={})
+    made.subscriptions[late.id] = late
+    matcher.put(made)
+    for offset in (301, 302, 303):
+        assert matched(matcher, 5, offset) == {"s": ("x",)}
+    assert matched(matcher, 5, offset=501) == {"s": ("late", "x")}
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_matcher_that_has_matched_before_matches_as_one_that_has_not(data: st.DataObject) -> None:
+    """Whatever is put, ended and removed in between, and at whatever coordinate of whatever origin."""
+    origins = [A, Origin("B/0")]
+    sessions: dict[str, Session] = {}
+    matcher = Matcher()
+    for step in range(data.draw(st.integers(5, 40))):
+        match data.draw(st.sampled_from(["put", "end", "remove", "match", "match", "match", "match"])):
+            case "put":
+                name = data.draw(st.sampled_from("stu"))
+                made = sessions.setdefault(name, Session(SessionId(name), Epoch(1), Role.SERVING))
+                identity = SubscriptionId(f"{step}")
+                made.subscriptions[identity] = Subscription(
+                    id=identity,
+                    expression=parse(data.draw(st.sampled_from(["n > 0", "n > 1", "n > 2", "n != 7"]))),
+                    start={
+                        origin: data.draw(st.integers(-1, 3)) for origin in data.draw(st.sets(st.sampled_from(origins)))
+                    },
+                    promise_floor={},
+                    insecure=data.draw(st.booleans()),
+                )
+                matcher.put(made)
+            case "end" if sessions:
+                made = sessions[data.draw(st.sampled_from(sorted(sessions)))]
+                if made.subscriptions:
+                    gone = data.draw(st.sampled_from(sorted(made.subscriptions)))
+                    made.end_subscription(gone, dict.fromkeys(origins, data.draw(st.integers(0, 3))))
+                    matcher.put(made)
+            case "remove" if sessions:
+                matcher.remove(SessionId(name := data.draw(st.sampled_from(sorted(sessions)))))
+                del sessions[name]
+            case _:
+                fresh = Matcher()
+                for made in sessions.values():
+                    fresh.put(made)
+                origin, offset = data.draw(st.sampled_from(origins)), data.draw(st.integers(0, 4))
+                attributes = Notification({"n": data.draw(st.integers(0, 8))})
+                for _ in range(data.draw(st.integers(1, 3))):
+                    found, expected = (
+                        {session.id: set(ids) for session, ids in each.match(origin, offset, attributes)}
+                        for each in (matcher, fresh)
+                    )
+                    assert found == expected

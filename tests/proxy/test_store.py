@@ -160,9 +160,16 @@ async def test_store_removes_entries_of_a_window_from_the_middle(opened: Open, t
     assert copies(tmp_path) == 2
 
 
-async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CREATE TABLE session (id TEXT PRIMARY KEY, epoch INTEGER)",
+        "CREATE TABLE entry (copy INTEGER, number INTEGER, notification INTEGER, matched TEXT, seal INTEGER)",
+    ],
+)
+async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path, table: str) -> None:
     with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, epoch INTEGER)")
+        connection.execute(table)
     connection.close()
     with pytest.raises(StoreFailed, match="earlier build") as refused:
         await opened().load()
