@@ -1,8 +1,8 @@
 """The registry on etcd 3: the only module that knows aetcd.
 
     <prefix>owner/<session>                 OwnerRow, for ever
-    <prefix>life/<proxy>/<incarnation>      ProxyRow, under its lease: a restarted proxy has a key of its own,
-                                            which the end of the older life's lease does not touch
+    <prefix>incarnation/<proxy>/<inc...>    ProxyRow, under its lease: a restarted proxy has a key of its own,
+                                            which the end of the older one's lease does not touch
     <prefix>name/<proxy>                    ProxyRow of the incarnation that has the name, under its lease: what is
                                             compared and set; no event tells of it
     <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
@@ -73,7 +73,7 @@ PROGRESS_NOTIFY_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
+OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
 COMPACT_S = 300.0
 """So long etcd keeps what rows were before. By itself it keeps that for ever, and whoever changes rows fills it."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
@@ -96,7 +96,7 @@ class EtcdLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        # A later life has taken its place: this one is not renewed, and ends when its time is over.
+        # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
         """Implement :meth:`federation.ports.Lease.renew`."""
         if not await self._registry.has_name(self.row, self.number):
             return False
@@ -513,7 +513,7 @@ class _View:
 
     def load(self, rows: list[Any]) -> Reloaded:
         state = Reloaded({}, {}, {})
-        # In the order of writing: of several lives of a proxy the last one stays.
+        # In the order of writing: of several incarnations of a proxy the last one stays.
         for row in sorted(rows, key=lambda row: int(row.mod_revision)):
             match self._put(row):
                 case OwnerChanged(session, Ownership() as ownership):

@@ -62,7 +62,7 @@ class Running(NamedTuple):
     """An acquisition, as the machine has it."""
 
     state: AcquisitionState
-    life: int
+    lease: int
     copy_epoch: int
     row: Ownership | None
     found: Written | None
@@ -84,10 +84,10 @@ class Question(NamedTuple):
 
 
 class Proxy(NamedTuple):
-    """`status`: up; out: its lease has ended, and it knows; down. `life`: counts its leases."""
+    """`status`: up; out: its lease has ended, and it knows; down. `lease`: counts its leases."""
 
     status: str
-    life: int
+    lease: int
     copy: Copy | None
     running: Running | None
     asked: frozenset[Question] = frozenset()
@@ -169,7 +169,7 @@ class Acquisitions:
             yield from self._wants(world, which)
             yield "its lease ends", self._fence(world, which), "lease"
         if proxy.status == "out":
-            up = proxy._replace(status="up", life=proxy.life + 1)
+            up = proxy._replace(status="up", lease=proxy.lease + 1)
             yield "has a lease again", self._activate(_put(world, which, up), which), ""
         if proxy.status == "down":
             yield "starts", self._start(world, which), ""
@@ -221,11 +221,11 @@ class Acquisitions:
         if copy is not None:
             copy = copy._replace(role=ORPHAN if copy.role == ORPHAN else DORMANT, was_served=False)
         # What was asked of the registry may still be done; nobody hears of it.
-        return _put(world, which, Proxy("down", proxy.life, copy, None, _stale(proxy.asked)))
+        return _put(world, which, Proxy("down", proxy.lease, copy, None, _stale(proxy.asked)))
 
     def _start(self, world: World, which: int) -> World:
         proxy = world.proxies[which]
-        up = proxy._replace(status="up", life=proxy.life + 1)
+        up = proxy._replace(status="up", lease=proxy.lease + 1)
         return self._activate(_put(world, which, up), which)
 
     def _activate(self, world: World, which: int) -> World:
@@ -422,20 +422,20 @@ def _serves(proxy: Proxy) -> bool:
 
 
 def _begun(proxy: Proxy, copy: Copy | None) -> Running:
-    return Running(State_.WANTED, proxy.life, copy.epoch if copy else NO_EPOCH, None, None, None)
+    return Running(State_.WANTED, proxy.lease, copy.epoch if copy else NO_EPOCH, None, None, None)
 
 
 def _key(which: int, running: Running) -> ReplyKey:
-    life = Incarnation(f"{NAMES[which]}{running.life}")
-    return ReplyKey(SESSION, Epoch(running.copy_epoch), life, PRESENT)
+    named = Incarnation(f"{NAMES[which]}{running.lease}")
+    return ReplyKey(SESSION, Epoch(running.copy_epoch), named, PRESENT)
 
 
 def _machine(which: int, running: Running, world: World) -> Acquisition:
     """Return the code's own machine, as the state has it."""
-    life = Incarnation(f"{NAMES[which]}{running.life}")
+    named = Incarnation(f"{NAMES[which]}{running.lease}")
     copy = world.proxies[which].copy
     epoch = Epoch(copy.epoch) if copy is not None else Epoch(running.copy_epoch)
-    machine = Acquisition(SESSION, NAMES[which], life, epoch)
+    machine = Acquisition(SESSION, NAMES[which], named, epoch)
     machine.state = running.state
     machine.row = running.row
     machine.outdated = running.outdated

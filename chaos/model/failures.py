@@ -56,7 +56,7 @@ def expire(state: State, which: int) -> State | None:
 
 
 def grant(setup: Setup, state: State, which: int) -> State | None:
-    """A proxy that runs has a lease again: a new life."""
+    """A proxy that runs has a lease again: a new incarnation."""
     proxy = state.proxies[which]
     if proxy.status not in ("fenced", "out", "rogue"):
         return None
@@ -82,7 +82,7 @@ def restart(setup: Setup, state: State, which: int) -> State | None:
 
 
 def _next_incarnation(setup: Setup, which: int, proxy: Proxy) -> int:
-    """Only the far site's log tells lives apart."""
+    """Only the far site's log tells incarnations apart."""
     return proxy.incarnation + 1 if is_far(setup, which) else proxy.incarnation
 
 

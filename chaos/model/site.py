@@ -1,8 +1,8 @@
 """The far site's log and what it means, as `federation/site_state.py` folds it, for one origin and one proxy there.
 
-Records: ("held", life, kinds as bits, -), ("dropped", life, -, -), ("forwarded", n, -, -), ("progress", n, -, -),
-("effective", kind, installation, above). The link is an ideal pipe: the far site's ask is installed and announced in
-one step, wherever the link stands.
+Records: ("held", incarnation, kinds as bits, -), ("dropped", incarnation, -, -), ("forwarded", n, -, -), ("progress",
+n, -, -), ("effective", kind, installation, above). The link is an ideal pipe: the far site's ask is installed and
+announced in one step, wherever the link stands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Wants = tuple[tuple[int, int], ...]
 
 
 class Site(NamedTuple):
-    """The log, folded. `held`: (life, kinds as bits), if anything is; `effective`: from above where, by kind."""
+    """The log, folded. `held`: (incarnation, kinds as bits), if anything is; `effective`: from above where, by kind."""
 
     frontier: int = 0
     interest: tuple[int, int] | None = None

@@ -152,7 +152,7 @@ class Client:
         self.name = name
         self.session = SessionId(session) if session else None
         self.identity = (session or name, receiver or name)
-        """Session and receiver: another client may be another life of it."""
+        """Session and receiver: another client may be another incarnation of it."""
         self.version = version
         self.proxy = ""
         self.away = False
@@ -204,7 +204,7 @@ class Client:
         self.refused = False
         """It was not let in, or put out: it has no right to the session."""
         self.stopped = False
-        """Its library has ended: it speaks another version, or another life of its receiver has its place."""
+        """Its library has ended: it speaks another version, or another incarnation of its receiver has its place."""
         self.forgotten = False
         """It leaves for good: nobody owes it anything."""
         self.gone = False
@@ -447,8 +447,8 @@ class Client:
     def ends_at_latest(self, subscription: str) -> dict[Origin, int]:
         """Return up to where anything may be given for an ended subscription: the highest attested end, by origin.
 
-        An origin of which none was attested is not in it. None is, as long as a life of the subscription has no end;
-        nor where the session was deleted, whose last lives nobody attests.
+        An origin of which none was attested is not in it. None is, as long as a generation of the subscription has no
+        end; nor where the session was deleted, whose last generations nobody attests.
         """
         if subscription not in self.ended:
             return {}

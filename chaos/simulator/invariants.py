@@ -41,7 +41,7 @@ class Invariants:
         self._numbered: dict[tuple[SessionId, str, int], Coordinate] = {}
         """What a number means in a copy."""
         self._decided: dict[tuple[str, int], dict[str, int]] = {}
-        """(session, epoch) -> how far policy had come at its last cut, by the life of each subscription."""
+        """(session, epoch) -> how far policy had come at its last cut, by the generation of each subscription."""
         self._owned: Counter[tuple[str, int]] = Counter()
         """(session, epoch) -> how often it was begun."""
 
@@ -72,7 +72,7 @@ class Invariants:
                 client.reset()
 
     def delivers(self, node: Process, client: Client, epoch: int) -> None:
-        """One life of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
+        """One incarnation of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
         engine, world = node.engine, self._world
         session = client.session
         assert engine is not None and session is not None
@@ -80,7 +80,7 @@ class Invariants:
             world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         incarnation = engine.env.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
-            world.add_violation(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
+            world.add_violation(f"OWNERS two incarnations deliver {session} at epoch {epoch}, now {incarnation}")
         if world.registry.lease_until(node.proxy, incarnation) <= world.clock.time_ms:
             world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.sessions.get(session)

@@ -158,11 +158,11 @@ class Node(Process):
         self._first_epoch = self._log_epoch = 1
         """The log epochs of the log's first record and of the registry's row, when this process began."""
         self._read_below = 0
-        """Below this offset every record was read in this life, or its append was answered."""
+        """Below this offset every record was read in this process, or its append was answered."""
         self._looked = 0
         """So often the log had lost its end when it was looked at."""
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     def start(self) -> None:
         world = self.world
@@ -448,11 +448,11 @@ class Node(Process):
 
     def _live_by(self, input: LifecycleInput | Deadline) -> None:
         """Perform what follows from an input of the life cycle, and set its timer."""
-        life = self._lifecycle
-        for effect in life.step(input, self.world.clock.time_ms):
-            self._perform_life(effect)
-        due = life.next_deadline()
-        if due not in (NEVER, self._life_due) and life is self._lifecycle:
+        lifecycle_now = self._lifecycle
+        for effect in lifecycle_now.step(input, self.world.clock.time_ms):
+            self._perform_lifecycle(effect)
+        due = lifecycle_now.next_deadline()
+        if due not in (NEVER, self._life_due) and lifecycle_now is self._lifecycle:
             self._life_due = due
             self._go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
 
@@ -460,7 +460,7 @@ class Node(Process):
         if self._lifecycle.next_deadline() == due:
             self._live_by(Deadline())
 
-    def _perform_life(self, effect: LifecycleEffect) -> None:
+    def _perform_lifecycle(self, effect: LifecycleEffect) -> None:
         """Perform an effect of the life cycle, as node/shell/node.py does."""
         match effect:
             case lifecycle.FindLogEnd():

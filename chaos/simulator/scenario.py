@@ -16,8 +16,8 @@ client NAME SESSION at P          a client attaches; ``window=1`` for a small on
                                   ``order=priority``: it is given by priority, the number modulo 3; ``polls``: it takes
                                   one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
-                                  ``receiver=c``: another life of that receiver; ``version=2``: its library speaks
-                                  another version
+                                  ``receiver=c``: another incarnation of that receiver; ``version=2``: its library
+                                  speaks another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
                                   whoever names none; nothing behind the ``/``: without a password; no WHO: all is open
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what

@@ -110,7 +110,7 @@ class EmbeddedJournal:
         self._segments.wrote(facts, len(lines))
 
     def _open(self) -> None:
-        """Open the file; go on with the parts that an earlier life left, if there are to be any."""
+        """Open the file; go on with the parts that an earlier process left, if there are to be any."""
         if self._segments.rotation.is_on and not self._segments.number:
             earlier = _put_aside(self.path)
             number = max(earlier, default=0)

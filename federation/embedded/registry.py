@@ -301,7 +301,7 @@ def _load(connection: sqlite3.Connection) -> Reloaded:
             rows.session_of(key): OwnerRow.model_validate_json(value).ownership
             for key, value in rows.items(connection, rows.OWNER)
         },
-        # In the order of announcement: of several lives of a proxy the last one stays.
+        # In the order of announcement: of several incarnations of a proxy the last one stays.
         proxies={row.proxy: row for row in proxies},
         leaders={link: (leader.proxy, leader.epoch) for link, leader in leaders.items()},
         drains={

@@ -1,8 +1,8 @@
 """The embedded registry's tables, as functions upon a connection. Those that write need the write lock.
 
 owner/<session>                 OwnerRow; of a session that was deleted, until it is forgotten
-life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
-                                that the end of the older life's lease does not touch it
+incarnation/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
+                                that the end of the older one's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
@@ -52,7 +52,7 @@ SCHEMA = (
     # Outlives the leaders, so that epochs go on ascending.
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
-OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
+OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
 CHECKPOINT = "checkpoint/"
 SECRET, FLOOR = "secret", "floor"
 

@@ -412,7 +412,7 @@ async def _until_known(node: Node, hello: PeerHello) -> None:
             while not node.knows(hello.proxy, hello.incarnation):
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise Unproven("unknown life") from None
+        raise Unproven("unknown incarnation") from None
 
 
 # ---------------------------------------------------------------- the port

@@ -271,7 +271,7 @@ class Node:
             raise Unreachable("the proxy is starting")
         return self.engine
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ life cycle
 
     async def run(self) -> None:
         """Start, and serve until cancelled."""
@@ -414,16 +414,16 @@ class Node:
         """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer."""
         due = self._lifecycle.next_deadline()
         if due == NEVER:
-            return await self._perform_life(effect)
+            return await self._perform_lifecycle(effect)
         try:
             with contextlib.suppress(WaypostError):
                 async with asyncio.timeout(max(0, due - self.clock.now_ms()) / 1000):
-                    return await self._perform_life(effect)
+                    return await self._perform_lifecycle(effect)
         except TimeoutError:
             pass
         return Deadline()
 
-    async def _perform_life(self, effect: LifecycleEffect) -> LifecycleInput | None:
+    async def _perform_lifecycle(self, effect: LifecycleEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.FindLogEnd():
                 self.log_end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
@@ -649,8 +649,9 @@ class Node:
             )
 
     def _is_earlier_incarnation(self, row: ProxyRow) -> bool:
-        """Tell whether the row is of an earlier life of this proxy: a registry that was restored from an older copy has
-        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_claim_name` says so.
+        """Tell whether the row is of an earlier incarnation of this proxy: a registry that was restored from an older
+        copy has it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_claim_name` says
+        so.
         """
         return row.incarnation in self.instance.earlier or row.url == self._url()
 

@@ -1,9 +1,9 @@
 """What producers publish, appended to the site log in each one's order (P3).
 
-Of one life of a producer one append is under way at a time; what comes meanwhile makes up the next one, so nothing can
-overtake what fails. When an append fails, nobody knows whether it was done: what waited behind it is refused with it,
-and so is all that follows until what failed comes again. The library sends everything again from there; that an
-earlier try had been appended after all, only the receiver's library can tell.
+Of one incarnation of a producer one append is under way at a time; what comes meanwhile makes up the next one, so
+nothing can overtake what fails. When an append fails, nobody knows whether it was done: what waited behind it is
+refused with it, and so is all that follows until what failed comes again. The library sends everything again from
+there; that an earlier try had been appended after all, only the receiver's library can tell.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ class PublishHandler:
             raise BadMessage(f"{len(message.checks)} for {len(message.bodies)} bodies", field="checks")
         checks = [checksum(body) for body in message.bodies]
         identity = (message.producer, producer_incarnation(message.producer, message.secret))
-        lives = self._producers_of.get(connection, ())
-        if identity not in lives and len(lives) >= PRODUCERS_PER_CONNECTION:
-            raise LimitExceeded(f"over {PRODUCERS_PER_CONNECTION} lives of producers on one connection", field="secret")
+        known = self._producers_of.get(connection, ())
+        if identity not in known and len(known) >= PRODUCERS_PER_CONNECTION:
+            raise LimitExceeded(
+                f"over {PRODUCERS_PER_CONNECTION} incarnations of producers on one connection", field="secret"
+            )
         if message.checks and message.checks != checks:
             self._altered(connection, identity, message)
         protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
@@ -139,7 +141,7 @@ class PublishHandler:
         self, identity: ProducerIncarnation, message: Publish, checks: list[int], protection: Protection
     ) -> list[Published]:
         if message.first + len(message.bodies) - 1 > LARGEST:
-            raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
+            raise BadMessage(f"sequences end at {LARGEST}; begin another incarnation of the producer", field="first")
         at_ms = self._env.time.unix_ms
         records = []
         for index, body in enumerate(message.bodies):

@@ -166,8 +166,8 @@ class Subscriptions:
     ) -> Subscription:
         """Change the keys exactly between two notifications of every origin: above all that we know of.
 
-        It is another life of the subscription that has them: up to where it begins, the one before is owed, and from
-        there on what was promised holds for it.
+        It is another generation of the subscription that has them: up to where it begins, the one before is owed, and
+        from there on what was promised holds for it.
         """
         at = self._env.reached(session)
         promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}

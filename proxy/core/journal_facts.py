@@ -2,8 +2,8 @@
 
 What a receiver has, its own library attests; that is written as it is. Of a subscription a fact is written after what
 it says is kept, so a crash may come between the two. Therefore all is said again at every start of serving; a
-subscription that ended is not forgotten before its end is on record. Whoever reads takes what is said of one life of a
-subscription for one thing, however often it is said.
+subscription that ended is not forgotten before its end is on record. Whoever reads takes what is said of one generation
+of a subscription for one thing, however often it is said.
 """
 
 from __future__ import annotations

@@ -265,10 +265,12 @@ class AcquisitionAnswers:
         return not owner.deleted and owner.proxy != self._env.proxy and self._env.cluster.alive(owner.proxy)
 
     def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
-        """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
+        """Tell whether the incarnation that took this very epoch has certainly ended: the watch shows no incarnation of
+        the owner.
 
-        It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
-        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
+        It says so of that incarnation only once it has told of the row (handover rule 26): what it told before may be
+        the end of an earlier one, and the owner may serve under its next lease. Where the row is ours, nobody else
+        serves.
         """
         return owner.proxy == self._env.proxy or self._env.cluster.has_seen(session, owner)
 

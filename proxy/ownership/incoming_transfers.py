@@ -482,7 +482,7 @@ def _whole(incoming: Incoming, frozen: Frozen) -> bool:
 
 
 def _interests(session: Session) -> tuple[object, object]:
-    """Return by what live notifications are matched: in its life neither the expression nor the keys ever change, but
-    where it ends may become known.
+    """Return by what live notifications are matched: in one generation neither the expression nor the keys ever change,
+    but where it ends may become known.
     """
     return {(subscription.id, subscription.generation) for subscription in session.active()}, session.known_ends()

@@ -408,7 +408,7 @@ class Coverage:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session
             elif subscription.replaced:
-                # What was written knows it no more, perhaps: the life that has its name now makes its own promise.
+                # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
                 self._unmake(subscription, fresh)
             else:
                 self._announce_promise(session, subscription, fresh)

@@ -157,7 +157,7 @@ async def test_the_secret_alone_is_not_enough(cluster: Cluster, a1: ProxyProcess
     rows, secret = await rows_and_secret(cluster)
     async with calling(a1, Incarnation("an earlier life")) as stranger:
         await stranger.introduce(secret)
-        assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: unknown life")
+        assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: unknown incarnation")
     async with calling(a1, rows[A2].incarnation) as stranger:
         await stranger.introduce(secret, callee=A2)
         assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: meant for another proxy")
