@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import collections.abc
+import importlib
+import inspect
+import pkgutil
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import get_origin, get_type_hints
 
 import pytest
 
@@ -39,3 +45,22 @@ def test_a_constructor_takes_few_parts_and_no_functions(name: str, annotations: 
     if name != "proxy/engine.py:Engine":
         # The engine is made of values, and makes the parts.
         assert len(parts) <= MOST_PARTS, parts
+
+
+@pytest.mark.parametrize("room", ["proxy", "handover"])
+def test_no_constructor_takes_a_function_by_another_name(room: str) -> None:
+    """An alias of its type does not hide one. Inputs and effects are values: they carry what takes their answer."""
+    package = importlib.import_module(room)
+    found = []
+    for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+        if module.name.endswith("__main__"):
+            continue
+        for kind in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(kind) and kind.__module__ == module.name and "__init__" in vars(kind):
+                hints = {} if is_dataclass(kind) else get_type_hints(vars(kind)["__init__"])
+                found += [
+                    f"{module.name}.{kind.__name__}: {name}"
+                    for name, hint in hints.items()
+                    if get_origin(hint) is collections.abc.Callable
+                ]
+    assert found == []
