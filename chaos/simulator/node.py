@@ -448,11 +448,11 @@ class Node(Process):
 
     def _live_by(self, input: LifecycleInput | Deadline) -> None:
         """Perform what follows from an input of the life cycle, and set its timer."""
-        lifecycle_now = self._lifecycle
-        for effect in lifecycle_now.step(input, self.world.clock.time_ms):
+        running = self._lifecycle
+        for effect in running.step(input, self.world.clock.time_ms):
             self._perform_lifecycle(effect)
-        due = lifecycle_now.next_deadline()
-        if due not in (NEVER, self._life_due) and lifecycle_now is self._lifecycle:
+        due = running.next_deadline()
+        if due not in (NEVER, self._life_due) and running is self._lifecycle:
             self._life_due = due
             self._go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
 

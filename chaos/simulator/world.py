@@ -96,8 +96,6 @@ class World(Environment):
         for node in self.nodes.values():
             node.start()
 
-    # ------------------------------------------------------------ time
-
     # ------------------------------------------------------------ trace, narrative and recording
 
     def conditions(self) -> Conditions:

@@ -1,7 +1,7 @@
 """The embedded registry's tables, as functions upon a connection. Those that write need the write lock.
 
 owner/<session>                 OwnerRow; of a session that was deleted, until it is forgotten
-incarnation/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
+incarnation/<proxy>/<inc...>    ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
                                 that the end of the older one's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back

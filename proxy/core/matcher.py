@@ -104,18 +104,22 @@ class JoinedHits:
         if self._seen:
             self._seen, self._kept, self._size = set(), {}, 0
 
-    def of(self, hits: Sequence[_Holders], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
-        """Return what the hits matched before; None: it is not known, or not the same at that coordinate."""
-        known = self._kept.get(tuple(map(_NUMBER, hits)))
+    def of(self, numbers: tuple[int, ...], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
+        """Return what the hits of these numbers matched before; None: not known, or not the same at that coordinate."""
+        known = self._kept.get(numbers)
         if known is None or offset <= known[0].get(origin, NOTHING):
             return None
         return known[1]
 
     def note(
-        self, hits: Sequence[_Holders], origin: Origin, offset: int, together: list[tuple[Session, Matched]]
+        self,
+        numbers: tuple[int, ...],
+        hits: Sequence[_Holders],
+        origin: Origin,
+        offset: int,
+        together: list[tuple[Session, Matched]],
     ) -> None:
         """Keep what the hits matched at a coordinate, if they came before, and every holder wants the same above it."""
-        numbers = tuple(map(_NUMBER, hits))
         if self._size > JOINED_SIZE:
             self.clear()
         if numbers not in self._seen:
@@ -227,16 +231,14 @@ class Matcher:
             return ()
         # In the order in which they came, so that a run does not depend on how they are found.
         hits.sort(key=_NUMBER)
-        joined = self._joined.of(hits, origin, offset) if protection.insecure else None
-        return joined if joined is not None else self._together(hits, origin, offset, protection)
-
-    def _together(
-        self, hits: Sequence[_Holders], origin: Origin, offset: int, protection: Protection
-    ) -> list[tuple[Session, Matched]]:
-        together = [(session, self.shared(matched)) for session, matched in _together(hits, origin, offset, protection)]
-        if protection.insecure:
-            self._joined.note(hits, origin, offset, together)
-        return together
+        numbers = tuple(map(_NUMBER, hits))
+        joined = self._joined.of(numbers, origin, offset) if protection.insecure else None
+        if joined is None:
+            found = _together(hits, origin, offset, protection)
+            joined = [(session, self.shared(matched)) for session, matched in found]
+            if protection.insecure:
+                self._joined.note(numbers, hits, origin, offset, joined)
+        return joined
 
     def shared(self, matched: Matched) -> Matched:
         """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
