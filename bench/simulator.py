@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.measurement import Row
-from chaos.simulator.runs import play
+from chaos.simulator.runs.batch import play
 
 REPEATS = 3
 SEEDS = 300

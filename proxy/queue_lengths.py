@@ -1,7 +1,7 @@
 """Everything of an engine that waits for a client or a part and grows while that is slow, and how much of it may.
 
 One table for those who watch a proxy (node/http/metrics.py) and for those who prove that it keeps its bounds
-(chaos/simulator/bounds.py). waypost/limits.py says what happens at each.
+(chaos/simulator/checks/bounds.py). waypost/limits.py says what happens at each.
 """
 
 from __future__ import annotations

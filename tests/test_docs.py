@@ -21,7 +21,9 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS: list[str] = SETTINGS["tool"]["importlinter"]["root_packages"]
 SMALLER_ROOMS = [
-    str(path.parent.relative_to(ROOT)) for room in ("proxy", "node") for path in (ROOT / room).glob("*/README.md")
+    str(path.parent.relative_to(ROOT))
+    for room in ("proxy", "node", "chaos")
+    for path in (ROOT / room).glob("*/README.md")
 ]
 FOLDERS = [*ROOMS, "bench", "docs", "tests"]
 FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]

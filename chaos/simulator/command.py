@@ -15,7 +15,7 @@ import typer
 from waypost.errors import BadMessage, NotFound
 
 if TYPE_CHECKING:
-    from chaos.simulator.runs import RunSummary
+    from chaos.simulator.runs.batch import RunSummary
 
 # The simulator is imported when it is needed: `waypost --help` lists this command, and must not wait for that.
 
@@ -86,7 +86,7 @@ def _range(text: str) -> range:
 
 
 def _scenario(name: str, *, trace: bool) -> int:
-    from chaos.simulator.scenario import SCENARIOS, Scenario
+    from chaos.simulator.runs.scenario import SCENARIOS, Scenario
 
     path = SCENARIOS / f"{name}.txt"
     if not path.exists():
@@ -104,7 +104,7 @@ def _scenario(name: str, *, trace: bool) -> int:
 
 
 def _trace(seed: int) -> int:
-    from chaos.simulator.generator import draw
+    from chaos.simulator.runs.generator import draw
 
     world, violations = draw(seed).play()
     print("\n".join([*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"]))
@@ -113,9 +113,9 @@ def _trace(seed: int) -> int:
 
 def _picture(seed: int, path: Path) -> int:
     """Draw a seed; one that goes wrong is shrunk first."""
-    from chaos.simulator.generator import draw
     from chaos.simulator.picture import drawn
-    from chaos.simulator.schedule import shrink, violations_of
+    from chaos.simulator.runs.generator import draw
+    from chaos.simulator.runs.schedule import shrink, violations_of
 
     run = draw(seed)
     if violations := violations_of(run):
@@ -130,11 +130,11 @@ def _picture(seed: int, path: Path) -> int:
 
 
 def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:
-    from chaos.simulator.actions import AIMED
-    from chaos.simulator.coverage import KINDS
-    from chaos.simulator.phases import never as never_met
-    from chaos.simulator.runs import RunSummary, play_all
-    from chaos.simulator.schedule import FEATURES
+    from chaos.simulator.checks.phases import never as never_met
+    from chaos.simulator.runs.actions import AIMED
+    from chaos.simulator.runs.batch import RunSummary, play_all
+    from chaos.simulator.runs.coverage import KINDS
+    from chaos.simulator.runs.schedule import FEATURES
 
     tally = RunSummary()
     for tally in play_all(seeds, workers):
@@ -167,8 +167,8 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
 
 def _explain(seed: int, tally: RunSummary) -> None:
     """Print the first violation of a seed, its shrunk schedule, and the command that repeats it."""
-    from chaos.simulator.generator import draw
-    from chaos.simulator.schedule import shrink
+    from chaos.simulator.runs.generator import draw
+    from chaos.simulator.runs.schedule import shrink
 
     violations = tally.violations[seed]
     print(f"seed {seed}: {violations[0]}")

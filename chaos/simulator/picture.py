@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from chaos.simulator.recorder import REGISTRY, STEPS, VIOLATED, Message, Note, Recording, Span
-from chaos.simulator.schedule import Schedule
+from chaos.simulator.kernel.recorder import REGISTRY, STEPS, VIOLATED, Message, Note, Recording, Span
+from chaos.simulator.runs.schedule import Schedule
 
 ROW, LEFT, HEAD, LANE, NARROW = 15, 70, 40, 250, 90
 """Pixels: of a line, of the times at the left, of the names at the top, of a lane, and of one without notes."""

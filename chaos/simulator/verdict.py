@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from chaos.simulator.clients import PRIORITIES
-from chaos.simulator.policies import excused
+from chaos.simulator.checks.policies import excused
+from chaos.simulator.processes.clients import PRIORITIES
 from proxy.session.session import Role
 from waypost.facts import FactKind
 from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, follows, log_epoch_of
@@ -15,7 +15,7 @@ from waypost.limits import PUBLISH_WINDOW
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
-    from chaos.simulator.clients import Client
+    from chaos.simulator.processes.clients import Client
     from chaos.simulator.world import World
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chaos.simulator.clients import Client
-from chaos.simulator.environment import Environment
-from chaos.simulator.invariants import Invariants
-from chaos.simulator.links import Link
-from chaos.simulator.node import LEASE_MS, Node
-from chaos.simulator.peer_channels import PeerChannel
-from chaos.simulator.phases import Met
-from chaos.simulator.recorder import REGISTRY, Conditions, Recording, log_lane
+from chaos.simulator.checks.invariants import Invariants
+from chaos.simulator.checks.phases import Met
+from chaos.simulator.environment.environment import Environment
+from chaos.simulator.kernel.recorder import REGISTRY, Conditions, Recording, log_lane
+from chaos.simulator.processes.clients import Client
+from chaos.simulator.processes.links import Link
+from chaos.simulator.processes.node import LEASE_MS, Node
+from chaos.simulator.processes.peer_channels import PeerChannel
 from proxy.core.settings import Bounds
 from waypost.identity import Coordinate, ProxyId, SiteId, log_epoch_of
 from waypost.messages import VERSION, Credential

@@ -7,7 +7,8 @@ law at its Ready: entries are in stable storage before messages are sent.
 
 :data:`LAW` is the whole of it. Who keeps it: `proxy/clients/durable_reply.py` for answers to clients,
 `proxy/stream/coverage.py` and `proxy/core/journal.py` for promises and gaps, `handover/acquisition.py` and
-`handover/target.py` for rows. The simulator looks at every step whether it is kept (`chaos/simulator/durability.py`).
+`handover/target.py` for rows. The simulator looks at every step whether it is kept
+(`chaos/simulator/checks/durability.py`).
 
 What is not in the table may be told at once: it is the proxy's own state (`Welcome`, `Wait`, `Moved`, `Interest`), it
 is durable already (`Deliver`: the site log has it), or it comes again after a crash (chunks of a copy).

@@ -13,7 +13,7 @@ import pytest
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from chaos.simulator.fake_backends import PlainStore
+from chaos.simulator.environment.fake_backends import PlainStore
 from federation.embedded import (
     EmbeddedChangelog,
     EmbeddedJournal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from chaos.simulator.fake_backends import PlainRegistry
+from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.site_state import SiteState, Snapshot
 from proxy.clients import attach, durable_reply
 from proxy.clients.connection import Connection

@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 
-from chaos.simulator.fake_backends import PlainChangelog
+from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation import link
 from federation.acceptance import Acceptance
 from federation.link import LinkSender

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulator.fake_backends import PlainRegistry
+from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.history import HistoryAnswer
 from federation.messages import CaughtUp
 from federation.site_state import SiteState

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from chaos.simulator.generator import draw
-from chaos.simulator.scenario import SCENARIOS, Scenario
-from chaos.simulator.schedule import KEPT, Kept, violations_of
+from chaos.simulator.runs.generator import draw
+from chaos.simulator.runs.scenario import SCENARIOS, Scenario
+from chaos.simulator.runs.schedule import KEPT, Kept, violations_of
 from chaos.simulator.verdict import verdict
 
 Switch = Callable[[], AbstractContextManager[object]]

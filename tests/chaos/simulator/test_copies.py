@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chaos.simulator import world
-from chaos.simulator.invariants import Invariants
-from chaos.simulator.scenario import Scenario
+from chaos.simulator.checks.invariants import Invariants
+from chaos.simulator.runs.scenario import Scenario
 from handover.messages import Chunk, Prepared
 from proxy.core.settings import Bounds
 from proxy.ownership import incoming_transfers

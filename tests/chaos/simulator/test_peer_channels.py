@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.scenario import Scenario
+from chaos.simulator.runs.scenario import Scenario
 
 SETUP = """sites A: a1 a2
 client c s at a1

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulator.generator import draw
+from chaos.simulator.kernel.recorder import STEPS, VIOLATED, Recording
 from chaos.simulator.picture import drawn
-from chaos.simulator.recorder import STEPS, VIOLATED, Recording
-from chaos.simulator.schedule import KEPT, Kept, violations_of
+from chaos.simulator.runs.generator import draw
+from chaos.simulator.runs.schedule import KEPT, Kept, violations_of
 from tests.chaos.simulator.mutants import MUTANTS
 
 

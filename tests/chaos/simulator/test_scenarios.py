@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulator.scenario import SCENARIOS, run_file
+from chaos.simulator.runs.scenario import SCENARIOS, run_file
 
 FILES = sorted(SCENARIOS.glob("*.txt"))
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.actions import KEEP
-from chaos.simulator.generator import draw, with_damage, with_retention
-from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, violations_of
+from chaos.simulator.runs.actions import KEEP
+from chaos.simulator.runs.generator import draw, with_damage, with_retention
+from chaos.simulator.runs.schedule import KEPT, Kept, Schedule, shrink, violations_of
 from chaos.simulator.verdict import verdict
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
@@ -131,7 +131,9 @@ def test_another_seed_gives_another_trace() -> None:
 
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     """Sets of names have another order there: no decision may hang on it."""
-    script = "from chaos.simulator.generator import draw\nprint([draw(seed).play()[0].hash() for seed in range(40)])"
+    script = (
+        "from chaos.simulator.runs.generator import draw\nprint([draw(seed).play()[0].hash() for seed in range(40)])"
+    )
     hashes = {
         subprocess.run(
             [sys.executable, "-c", script],

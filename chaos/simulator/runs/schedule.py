@@ -2,7 +2,7 @@
 
 A script is a list of (wait before the step in milliseconds, action, number). The number picks the target of the action,
 so that a script with steps left out still means the same as far as it can. Schedules are drawn from seeds in
-chaos/simulator/generator.py; one that is kept in a file does not depend on how that is done.
+chaos/simulator/runs/generator.py; one that is kept in a file does not depend on how that is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
-from chaos.simulator.kernel import Faults
-from chaos.simulator.phases import meetings
-from chaos.simulator.recorder import STEPS
-from chaos.simulator.secrets import ANNOUNCED_SECRETS, OPEN
+from chaos.simulator.checks.phases import meetings
+from chaos.simulator.environment.secrets import ANNOUNCED_SECRETS, OPEN
+from chaos.simulator.kernel.kernel import Faults
+from chaos.simulator.kernel.recorder import STEPS
+from chaos.simulator.runs.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from waypost.messages import Credential
@@ -26,7 +26,7 @@ from waypost.queue import Order, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS
 
 Step = tuple[int, str, int]
-KEPT = Path(__file__).parents[1] / "schedules"
+KEPT = Path(__file__).parents[2] / "schedules"
 """The folder of schedules that once went wrong."""
 
 

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 
 import msgspec
 
-from chaos.simulator.environment import Environment, Process
-from chaos.simulator.invariants import Invariants
+from chaos.simulator.checks.invariants import Invariants
+from chaos.simulator.environment.environment import Environment, Process
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.environment import Environment
+from chaos.simulator.environment.environment import Environment
 from proxy.session.session import Role
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
 if TYPE_CHECKING:
-    from chaos.simulator.fake_backends import PlainChangelog, PlainRegistry
+    from chaos.simulator.environment.fake_backends import PlainChangelog, PlainRegistry
     from federation.ports import OwnerChanged
     from waypost.checkpoint import Checkpoint
 

@@ -1,6 +1,7 @@
 """What all processes and clients of a run share: the parts behind the ports, and what is known of the run.
 
-A :class:`Process` is one proxy as the others, the links and the invariants see it. Its shell: chaos/simulator/node.py.
+A :class:`Process` is one proxy as the others, the links and the invariants see it. Its shell stands in
+chaos/simulator/processes/node.py.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from chaos.simulator.fake_backends import PlainChangelog, PlainLog, PlainRegistry, PlainStore
-from chaos.simulator.kernel import Kernel
-from chaos.simulator.narration import brief
-from chaos.simulator.recorder import log_lane
-from chaos.simulator.rights import Rights
-from chaos.simulator.secrets import History, Secrets
-from chaos.simulator.subscription_names import PublishedBefore, ReusedNames
+from chaos.simulator.environment.fake_backends import PlainChangelog, PlainLog, PlainRegistry, PlainStore
+from chaos.simulator.environment.rights import Rights
+from chaos.simulator.environment.secrets import History, Secrets
+from chaos.simulator.environment.subscription_names import PublishedBefore, ReusedNames
+from chaos.simulator.kernel.kernel import Kernel
+from chaos.simulator.kernel.narration import brief
+from chaos.simulator.kernel.recorder import log_lane
 from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
 from federation.ports import OwnerChanged, RegistryEvent, SiteLogRow
@@ -29,7 +30,7 @@ from waypost.clock import ManualClock
 from waypost.errors import Refused
 from waypost.facts import Fact
 from waypost.identity import NOTHING, Coordinate, Origin, ProxyId, SessionId, SiteId
-from waypost.messages import VERSION
+from waypost.messages import VERSION, Credential
 from waypost.queue import Queue
 from waypost.records import Published
 
@@ -183,8 +184,12 @@ class Carrier(Protocol):
 
 
 class Listener(Protocol):
-    """A client, as other clients and the deletion of its session see it."""
+    """A client, as other clients, the checks and the deletion of its session see it."""
 
+    name: str
+
+    @property
+    def credential(self) -> Credential: ...
     @property
     def session(self) -> SessionId | None: ...
     @property

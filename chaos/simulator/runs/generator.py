@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from chaos.simulator.actions import AIMED, KEEP, POLICIES, WAIT
-from chaos.simulator.clients import LONG_POLL_MS, POLL_MS
-from chaos.simulator.kernel import Faults
-from chaos.simulator.phases import PHASES
-from chaos.simulator.schedule import Schedule, Step
+from chaos.simulator.checks.phases import PHASES
+from chaos.simulator.kernel.kernel import Faults
+from chaos.simulator.processes.clients import LONG_POLL_MS, POLL_MS
+from chaos.simulator.runs.actions import AIMED, KEEP, POLICIES, WAIT
+from chaos.simulator.runs.schedule import Schedule, Step
 from waypost.queue import DISCARDS, Order, Queue
 
 LENGTHS = (6, 36)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chaos.simulator.clients import Client
-from chaos.simulator.node import Node
-from chaos.simulator.phases import PHASES, phases
-from chaos.simulator.recorder import log_lane
-from chaos.simulator.secrets import ANNOUNCED_SECRETS, Secrets
+from chaos.simulator.checks.phases import PHASES, phases
+from chaos.simulator.environment.secrets import ANNOUNCED_SECRETS, Secrets
+from chaos.simulator.kernel.recorder import log_lane
+from chaos.simulator.processes.clients import Client
+from chaos.simulator.processes.node import Node
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance
 from handover.messages import MoveRequest

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from chaos.simulator import bounds, durability
-from chaos.simulator.clients import Client
-from chaos.simulator.environment import Environment, Process
-from chaos.simulator.policies import removed
-from chaos.simulator.recorder import REGISTRY
-from chaos.simulator.registry_restore import RegistryRestores
+from chaos.simulator.checks import bounds, durability
+from chaos.simulator.checks.policies import removed
+from chaos.simulator.checks.registry_restore import RegistryRestores
+from chaos.simulator.environment.environment import Environment, Listener, Process
+from chaos.simulator.kernel.recorder import REGISTRY
 from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
@@ -71,12 +70,12 @@ class Invariants:
             if client.session == session:
                 client.reset()
 
-    def delivers(self, node: Process, client: Client, epoch: int) -> None:
+    def delivers(self, node: Process, client: Listener, epoch: int) -> None:
         """One incarnation of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
         engine, world = node.engine, self._world
         session = client.session
         assert engine is not None and session is not None
-        if not world.rights.may_read(session, client.machine.credential):
+        if not world.rights.may_read(session, client.credential):
             world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         incarnation = engine.env.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
@@ -87,7 +86,7 @@ class Invariants:
         if held is not None:
             self._within(node.proxy, of_windows(held))
 
-    def tells(self, node: Process, client: Client, message: object) -> None:
+    def tells(self, node: Process, client: Listener, message: object) -> None:
         """What a client is told is durable by then: the law of the order (proxy/core/durability_law.py)."""
         engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):

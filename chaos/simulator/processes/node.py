@@ -1,7 +1,7 @@
 """One proxy in a world: its process, its disk, its lease, and its shell.
 
-The shell performs the effects as node/shell/node.py does, on the plain parts of chaos/simulator/fake_backends.py;
-the world says when each of them happens, and what comes of it.
+The shell performs the effects as node/shell/node.py does, on the plain parts of
+chaos/simulator/environment/fake_backends.py; the world says when each of them happens, and what comes of it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, ClassVar, assert_never
 
 import msgspec
 
-from chaos.simulator.clients import Wire
-from chaos.simulator.environment import Environment, Process
-from chaos.simulator.fake_backends import PlainStore
-from chaos.simulator.invariants import Invariants
-from chaos.simulator.links import FEDERATION, Links, LinkShell, history
-from chaos.simulator.narration import NARRATED_FACTS, line_of
+from chaos.simulator.checks.invariants import Invariants
+from chaos.simulator.environment.environment import Environment, Process
+from chaos.simulator.environment.fake_backends import PlainStore
+from chaos.simulator.kernel.narration import NARRATED_FACTS, line_of
+from chaos.simulator.processes.clients import Wire
+from chaos.simulator.processes.links import FEDERATION, Links, LinkShell, history
 from federation.acceptance import Acceptance, LogMark
 from federation.link_effects import LinkEffect
 from federation.log_epochs import (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from chaos.simulator.recorder import VIOLATED, Recording
+from chaos.simulator.kernel.recorder import VIOLATED, Recording
 from waypost.clock import ManualClock
 
 SKEW_MS = 3_600_000

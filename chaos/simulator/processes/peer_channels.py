@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.simulator.environment import Environment, Process
+from chaos.simulator.environment.environment import Environment, Process
 from node.peers.peers import PeerHello, decode_introduction, decode_peer_message, encode_introduction
 from node.security.seal import NONCE_BYTES, Introduction, Opener, Sealer
 from proxy.core.inputs import PeerSent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulator.environment import Environment
+from chaos.simulator.environment.environment import Environment
 from waypost.facts import Fact, FactKind, RemovalPolicy
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification

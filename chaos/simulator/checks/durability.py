@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from chaos.simulator.environment import Process
+from chaos.simulator.environment.environment import Process
 from proxy.core.durability_law import LAW, Durable
 from proxy.core.effects import ClaimRow, CreateRow
 from waypost.checkpoint import Descriptor, SubscriptionRow

@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 
-from chaos.simulator.environment import Environment, Policy, Process
-from chaos.simulator.rights import Grants
-from chaos.simulator.secrets import OPEN, Secrets
-from chaos.simulator.subscription_names import PublishedBefore
+from chaos.simulator.environment.environment import Environment, Policy, Process
+from chaos.simulator.environment.rights import Grants
+from chaos.simulator.environment.secrets import OPEN, Secrets
+from chaos.simulator.environment.subscription_names import PublishedBefore
 from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent
 from waypost.client.connector import (
     Close,
@@ -216,6 +216,11 @@ class Client:
         self.unaware = False
         """Its session was deleted, and it has not heard of that."""
         self._tries = 0
+
+    @property
+    def credential(self) -> Credential:
+        """The credential to attach with."""
+        return self.machine.credential
 
     # ------------------------------------------------------------ where it is
 

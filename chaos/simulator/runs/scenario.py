@@ -71,9 +71,9 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.simulator.clients import POLL_MS
-from chaos.simulator.recorder import log_lane
-from chaos.simulator.secrets import Secrets
+from chaos.simulator.environment.secrets import Secrets
+from chaos.simulator.kernel.recorder import log_lane
+from chaos.simulator.processes.clients import POLL_MS
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import MoveRequest
@@ -90,7 +90,7 @@ RELIABILITY = {"events": BEST_EFFORT_EVENTS, "none": BEST_EFFORT}
 OPTIONS = (*POLICY, "key", "secure")
 IN_A_LINE = "in a line "
 SMALL = "small "
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 class Scenario:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 
-from chaos.simulator.environment import Environment
+from chaos.simulator.environment.environment import Environment
 from handover.source import SourceState
 from handover.target import TargetState
 

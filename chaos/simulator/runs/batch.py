@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from chaos.simulator.coverage import coverage
-from chaos.simulator.generator import draw
-from chaos.simulator.phases import Met
+from chaos.simulator.checks.phases import Met
+from chaos.simulator.runs.coverage import coverage
+from chaos.simulator.runs.generator import draw
 
 CHUNK = 25
 
