@@ -155,7 +155,7 @@ class World(Environment):
                     self.published_at.pop(at, None)
         self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
         for node in site_nodes:
-            node.log_grew()
+            node.log_interrupted()
 
     def lose_quorum(self, for_ms: int) -> None:
         """Take the registry's quorum away for `for_ms`; after that every lease has its whole time anew, as at etcd."""

@@ -22,7 +22,7 @@ from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth
 from node.health.operator_log import RateLimitedLog
 from node.peers.peers import Peers
-from node.site_log.log_guard import LogGuard
+from node.site_log.guarded_log import GuardedLog
 from proxy.queue_lengths import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock
@@ -45,10 +45,10 @@ class Links:
         registry: Registry,
         peers: Peers,
         clock: Clock,
-        guard: LogGuard,
+        guarded_log: GuardedLog,
         troubles: DependencyHealth,
     ) -> None:
-        self._log_guard = guard
+        self._guarded_log = guarded_log
         self._troubles = troubles
         self._proxy = proxy
         self._endpoints = endpoints
@@ -117,7 +117,7 @@ class Links:
             case effects.Elect():
                 self._spawn(partial(self._elect, effect.link, self.lease), effect.on_done)
             case effects.SeenBeyond():
-                self._log_guard.seen_beyond(effect.origin, effect.offset)
+                self._guarded_log.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
                 self._few.write(
                     log.warning,
@@ -133,7 +133,7 @@ class Links:
         """Append what a link has brought, or says of itself; where the log does not take it, the link is in trouble."""
         neighbours = {record.link for record in records if isinstance(record, LinkRecord | LinkLed)}
         try:
-            async with self._log_guard.appending():
+            async with self._guarded_log.appending():
                 offsets = await self._log.append(records)
         except LogUnavailable as error:
             for neighbour in neighbours:

@@ -43,6 +43,7 @@ from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.health.watchdog import Progress, Watchdog
 from node.machines import lifecycle
 from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
+from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
 from node.peers.peers import PeerMessage, Peers
@@ -58,8 +59,8 @@ from node.shell.journal_writer import JournalWriter
 from node.shell.lease_renewal import Heart, LeaseRenewal
 from node.shell.links import Links
 from node.site_log.append_admission import AppendAdmission
+from node.site_log.guarded_log import GuardedLog
 from node.site_log.log_fold import LogFolding
-from node.site_log.log_guard import LogGuard
 from node.site_log.witnesses import Witnesses
 from node.startup.backends import Backends, changelog_locator, own_folder
 from node.startup.instance import Instance
@@ -161,7 +162,7 @@ class Node:
 
     backends: Backends
     links: Links
-    log_guard: LogGuard
+    guarded_log: GuardedLog
     witnesses: Witnesses
     instance: Instance
 
@@ -288,8 +289,8 @@ class Node:
                     "self check": self._check_self(),
                     "memory": trim_memory(),
                     "heart": self._heart.beat(),
-                    "log guard": self.log_guard.until_replaced(),
-                    "interruptions": self.log_guard.after_interruptions(),
+                    "log guard": self.guarded_log.until_replaced(),
+                    "interruptions": self.guarded_log.after_interruptions(),
                     "store": self.effect_runner.until_damaged(),
                     "changelog": self._mend_changelog(),
                 }
@@ -340,7 +341,8 @@ class Node:
             del restored
         engine.output.counters.damaged["store"] += self._store_damaged
         self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.env.cluster.proxies.values())
-        self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
+        guard = LogGuard(engine.state, begin.federation, begin.row)
+        self.guarded_log = GuardedLog(guard, parts.log, parts.registry, self.witnesses)
         self.effect_runner.begin(parts, engine.env)
         ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.runtime = Runtime(engine, ends)
@@ -351,7 +353,7 @@ class Node:
             registry=parts.registry,
             peers=self.peers,
             clock=self.clock,
-            guard=self.log_guard,
+            guarded_log=self.guarded_log,
             troubles=self.troubles,
         )
         # Not before all of it is there: a client may come at any moment.
@@ -382,7 +384,7 @@ class Node:
                 await self.links.close()
                 with contextlib.suppress(WaypostError, TimeoutError):
                     async with asyncio.timeout(5):
-                        await self.log_guard.raise_epoch()
+                        await self.guarded_log.raise_epoch()
             self._operator_log.leaving()
             await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
             await self.links.close()
@@ -429,11 +431,10 @@ class Node:
                 self.log_end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
                 return lifecycle.LogEndFound(self.log_end)
             case lifecycle.AwaitLog(end=end):
-                while self._engine.state.position < end:
-                    await asyncio.sleep(0.01)
+                await self.guarded_log.until_read(end)
                 return lifecycle.LogRead()
             case lifecycle.ConfirmLog():
-                await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
+                await self.troubles.retry(Dependency.LOG, self.guarded_log.begin)
                 return lifecycle.LogConfirmed()
             case lifecycle.LearnSecret():
                 await self._read_secret()
@@ -543,10 +544,10 @@ class Node:
             )
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
-                    await self.log_guard.watch(self.log_end, reports=reports)
+                    await self.guarded_log.check(self.log_end, reports=reports)
             except LogReplaced:
                 raise
-            except (Unreachable, TimeoutError) as error:
+            except (WaypostError, TimeoutError) as error:
                 # What it waited for is the registry, or another proxy: the log has just answered.
                 log.debug("the site log cannot be looked after now", error=str(error))
 
@@ -807,7 +808,7 @@ class Node:
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
             case SeenRequest():
-                self.peers.send(peer, SeenResponse(message.request, self.log_guard.seen(message.origin)))
+                self.peers.send(peer, SeenResponse(message.request, self.guarded_log.seen(message.origin)))
             case SeenResponse():
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
@@ -993,7 +994,7 @@ class Node:
 
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
-            async with self.log_guard.appending():
+            async with self.guarded_log.appending():
                 answer = await self.effect_runner.answer(effects.Append(records, effect.on_done))
                 if isinstance(answer, LogReplaced):
                     raise answer

@@ -15,9 +15,10 @@ from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from node.health.dependency_health import DependencyHealth
+from node.machines.log_guard import LogGuard
 from node.peers.peers import Peers
 from node.shell.links import Links
-from node.site_log.log_guard import LogGuard
+from node.site_log.guarded_log import GuardedLog
 from node.site_log.witnesses import Witnesses
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable
@@ -64,7 +65,7 @@ def links(log: SlowLog, sent: Sent) -> Links:
     ends, site_log = LinkEndpoints(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
-    guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)
+    guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
     # The log has said what it is.
     guard._has_begun = True
     return Links(
@@ -74,7 +75,7 @@ def links(log: SlowLog, sent: Sent) -> Links:
         registry=nobody,
         peers=cast(Peers, sent),
         clock=ManualClock(),
-        guard=guard,
+        guarded_log=GuardedLog(guard, site_log, nobody, others),
         troubles=sent.troubles,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,8 @@ from federation.memory import (
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import SiteState
 from node.health.dependency_health import DependencyHealth
-from node.site_log.log_guard import LogGuard
+from node.machines.log_guard import LogGuard
+from node.site_log.guarded_log import GuardedLog
 from node.site_log.witnesses import Witnesses
 from node.startup.log_start import where_to_begin
 from proxy.core.store_port import Restored, SiteCheckpoint
@@ -47,7 +48,7 @@ def published(number: int) -> Published:
     return Published(producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=b"\x80")
 
 
-async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tuple[LogGuard, MemoryRegistry]:
+async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tuple[GuardedLog, MemoryRegistry]:
     """Return the guard of a proxy that has read so many records of a log that has others now."""
     state, registry = SiteState(A), MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     for offset in range(read):
@@ -55,10 +56,10 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
     site_log = MemorySiteLog(MemoryLogStorage())
     await site_log.append([published(number) for number in range(there)])
     await registry.claim_site_log(A, None, row)
-    return LogGuard(state, site_log, registry, "federation", known, Nobody()), registry
+    return GuardedLog(LogGuard(state, "federation", known), site_log, registry, Nobody()), registry
 
 
-def notice(guard: LogGuard, end: int | None) -> None:
+def notice(guard: GuardedLog, end: int | None) -> None:
     with pytest.raises(LogReplaced), guard.noticing():
         raise LogReplaced("another one", end=end)
 
@@ -89,6 +90,18 @@ async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
     assert await registry.site_log(A) == known
 
 
+async def test_an_acknowledged_append_that_was_not_read_back_counts_as_seen() -> None:
+    """Its producer was told that it is there; nobody would be told that it is lost."""
+    known = SiteLogRow(identity="log")
+    own_guard, registry = await guard(read=3, there=3, known=known, row=known)
+    assert await own_guard._log.append([published(3)]) == [3]
+    storage = cast(MemorySiteLog, own_guard._log)._storage
+    del storage.records[2:]
+    await own_guard.raise_epoch()
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (1, 3)})
+
+
 class Proxy:
     """A proxy that has read so many records of a log, and its guard."""
 
@@ -104,9 +117,10 @@ class Proxy:
         for offset, record in enumerate(storage.records[:read]):
             state.fold(offset, record)
         self.log = MemorySiteLog(storage)
-        self.guard = LogGuard(state, self.log, registry, "federation", row, witnesses or Nobody())
+        self.guard = LogGuard(state, "federation", row)
         # So far there was nothing to say.
         self.guard._has_begun = True
+        self.guarded_log = GuardedLog(self.guard, self.log, registry, witnesses or Nobody())
         self.read = read
 
     async def check(self) -> asyncio.Task[None]:
@@ -116,7 +130,7 @@ class Proxy:
             while (await anext(tail))[-1][0] + 1 < self.read:
                 pass
         self.log.interrupt()
-        return asyncio.create_task(self.guard.after_interruptions())
+        return asyncio.create_task(self.guarded_log.after_interruptions())
 
 
 @pytest.fixture
@@ -130,7 +144,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged at offsets that they take for repeats."""
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     storage.records.extend(published(number) for number in range(10))
@@ -149,13 +163,13 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
 async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that_epoch(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, row, second)
     storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
-    await proxy.guard.begin()
+    await proxy.guarded_log.begin()
     assert await proxy.log.append([published(99)]) == [4]
     looking = await proxy.check()
     del storage.records[3:]
@@ -169,19 +183,19 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
-    monkeypatch.setattr("node.site_log.log_guard.BEGIN_S", 0.2)
+    monkeypatch.setattr("node.site_log.guarded_log.BEGIN_S", 0.2)
     storage = MemoryLogStorage()
     storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
     proxy.guard._has_begun = False
 
     async def append() -> list[int]:
-        async with proxy.guard.appending():
+        async with proxy.guarded_log.appending():
             return await proxy.log.append([published(99)])
 
     with pytest.raises(LogUnavailable, match="not read"):
         await append()
-    await proxy.guard.begin()
+    await proxy.guarded_log.begin()
     with pytest.raises(LogUnavailable, match="not read"):
         await append()
     proxy.guard._state.fold(3, storage.records[3])
@@ -192,7 +206,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
 async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))
@@ -207,7 +221,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
 
 
 async def test_log_guard_writes_a_lost_row_again(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))
@@ -228,7 +242,7 @@ async def test_log_guard_restores_the_later_log_epoch_in_a_restored_registry(
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
     storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, second, 3)
-    await proxy.guard.watch(3, reports=True)
+    await proxy.guarded_log.check(3, reports=True)
     assert row is not None and row.log_epoch == 1
     assert await registry.site_log(A) == second
 
@@ -255,8 +269,8 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
     start = await where_to_begin(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
-    log_guard = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
-    await log_guard.begin()
+    guarded_log = GuardedLog(LogGuard(state, federation, start.row), parts.log, registry, Nobody())
+    await guarded_log.begin()
     row = await registry.site_log(A)
     assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)
 
@@ -291,13 +305,13 @@ async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
     proxy = Proxy(storage, registry, row, 3)
     await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
-        await proxy.guard.watch(3, reports=False)
+        await proxy.guarded_log.check(3, reports=False)
 
 
 async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     storage.records.extend(published(number) for number in range(10))
@@ -309,8 +323,25 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     looking.cancel()
 
 
+async def test_a_proxy_that_starts_does_not_wait_for_an_end_that_the_log_has_lost(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody appends before it serves: the log would never come to that end again."""
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
+    storage, row = MemoryLogStorage(), await registry.site_log(A)
+    assert row is not None
+    storage.records.extend(published(number) for number in range(3))
+    proxy = Proxy(storage, registry, row, 3)
+    beginning = asyncio.create_task(proxy.guarded_log.until_read(5))
+    await asyncio.sleep(0.05)
+    assert not beginning.done()
+    looking = await proxy.check()
+    await asyncio.wait_for(beginning, 5)
+    looking.cancel()
+
+
 async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
     proxy = Proxy(storage, registry, row, 0)
@@ -350,13 +381,13 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
 async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_meanwhile(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.site_log.log_guard.LOG_END_SURE_S", 0.1)
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(published(number) for number in range(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
-    looking = asyncio.create_task(proxy.guard.check_remote_ends())
+    looking = asyncio.create_task(proxy.guarded_log.check(3, reports=False))
     await asyncio.sleep(0.05)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 2}))
     await asyncio.wait([looking], timeout=5)
@@ -374,6 +405,6 @@ async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_r
     proxy = Proxy(storage, registry, row, 1)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
     proxy.guard.seen_beyond(origin_of(A), 99)
-    await proxy.guard.check_remote_ends()
+    await proxy.guarded_log.check(1, reports=False)
     found = await registry.site_log(A)
     assert found is not None and (found.seen, found.ended) == (9, {"A/0": (3, 99)})

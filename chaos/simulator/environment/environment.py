@@ -20,7 +20,7 @@ from chaos.simulator.kernel.narration import brief
 from chaos.simulator.kernel.recorder import log_lane
 from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
-from federation.ports import OwnerChanged, RegistryEvent, SiteLogRow
+from federation.ports import OwnerChanged, RegistryEvent
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects
 from proxy.core.inputs import EngineInput
@@ -97,6 +97,8 @@ class Process(ABC):
         self.clock = SkewedClock(world.clock, world.skew())
         self.deaf_until = 0
         """Until then nothing passes between this proxy and the registry."""
+        self.read_below = 0
+        """Below this offset every record of the log was read in this process, or its append was answered."""
         self.version = VERSION
         """In which it speaks to other proxies."""
 
@@ -127,6 +129,26 @@ class Process(ABC):
         """The log is not what was read of it: the process begins anew. `end`: where the log ends now."""
 
     @abstractmethod
+    def go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+        """Let the process do something later that is not the engine's, if it still lives then."""
+
+    @abstractmethod
+    def saw(self, below: int) -> None:
+        """All of the site's log below this offset was read, or its append was answered."""
+
+    @abstractmethod
+    def log_interrupted(self) -> None:
+        """The log was out of reach."""
+
+    @abstractmethod
+    def seen_beyond(self, origin: Origin, offset: int) -> None:
+        """A neighbour has seen an origin of this site up to `offset`, further than this process."""
+
+    @abstractmethod
+    def seen(self, origin: Origin) -> int:
+        """Return the highest offset of an origin that this process has seen; -1: none."""
+
+    @abstractmethod
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
         """Refuse what another proxy has said."""
 
@@ -150,10 +172,6 @@ class Process(ABC):
     @abstractmethod
     def could_act_for(self, for_ms: int) -> bool:
         """Tell whether the process was up all that time, and in touch with the registry."""
-
-    @abstractmethod
-    def log_row(self) -> SiteLogRow:
-        """Return the log's row in the registry."""
 
     def stalls(self, action: Callable[[], None]) -> bool:
         """Tell whether the process does nothing now; `action` waits then, in its place."""

@@ -20,14 +20,13 @@ from federation.link_bounds import Bounds
 from federation.link_effects import LinkEffect
 from federation.link_endpoints import LinkEndpoints
 from federation.link_inputs import LinkEffectCompleted, NeighbourSent
-from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
 from proxy.core import effects
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
-from waypost.identity import Origin, ProxyId, SiteId, log_epoch_of
+from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
 FEDERATION = "federation"
@@ -104,29 +103,11 @@ class LinkShell:
             case link_effects.Elect():
                 self._elect(effect)
             case link_effects.SeenBeyond():
-                self._seen_beyond(effect.origin, effect.offset)
+                self._node.seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
                 world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}", by=self._node.proxy)
             case _:
                 assert_never(effect)
-
-    def _seen_beyond(self, origin: Origin, offset: int) -> None:
-        """Look into what a neighbour has seen further than we have, as node/site_log/log_guard.py does."""
-        world, node = self._world, self._node
-        rows = world.registry.site_logs
-        row = node.log_row()
-        if origin == self._engine.state.origin:
-            state, log = self._engine.state, world.logs[node.site]
-            end = lost_above(state, offset, len(log))
-            if end is not None and log_epoch_of(origin) == row.log_epoch:
-                rows[node.site] = raised(node.site, row, offset, end)
-                world.later(1, lambda: node.restart_on_new_log("a neighbour has seen more of it"))
-            elif state.position <= offset:
-                # Not before it was read that far.
-                world.later(20, lambda: None if node.engine is not self._engine else self._seen_beyond(origin, offset))
-        elif (new := with_seen(row, origin, offset)) != row:
-            rows[node.site] = new
-            world.appended(node.site, [record_of(FEDERATION, new)])
 
     def _completion(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
         completed = LinkEffectCompleted(on_done, answer)

@@ -19,6 +19,7 @@ from chaos.simulator.environment.environment import Environment, Process
 from chaos.simulator.environment.fake_backends import PlainStore
 from chaos.simulator.kernel.narration import NARRATED_FACTS, line_of
 from chaos.simulator.processes.clients import Wire
+from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import FEDERATION, Links, LinkShell, history
 from federation.acceptance import Acceptance, LogMark
 from federation.link_effects import LinkEffect
@@ -28,11 +29,7 @@ from federation.log_epochs import (
     first_epoch,
     is_lost,
     judge,
-    log_confirms,
-    raised,
-    record_of,
     row_as_read,
-    went_back,
 )
 from federation.messages import LogEndMessage
 from federation.ports import ProxyRow, RegistryEvent, SiteLogRow
@@ -42,6 +39,7 @@ from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource
 from node.machines import lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
+from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
@@ -76,7 +74,7 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.facts import Fact
-from waypost.identity import Incarnation, ProxyId, SiteId, log_epoch_of
+from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.messages import DeliverEncoded
 from waypost.records import LogBegun
 
@@ -95,6 +93,8 @@ _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 class Node(Process):
     """One proxy's process, its disk, and its shell: it performs the effects as node/shell/node.py does."""
 
+    guarded_log: GuardedLog
+    """Of its site's log, in this process."""
     link_shell: LinkShell
     """Of its site's links, in this process."""
     wires: dict[int, Wire]
@@ -142,10 +142,6 @@ class Node(Process):
         """How often the registry had been put back to a copy when the watch told of all rows."""
         self.appends_until = 0
         """Until then appends are under way."""
-        self._named = False
-        """The log says of itself what the registry says, and was read up to there."""
-        self._waiting: list[Callable[[], None]] = []
-        """Appends that wait for it."""
         self._tick_at = 0
         self._will_read = False
         """The tail will look into the log by itself."""
@@ -153,14 +149,8 @@ class Node(Process):
         """The engine whose log was replaced: it keeps what it has, and ends."""
         self._lifecycle = Lifecycle(Incarnation(""))
         self._life_due = NEVER
-        self._row = SiteLogRow(identity="")
-        """The log's row in the registry, as this process saw it last."""
-        self._first_epoch = self._log_epoch = 1
-        """The log epochs of the log's first record and of the registry's row, when this process began."""
-        self._read_below = 0
-        """Below this offset every record was read in this process, or its append was answered."""
-        self._looked = 0
-        """So often the log had lost its end when it was looked at."""
+        self._first_epoch = 1
+        """The log epoch of the log's first record, when this process began."""
 
     # ------------------------------------------------------------ life cycle
 
@@ -187,8 +177,8 @@ class Node(Process):
             is_intact=judgement.is_intact,
             log_epoch=self._first_epoch,
         )
-        self._read_below, self._looked = 0, log.losses
-        self._named, self._waiting = False, []
+        self.read_below = 0
+        self.guarded_log = GuardedLog(self, LogGuard(self.engine.state, FEDERATION, judgement.row))
         self.link_shell = LinkShell(self, self.invariants, self._links)
         self._received_at = self.appends_until = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -200,7 +190,7 @@ class Node(Process):
         self._follow(self._runtime.log, self.read, Begin())
         if self.leaving:
             # The log is confirmed already, while its tail finds that it is another one.
-            self._name_log()
+            self.guarded_log.begin(lambda: None)
         else:
             self._live_by(lifecycle.Start())
         self._trace("starts")
@@ -229,8 +219,8 @@ class Node(Process):
         begun = next((record for _, record in log.read(log.first) if isinstance(record, LogBegun)), None)
         seen = LogSeen(first=log.first, end=len(log), begun=begun, mark=mark, intact=log.has(mark), known=known)
         judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
-        rows[self.site] = self._row = judgement.row
-        self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
+        rows[self.site] = judgement.row
+        self._first_epoch = first_epoch(judgement.row, seen)
         if judgement.why:
             self._trace(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
         return judgement
@@ -248,12 +238,20 @@ class Node(Process):
     @property
     def seen_below(self) -> int:
         """Below this offset the process has seen something of the log; 0: there is none."""
-        return max(self.engine.state.position, self._read_below) if self.engine is not None else 0
+        return max(self.engine.state.position, self.read_below) if self.engine is not None else 0
 
-    def _saw(self, below: int) -> None:
+    def saw(self, below: int) -> None:
         """All below this offset was read, or its append was answered."""
         log = self.world.logs[self.site]
-        self._read_below, log.seen_below = max(self._read_below, below), max(log.seen_below, below)
+        self.read_below, log.seen_below = max(self.read_below, below), max(log.seen_below, below)
+
+    def seen_beyond(self, origin: Origin, offset: int) -> None:
+        """A neighbour has seen an origin of this site up to `offset`: it is checked with the next renewal."""
+        self.guarded_log.guard.seen_beyond(origin, offset)
+
+    def seen(self, origin: Origin) -> int:
+        """Return the highest offset of an origin that this process has seen; -1: none."""
+        return self.guarded_log.guard.seen(origin, self.read_below)
 
     @property
     def can_report_log_loss(self) -> bool:
@@ -277,21 +275,12 @@ class Node(Process):
     @property
     def appends_wait(self) -> bool:
         """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
-        return self._looked != self.world.logs[self.site].losses
+        return self.guarded_log.is_interrupted
 
-    def why_replaced(self) -> str:
-        """Return why a log that was out of reach is another one than before, or "" (node/site_log/log_guard.py)."""
-        log, engine = self.world.logs[self.site], self.engine
-        if engine is None or not self.appends_wait:
-            return ""
-        row = self.log_row()
-        if row.log_epoch > max(self._log_epoch, log_epoch_of(engine.state.origin)):
-            return "the log has entered another log epoch meanwhile"
-        if row.seen >= len(log):
-            self.world.registry.site_logs[self.site] = raised(self.site, row, row.seen, len(log))
-            return f"the log ends at {len(log)}, and was read up to {row.seen + 1}"
-        self._looked = log.losses
-        return ""
+    def log_interrupted(self) -> None:
+        """The log was out of reach: it is compared with what was seen of it."""
+        if self.engine is not None and not self.is_log_replaced:
+            self.go_on(self.world.delay(), self.guarded_log.compare)
 
     def restart_on_new_log(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
@@ -300,13 +289,7 @@ class Node(Process):
             return
         self._replaced = engine
         self._trace(f"begins anew: {why}")
-        rows, state = self.world.registry.site_logs, engine.state
-        end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
-        row, highest = self.log_row(), max(state.position, self._read_below) - 1
-        if log_epoch_of(state.origin) == row.log_epoch and highest >= end:
-            rows[self.site] = raised(self.site, row, highest, end)
-
-        self._live_by(lifecycle.Leave(marked=False))
+        self.guarded_log.raise_epoch(end, lambda: self._live_by(lifecycle.Leave(marked=False)))
 
     def shut_down(self) -> None:
         """End in good order, as by SIGTERM."""
@@ -385,7 +368,7 @@ class Node(Process):
         if self.engine is engine:
             self.step_engine(input)
 
-    def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+    def go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
         engine = self.engine
 
@@ -416,8 +399,8 @@ class Node(Process):
         if self.world.chances(self.world.faults.writes):
             self._follow(stream, self.read, Broke())
             return
-        if why := self.why_replaced():
-            self.restart_on_new_log(why)
+        if self.appends_wait:
+            # It reads on once the log was compared.
             return
         start = self.engine.state.position
         if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
@@ -431,7 +414,7 @@ class Node(Process):
             return
         if batch:
             self.step_engine(RecordsRead(batch))
-            self._saw(batch[-1][0] + 1)
+            self.saw(batch[-1][0] + 1)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
@@ -442,7 +425,7 @@ class Node(Process):
             read()
         due = stream.next_deadline()
         if due != NEVER:
-            self._go_on(max(0, due - now), lambda: self._follow(stream, read))
+            self.go_on(max(0, due - now), lambda: self._follow(stream, read))
 
     # ------------------------------------------------------------ leases
 
@@ -454,7 +437,7 @@ class Node(Process):
         due = running.next_deadline()
         if due not in (NEVER, self._life_due) and running is self._lifecycle:
             self._life_due = due
-            self._go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
+            self.go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
 
     def _overdue(self, due: int) -> None:
         if self._lifecycle.next_deadline() == due:
@@ -468,8 +451,7 @@ class Node(Process):
             case lifecycle.AwaitLog(end=end):
                 self._await_log(end)
             case lifecycle.ConfirmLog():
-                self._name_log()
-                self._live_by(lifecycle.LogConfirmed())
+                self.guarded_log.begin(lambda: self._live_by(lifecycle.LogConfirmed()))
             case lifecycle.LearnSecret():
                 self._live_by(lifecycle.SecretLearnt())
             case lifecycle.Announce(incarnation=incarnation):
@@ -479,7 +461,7 @@ class Node(Process):
                 self.link_shell.incarnation = incarnation
                 self.step_engine(LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease(incarnation=incarnation):
-                self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+                self.go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
             case lifecycle.ProlongLease(until_ms=until_ms):
                 self.step_engine(LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
@@ -501,8 +483,8 @@ class Node(Process):
         assert self.engine is not None
         if self._lifecycle.state is not LifecycleState.READING:
             return
-        if self.engine.state.position < end:
-            self._go_on(10, lambda: self._await_log(end))
+        if not self.guarded_log.guard.has_read(end):
+            self.go_on(10, lambda: self._await_log(end))
         else:
             self._live_by(lifecycle.LogRead())
 
@@ -511,7 +493,7 @@ class Node(Process):
         if self._lifecycle.state is not LifecycleState.ANNOUNCING:
             return
         if world.clock.time_ms < self.deaf_until:
-            self._go_on(10, lambda: self._announce(incarnation))
+            self.go_on(10, lambda: self._announce(incarnation))
             return
         until_ms = world.clock.time_ms + LEASE_MS
         row = ProxyRow(
@@ -529,7 +511,7 @@ class Node(Process):
     def _await_handed_back(self) -> None:
         assert self.engine is not None
         if self.engine.is_handing_over:
-            self._go_on(10, self._await_handed_back)
+            self.go_on(10, self._await_handed_back)
         else:
             self._live_by(lifecycle.HandedBack())
 
@@ -540,7 +522,7 @@ class Node(Process):
             nonlocal waits
             waits -= 1
             if not waits:
-                self._go_on(0, lambda: self._live_by(lifecycle.Spoken()))
+                self.go_on(0, lambda: self._live_by(lifecycle.Spoken()))
 
         self.step_engine(Leave(one, marked))
         self.step_engine(StoreAll(one))
@@ -558,50 +540,18 @@ class Node(Process):
         if replaced:
             self.start()
 
-    def _name_log(self) -> None:
-        """Have the log say of itself what the registry says, as node/site_log/log_guard.py does."""
+    @property
+    def _reports(self) -> bool:
+        """Whether it is the proxy of its site that reports to the registry how far the log was read."""
         assert self.engine is not None
-        row = self.log_row()
-        if not log_confirms(self.engine.state, FEDERATION, row):
-            (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
-            self._saw(offset + 1)
-        self._await_name(self._log_epoch)
-
-    def _await_name(self, log_epoch: int) -> None:
-        """Append what waits for it once the log was read up to where it says which log epoch it is in."""
-        assert self.engine is not None
-        if log_epoch_of(self.engine.state.origin) < log_epoch:
-            self._go_on(1, lambda: self._await_name(log_epoch))
-            return
-        self._named = True
-        waiting, self._waiting = self._waiting, []
-        for append in waiting:
-            append()
-
-    def log_row(self) -> SiteLogRow:
-        """Return the log's row in the registry. One that went back is corrected, as node/site_log/log_guard.py does."""
-        rows = self.world.registry.site_logs
-        known = rows.get(self.site)
-        if known is None or went_back(known, self._row):
-            rows[self.site] = self._row
-        self._row = rows[self.site]
-        return self._row
-
-    def _report_log(self) -> None:
-        """Tell the registry how far the log was read; one proxy of a site does it."""
-        assert self.engine is not None
-        row, state = self.log_row(), self.engine.state
-        seen = state.position - 1
-        first = min([self.proxy, *self.engine.env.cluster.at_site()]) == self.proxy
-        if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
-            self.world.registry.site_logs[self.site] = row.model_copy(update={"seen": seen})
+        return min([self.proxy, *self.engine.env.cluster.at_site()]) == self.proxy
 
     def _renew(self, incarnation: Incarnation) -> None:
         now = self.world.clock.time_ms
-        if self.leaving:
+        if self.leaving or self.is_log_replaced:
             return
         if now >= self.deaf_until and self.world.registry_answers():
-            self._report_log()
+            self.guarded_log.check(reports=self._reports)
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()
@@ -609,8 +559,8 @@ class Node(Process):
                 self._starts += 1
                 self._live_by(lifecycle.LeaseEnded(Incarnation(f"{self.proxy}#{self._starts}")))
                 return
-            self._go_on(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
-        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+            self.go_on(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
+        self.go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while. While it is broken it tells nothing."""
@@ -621,7 +571,7 @@ class Node(Process):
                 self._watched = revision
                 self.step_engine(RegistryReported(event))
 
-        self._go_on(self._next_word(), deliver)
+        self.go_on(self._next_word(), deliver)
 
     def watch_breaks(self) -> None:
         """The registry's watch breaks: it begins anew with all that there is."""
@@ -640,7 +590,7 @@ class Node(Process):
         if self._started_at == self.world.clock.time_ms:
             deliver()
         else:
-            self._go_on(self._next_word(), deliver)
+            self.go_on(self._next_word(), deliver)
 
     def _next_word(self) -> int:
         """Return in how many milliseconds the registry's next word comes: not before any earlier one."""
@@ -725,7 +675,7 @@ class Node(Process):
         due = journal.next_deadline()
         if due not in (NEVER, self._journal_due):
             self._journal_due = due
-            self._go_on(max(0, due - now), lambda: self._journal_is_due(due))
+            self.go_on(max(0, due - now), lambda: self._journal_is_due(due))
 
     def _journal_is_due(self, due: int) -> None:
         if self._journal_due == due:
@@ -743,7 +693,7 @@ class Node(Process):
                 return
             if not failed or world.chances(0.5):
                 world.journal.extend(facts)
-            self._go_on(0, lambda: self._step_journal(Failed() if failed else Written()))
+            self.go_on(0, lambda: self._step_journal(Failed() if failed else Written()))
 
         world.later(world.delay() + self.journal_ms, act)
 
@@ -797,13 +747,13 @@ class Node(Process):
         if self.is_log_replaced:
             self._answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
             return
-        if not self._named:
-            self._waiting.append(lambda: self.append(effect))
+        if self.guarded_log.has_to_wait:
+            self.guarded_log.add_waiting(lambda: self.append(effect))
             return
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
-        engine, losses, waits = self.engine, world.logs[self.site].losses, self.appends_wait
+        engine, losses = self.engine, world.logs[self.site].losses
 
         def replaced(why: str, end: int | None = None) -> LogReplaced:
             # Answered first: what is not known is published again.
@@ -811,18 +761,16 @@ class Node(Process):
             return LogReplaced(why)
 
         def act() -> None:
-            read_below = self._read_below if self.engine is engine else 0
+            read_below = self.read_below if self.engine is engine else 0
             answer: Any = None
-            if losses != world.logs[self.site].losses or (waits and self.engine is not engine):
+            if losses != world.logs[self.site].losses:
                 answer = LogUnavailable("the connection broke off")
-            elif self.engine is engine and (why := self.why_replaced()):
-                answer = replaced(why)
             elif done:
                 answer = world.appended(self.site, list(effect.records))
                 if answer and answer[0] < read_below:
                     answer = replaced("the log appends where it was read already", answer[0])
                 elif answer and self.engine is engine and not failed:
-                    self._saw(answer[-1] + 1)
+                    self.saw(answer[-1] + 1)
             if failed and not isinstance(answer, LogReplaced):
                 answer = LogUnavailable("no answer")
             if self.engine is engine:

@@ -6,6 +6,7 @@ from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.history import HistoryAnswer
 from federation.messages import CaughtUp
 from federation.site_state import SiteState
+from node.machines.log_guard import LogGuard
 from proxy.engine import Engine
 from proxy.stream.coverage import Coverage
 from tests.chaos.simulator.mutation import Mutant, replaced
@@ -53,6 +54,14 @@ MUTANTS = (
         replaced(SiteState, "_request_again", lambda self, offset, neighbours: []),
         ("LOST",),
         kept=("61000807",),
+        rule=27,
+    ),
+    Mutant(
+        "waits for a log's end that is gone",
+        "a proxy that starts reads up to where its log ended, also after the log has lost that end",
+        replaced(LogGuard, "has_read", lambda self, end: self._state.position >= end),
+        ("STUCK",),
+        kept=("95671918",),
         rule=27,
     ),
     Mutant(

@@ -1,0 +1,192 @@
+"""The site log of a process behind its guard: performs what node/machines/log_guard.py asks, as a node does.
+
+The counterpart on real parts is node/site_log/guarded_log.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, assert_never
+
+from node.machines.log_guard import (
+    AppendRecord,
+    AskWitnesses,
+    ClaimLogRow,
+    FindEnd,
+    FindFirst,
+    FindSeen,
+    LogGuard,
+    Procedure,
+    Question,
+    ReadLogRow,
+    Wait,
+)
+from waypost.errors import LogReplaced, RegistryUnavailable, Unreachable
+from waypost.identity import NOTHING
+
+if TYPE_CHECKING:
+    from chaos.simulator.environment.environment import Process
+
+AGAIN_MS = 10
+
+
+class GuardedLog:
+    """Runs the procedures of one process's guard, until the process is gone.
+
+    Answers come at once, until a log of the world has lost its end: from then on each takes its time, and answers of
+    the registry may be lost.
+    """
+
+    def __init__(self, node: Process, guard: LogGuard) -> None:
+        self.guard = guard
+        self._node = node
+        self._log = node.world.logs[node.site]
+        self._compared = self._log.losses
+        """So often the log had lost its end when it was last compared with what was read of it."""
+        self._is_checking = False
+        self._is_comparing = False
+        self._waiting: list[Callable[[], None]] = []
+        """Appends that wait."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the log was out of reach, and was not compared yet with what was read of it."""
+        return self._compared != self._log.losses
+
+    @property
+    def has_to_wait(self) -> bool:
+        """Whether an append has to wait."""
+        return self.is_interrupted or not self.guard.is_read
+
+    def add_waiting(self, append: Callable[[], None]) -> None:
+        """Keep an append until :attr:`has_to_wait` is over."""
+        self._waiting.append(append)
+
+    def release(self) -> None:
+        """Perform the appends that wait, in order, if they may be now."""
+        while self._waiting and not self.has_to_wait:
+            self._waiting.pop(0)()
+
+    # ------------------------------------------------------------ procedures
+
+    def begin(self, then: Callable[[], None]) -> None:
+        """Have the log state its identity; `then` follows once it does."""
+
+        def done(error: Unreachable | None) -> None:
+            if error is not None:
+                self._node.go_on(AGAIN_MS, lambda: self.begin(then))
+                return
+            then()
+            self._release_once_read()
+
+        self._run(self.guard.begin(), done)
+
+    def _release_once_read(self) -> None:
+        if self.guard.is_read:
+            self.release()
+        else:
+            self._node.go_on(1, self._release_once_read)
+
+    def check(self, *, reports: bool) -> None:
+        """Check all that is due now, unless that is under way."""
+        if self._is_checking or self.is_interrupted:
+            return
+        self._is_checking = True
+
+        def done(error: Unreachable | None) -> None:
+            self._is_checking = False
+
+        self._run(self.guard.check(len(self._log), reports=reports), done)
+
+    def compare(self) -> None:
+        """Compare the log, which was out of reach, with all that anybody has seen of it."""
+        if self._is_comparing:
+            return
+        self._is_comparing, losses = True, self._log.losses
+
+        def done(error: Unreachable | None) -> None:
+            self._is_comparing, self._compared = False, losses
+            if self.is_interrupted:
+                self.compare()
+                return
+            self._node.log_grew()
+            self.release()
+
+        self._run(self.guard.compare(), done)
+
+    def raise_epoch(self, end: int | None, then: Callable[[], None]) -> None:
+        """Have the registry enter the next log epoch; `then` follows, whether it did or not."""
+        self._run(self.guard.raise_epoch(end), lambda error: then())
+
+    def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
+        """Run a procedure; `done` follows, with the error of a part that did not answer."""
+
+        def go_on(answer: Any, error: Unreachable | None) -> None:
+            try:
+                question = procedure.send(answer) if error is None else procedure.throw(error)
+            except StopIteration:
+                done(None)
+            except LogReplaced as replaced:
+                self._node.restart_on_new_log(replaced.message, replaced.end)
+            except Unreachable as failed:
+                done(failed)
+            else:
+                self._perform(question, go_on)
+
+        go_on(None, None)
+
+    def _perform(self, question: Question, go_on: Callable[[Any, Unreachable | None], None]) -> None:
+        world = self._node.world
+        is_late = any(log.losses for log in world.logs.values())
+        wait = question.for_ms if isinstance(question, Wait) else world.delay() if is_late else 0
+
+        def perform() -> None:
+            try:
+                answer = self._answer(question)
+                if is_late and isinstance(question, ReadLogRow | ClaimLogRow) and world.chances(world.faults.answers):
+                    raise RegistryUnavailable("no answer")
+            except Unreachable as error:
+                go_on(None, error)
+            else:
+                go_on(answer, None)
+
+        if wait:
+            self._node.go_on(wait, perform)
+        else:
+            perform()
+
+    def _answer(self, question: Question) -> Any:
+        """Raises Unreachable."""
+        world, site, rows = self._node.world, self._node.site, self._node.world.registry.site_logs
+        match question:
+            case FindFirst():
+                return self._log.first
+            case FindEnd():
+                return len(self._log)
+            case FindSeen():
+                return self._node.read_below
+            case AppendRecord(record=record):
+                (offset,) = world.appended(site, [record])
+                self._node.saw(offset + 1)
+                return [offset]
+            case ReadLogRow():
+                self._check_registry()
+                return rows.get(site)
+            case ClaimLogRow(expected=expected, new=new):
+                self._check_registry()
+                if rows.get(site) != expected:
+                    return False
+                rows[site] = new
+                return True
+            case AskWitnesses(origin=origin):
+                others = [node for node in world.live_nodes() if node is not self._node and not node.still]
+                return max((node.seen(origin) for node in others), default=NOTHING)
+            case Wait():
+                return None
+            case _:
+                assert_never(question)
+
+    def _check_registry(self) -> None:
+        world = self._node.world
+        if world.clock.time_ms < self._node.deaf_until or not world.registry_answers():
+            raise RegistryUnavailable("no answer")

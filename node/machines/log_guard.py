@@ -1,0 +1,308 @@
+"""Whether the site log is still the one that was read: what is compared, and in which order (handover rule 27). Pure.
+
+A *procedure* is a generator: it yields one question at a time, is sent the answer, and ends when it is done. Whoever
+runs it performs the questions, and throws the error of one that failed into it. So a sequence that spans log, registry
+and other proxies stands here in the order in which it happens; node/site_log/guarded_log.py runs it on the real parts,
+and the simulator on its own, where every answer may be late, lost, or of a part that has changed meanwhile.
+
+The next log epoch is decided in federation/log_epochs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from federation.log_epochs import (
+    as_lost,
+    log_confirms,
+    lost_above,
+    raised,
+    record_of,
+    row_as_read,
+    went_back,
+    with_seen,
+)
+from federation.ports import SiteLogRow
+from federation.site_state import SiteState
+from waypost.errors import LogReplaced, Unreachable
+from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
+from waypost.limits import LOG_END_SURE_S
+from waypost.records import LogBegun
+
+AGAIN_MS = 200
+"""After so long a comparison that failed is made again."""
+SURE_MS = int(1000 * LOG_END_SURE_S)
+
+# ------------------------------------------------------------ questions
+
+
+@dataclass(frozen=True, slots=True)
+class FindFirst:
+    """The first offset that the log has: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindEnd:
+    """The offset behind the log's last record: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindSeen:
+    """The offset below which this process has read the log, or had an answer to an append: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecord:
+    """Append a record: None."""
+
+    record: LogBegun
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLogRow:
+    """The registry's row of the log: SiteLogRow, or None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLogRow:
+    """Compare and set the registry's row of the log: bool, whether it was as expected."""
+
+    expected: SiteLogRow | None
+    new: SiteLogRow
+
+
+@dataclass(frozen=True, slots=True)
+class AskWitnesses:
+    """The highest offset of an origin that any other live proxy has seen: int; -1: none."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """So many milliseconds pass: None."""
+
+    for_ms: int
+
+
+Question = FindFirst | FindEnd | FindSeen | AppendRecord | ReadLogRow | ClaimLogRow | AskWitnesses | Wait
+"""What a procedure has performed."""
+Procedure: TypeAlias = Generator[Question, Any, None]
+_Asking: TypeAlias = Generator[Question, Any, bool]
+
+
+class LogGuard:
+    """One proxy's guard of the identity and the end of its site's log.
+
+    Procedures may be interleaved at their questions. Each raises what a question fails with, and LogReplaced where the
+    log is not the one that was read: then the proxy begins anew.
+
+    Args:
+        state: the state of the site, folded from the log.
+        federation: the identity of the federation.
+        row: the registry's row of the log when the proxy began.
+    """
+
+    def __init__(self, state: SiteState, federation: str, row: SiteLogRow) -> None:
+        self.site: SiteId = state.site
+        self.row = row
+        """The registry's row, as this proxy saw it last."""
+        self._state = state
+        self._federation = federation
+        self._begun_in = row.log_epoch
+        self._has_begun = False
+        """The log states of itself what the registry states."""
+        self._compared_end: int | None = None
+        """The lowest end of the log that was found in a comparison."""
+        self._beyond: dict[Origin, int] = {}
+        """Origin -> the offset that a neighbour has seen, beyond what we have; not checked yet."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the log was read up to where it states what the registry states.
+
+        Before that nothing is appended: the records there are of an origin that may have ended.
+        """
+        return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
+
+    def has_read(self, end: int) -> bool:
+        """Tell whether the log was read up to `end`, where it ended once, or up to a later, lower end.
+
+        A log that has lost its end since, unread, does not come back to it while nobody may append.
+        """
+        reached = self._state.position
+        return reached >= end or (self._compared_end is not None and reached >= self._compared_end)
+
+    @property
+    def log_epoch(self) -> int:
+        """The log epoch of everything that this proxy appends, also before it has read of it."""
+        return max(self._begun_in, log_epoch_of(self._state.origin))
+
+    def seen(self, origin: Origin, seen_below: int) -> int:
+        """Return the highest offset of an origin that this proxy has seen; -1: none.
+
+        Args:
+            origin: one of this site, or another.
+            seen_below: the answer to :class:`FindSeen`.
+        """
+        known = self._state.frontier.get(origin, NOTHING)
+        is_own = origin == origin_of(self.site, log_epoch=self.log_epoch)
+        return max(known, seen_below - 1, self._state.position - 1) if is_own else known
+
+    def seen_beyond(self, origin: Origin, offset: int) -> None:
+        """Note that a neighbour, whose proxies are proven, has seen an origin of this site up to `offset`."""
+        self._beyond[origin] = max(offset, self._beyond.get(origin, offset))
+
+    # ------------------------------------------------------------ procedures
+
+    def begin(self) -> Procedure:
+        """Append the identity of the log, as the registry has it, if the log does not state that already.
+
+        To be run once, when the log was read to its end.
+        """
+        known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
+        while went_back(self.row, known) and not (yield from self._claim(known)):
+            pass
+        again = log_confirms(self._state, self._federation, self.row)
+        if not again or (yield FindFirst()) > 0:
+            yield AppendRecord(record_of(self._federation, self.row, again=again))
+        self._has_begun = True
+
+    def check(self, end: int, *, reports: bool) -> Procedure:
+        """Check all that is due now.
+
+        Args:
+            end: the offset behind the log's last record, as just read.
+            reports: whether this proxy is the one of its site that reports to the registry.
+        """
+        yield from self._check_end(end)
+        yield from self._refresh()
+        self._check_epoch()
+        yield from self._check_remote_ends()
+        if reports:
+            yield from self._report(self._state.position - 1)
+
+    def compare(self) -> Procedure:
+        """Compare the log, after an interruption, with all that anybody has seen of it; until it is done.
+
+        All proxies of the site tell the registry what they have seen. Until that was compared nothing is appended: a
+        proxy that has seen less than others would append at offsets that these take for duplicates.
+        """
+        while True:
+            try:
+                yield from self._compare()
+                return
+            except LogReplaced:
+                raise
+            except Unreachable:
+                yield Wait(AGAIN_MS)
+
+    def raise_epoch(self, end: int | None = None) -> Procedure:
+        """Have the registry enter the next log epoch, and record how far the lost one was read.
+
+        To be run when the log is not what was read of it, while this proxy still knows how much that was. It goes on
+        until the row states that, whoever wrote it.
+
+        Args:
+            end: the offset from which on the log was another one when that was noticed; it may have grown again since;
+                None, its end is read now.
+        """
+        found: int = yield FindEnd()
+        end = found if end is None else min(end, found)
+        highest = self.seen(origin_of(self.site, log_epoch=self.log_epoch), (yield FindSeen()))
+        # The row may be another one than we know: others report how far they have read, and may have noticed too.
+        while (new := as_lost(self.site, self.row, self.log_epoch, highest, end)) != self.row:
+            if (yield from self._claim(new)):
+                return
+
+    def _check_remote_ends(self) -> Procedure:
+        """Check what :meth:`seen_beyond` has noted."""
+        while self._beyond:
+            origin, offset = next(iter(self._beyond.items()))
+            if origin == self._state.origin:
+                is_done = yield from self._check_present(offset)
+            else:
+                is_done = yield from self._check_ended(origin, offset)
+            if is_done and self._beyond.get(origin) == offset:
+                del self._beyond[origin]
+
+    # ------------------------------------------------------------ steps
+
+    def _compare(self) -> Procedure:
+        origin = origin_of(self.site, log_epoch=self.log_epoch)
+        yield from self._report(self.seen(origin, (yield FindSeen())))
+        # The others may notice a little later, and the server is to be there again.
+        yield FindEnd()
+        yield Wait(SURE_MS)
+        highest: int = yield AskWitnesses(origin)
+        while True:
+            yield from self._refresh()
+            self._check_epoch()
+            highest = max(highest, self.row.seen)
+            end: int = yield FindEnd()
+            if highest < end:
+                self._compared_end = end if self._compared_end is None else min(end, self._compared_end)
+                return
+            if (yield from self._claim(raised(self.site, self.row, highest, end))):
+                raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
+
+    def _check_end(self, end: int) -> Procedure:
+        """Check that the log still goes as far as it was read; what is so twice is sure."""
+        if end < self._state.position:
+            yield Wait(SURE_MS)
+            again: int = yield FindEnd()
+            if again < self._state.position:
+                raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
+
+    def _check_ended(self, origin: Origin, offset: int) -> _Asking:
+        """Return whether the registry has it now; False: somebody changed the row meanwhile."""
+        new = with_seen(self.row, origin, offset)
+        if new == self.row:
+            return True
+        if not (yield from self._claim(new)):
+            return False
+        yield AppendRecord(record_of(self._federation, new))
+        return True
+
+    def _check_present(self, offset: int) -> _Asking:
+        """Return True: the log has it; False: somebody changed the row meanwhile."""
+        while lost_above(self._state, offset, (yield FindEnd())) is not None or self._state.position <= offset:
+            # Sure is what is so twice, and after all of it was read.
+            yield Wait(SURE_MS)
+            end = lost_above(self._state, offset, (yield FindEnd()))
+            if end is not None:
+                break
+        else:
+            return True
+        if not (yield from self._claim(raised(self.site, self.row, offset, end))):
+            self._check_epoch()
+            return False
+        raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
+
+    def _report(self, seen: int) -> Procedure:
+        while self._has_begun and self.log_epoch == self.row.log_epoch and seen > self.row.seen:
+            if (yield from self._claim(self.row.model_copy(update={"seen": seen}))):
+                return
+
+    def _claim(self, new: SiteLogRow) -> _Asking:
+        """Return whether the row is `new` now; else read it again."""
+        if (yield ClaimLogRow(self.row, new)):
+            self.row = new
+            return True
+        yield from self._refresh()
+        return False
+
+    def _refresh(self) -> Procedure:
+        row: SiteLogRow | None = yield ReadLogRow()
+        if row is None or went_back(row, self.row):
+            # The registry has lost it, or was restored from an older copy; nobody knows better than we do.
+            yield ClaimLogRow(row, self.row)
+            row = yield ReadLogRow()
+        self.row = row or self.row
+
+    def _check_epoch(self) -> None:
+        """Raises LogReplaced: others know of a later log epoch than we have read of, or begun in."""
+        if self.row.log_epoch > self.log_epoch:
+            raise LogReplaced(f"the log has entered log epoch {self.row.log_epoch} meanwhile")

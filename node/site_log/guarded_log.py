@@ -1,0 +1,173 @@
+"""The site log behind its guard: appends wait until it was read, and what the guard asks is performed.
+
+What is compared, and in which order, stands in node/machines/log_guard.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, assert_never
+
+from federation.ports import Registry, SiteLog
+from node.machines.log_guard import (
+    AppendRecord,
+    AskWitnesses,
+    ClaimLogRow,
+    FindEnd,
+    FindFirst,
+    FindSeen,
+    LogGuard,
+    Procedure,
+    Question,
+    ReadLogRow,
+    Wait,
+)
+from node.site_log.witnesses import Witnesses
+from waypost.errors import LogReplaced, LogUnavailable, WaypostError
+from waypost.identity import Origin
+
+BEGIN_S = 15.0
+"""So long an append waits until the proxy has begun."""
+READ_S = 0.01
+"""The interval at which is checked whether the log was read."""
+
+
+class GuardedLog:
+    """One proxy's site log, as its guard lets it be used (handover rule 27).
+
+    Args:
+        guard: decides; it is used by this log alone.
+        witnesses: the other proxies that may have seen something of the log.
+    """
+
+    def __init__(self, guard: LogGuard, site_log: SiteLog, registry: Registry, witnesses: Witnesses) -> None:
+        self._guard = guard
+        self._log = site_log
+        self._registry = registry
+        self._witnesses = witnesses
+        self._replaced: asyncio.Future[LogReplaced] = asyncio.get_running_loop().create_future()
+
+    # ------------------------------------------------------------ appends
+
+    @asynccontextmanager
+    async def appending(self) -> AsyncIterator[None]:
+        """Append once the log was read (:attr:`LogGuard.is_read`).
+
+        Raises:
+            LogUnavailable: the log was not read so far within BEGIN_S seconds.
+            LogReplaced: as :meth:`noticing`.
+        """
+        if not self._guard.is_read:
+            await self._until_read()
+        with self.noticing():
+            yield
+
+    async def _until_read(self) -> None:
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                while not self._guard.is_read:
+                    await asyncio.sleep(READ_S)
+        except TimeoutError:
+            raise LogUnavailable(f"the proxy has not read its site's log to the end within {BEGIN_S:g} s") from None
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Notice a LogReplaced that the block raises. Nothing is appended from then on.
+
+        Raises LogReplaced at once where that was noticed before.
+        """
+        if self._replaced.done():
+            raise self._replaced.result()
+        try:
+            yield
+        except LogReplaced as error:
+            if not self._replaced.done():
+                self._replaced.set_result(error)
+            raise
+
+    async def until_replaced(self) -> None:
+        """Wait until :meth:`noticing` has seen that the log is another one than was read; then raise LogReplaced."""
+        raise await asyncio.shield(self._replaced)
+
+    # ------------------------------------------------------------ what is known of it
+
+    def seen_beyond(self, origin: Origin, offset: int) -> None:
+        """Note what a neighbour has seen (:meth:`LogGuard.seen_beyond`)."""
+        self._guard.seen_beyond(origin, offset)
+
+    def seen(self, origin: Origin) -> int:
+        """Return the highest offset of an origin that this proxy has seen; -1: none."""
+        return self._guard.seen(origin, self._log.seen_below)
+
+    async def until_read(self, end: int) -> None:
+        """Wait until :meth:`LogGuard.has_read`."""
+        while not self._guard.has_read(end):
+            await asyncio.sleep(READ_S)
+
+    # ------------------------------------------------------------ procedures
+
+    async def begin(self) -> None:
+        """Run :meth:`LogGuard.begin`. Raises WaypostError: the log or the registry does not answer."""
+        await self._run(self._guard.begin())
+
+    async def check(self, end: int, *, reports: bool) -> None:
+        """Run :meth:`LogGuard.check`.
+
+        Raises:
+            LogReplaced: the log has lost something that was seen, or entered another log epoch.
+            WaypostError: the log or the registry does not answer.
+        """
+        await self._run(self._guard.check(end, reports=reports))
+
+    async def raise_epoch(self) -> None:
+        """Run :meth:`LogGuard.raise_epoch`. Raises WaypostError: the log or the registry does not answer."""
+        await self._run(self._guard.raise_epoch(self._replaced.result().end if self._replaced.done() else None))
+
+    async def after_interruptions(self) -> None:
+        """Run :meth:`LogGuard.compare` after each interruption of the log; for ever.
+
+        Raises:
+            LogReplaced: the log has lost its end.
+        """
+        while True:
+            await self._log.interrupted()
+            await self._run(self._guard.compare())
+            self._log.resume()
+
+    async def _run(self, procedure: Procedure) -> None:
+        answer: Any = None
+        error: WaypostError | None = None
+        while True:
+            try:
+                question = procedure.send(answer) if error is None else procedure.throw(error)
+            except StopIteration:
+                return
+            answer = error = None
+            try:
+                answer = await self._answer(question)
+            except WaypostError as failed:
+                error = failed
+
+    async def _answer(self, question: Question) -> Any:
+        """Raises WaypostError."""
+        match question:
+            case FindFirst():
+                return await self._log.first_offset()
+            case FindEnd():
+                return await self._log.end_offset()
+            case FindSeen():
+                return self._log.seen_below
+            case AppendRecord(record=record):
+                return await self._log.append([record])
+            case ReadLogRow():
+                return await self._registry.site_log(self._guard.site)
+            case ClaimLogRow(expected=expected, new=new):
+                return await self._registry.claim_site_log(self._guard.site, expected, new)
+            case AskWitnesses(origin=origin):
+                return await self._witnesses.highest(origin)
+            case Wait(for_ms=for_ms):
+                return await asyncio.sleep(for_ms / 1000)
+            case _:
+                assert_never(question)
