@@ -53,6 +53,15 @@ class LogMark(msgspec.Struct, frozen=True):
     offset: int = NOTHING
     checksum: int = 0
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether there is a record that can be compared."""
+        return self.offset >= 0 and self.checksum != 0
+
+    def is_confirmed_by(self, offset: int, record: Record) -> bool:
+        """Tell whether a record of the log is the one that was read last; damage at rest is no other log."""
+        return offset == self.offset and (isinstance(record, Damaged) or checksum_of(record) == self.checksum)
+
 
 class Acceptance:
     """The records that count: how far each origin has come, over which link, under which leader's epoch.

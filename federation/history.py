@@ -6,10 +6,10 @@ from federation.messages import CatchUp, CaughtUp
 from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.errors import Unreachable
-from waypost.identity import NOTHING, log_epoch_of, site_of
+from waypost.identity import log_epoch_of, site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
 from waypost.notification import read_body
-from waypost.records import Damaged, Forwarded, LogBegun, Published, checksum_of
+from waypost.records import Damaged, Forwarded, LogBegun, Published
 from waypost.subscription import parse
 
 
@@ -58,7 +58,7 @@ class HistoryAnswer:
         self._damaged: list[tuple[int, int]] = []
         self._over = False
         self._mark = state.acceptance.mark
-        self._is_same = self._mark.offset < 0 or not self._mark.checksum
+        self._is_same = not self._mark.is_comparable
         """The last record that we have read is there still, as far as it can be compared."""
         self._last = min(wanted.upto, self._mark.offset if self._end is None else self._end)
         if self._end is None and wanted.after >= self._mark.offset and wanted.upto > wanted.after:
@@ -101,10 +101,7 @@ class HistoryAnswer:
 
     def compare(self, batch: Batch) -> None:
         """Compare the record at :attr:`mark`, after all others were read. Raises Unreachable: it is another record."""
-        offset, record = batch[0] if batch else (NOTHING, None)
-        # Damage at rest is no other log.
-        is_known = isinstance(record, Damaged) or (record is not None and checksum_of(record) == self._mark.checksum)
-        if offset != self._mark.offset or not is_known:
+        if not batch or not self._mark.is_confirmed_by(*batch[0]):
             raise Unreachable(f"the log of site {self._site} is another one than was read, or shorter")
         self._is_same = True
 

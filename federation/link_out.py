@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from federation.acceptance import LogMark
 from federation.link import LinkSender, Position
 from federation.link_bounds import Bounds
 from federation.link_effects import Emit, ReadLog, SendPeer
@@ -28,7 +30,7 @@ from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.batches import sized_batches
 from waypost.clock import NEVER
-from waypost.errors import LogDamaged, WaypostError
+from waypost.errors import HistoryTruncated, LogDamaged, LogUnavailable, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
 from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
 from waypost.records import Effective, Forwarded, Record, body_size
@@ -166,8 +168,33 @@ class LinkOut:
         if isinstance(answer, WaypostError):
             self._end(answer)
         elif answer:
-            self._rest.extend(answer)
+            self._compare(answer, now_ms)
+
+    def _compare(self, batch: Batch, now_ms: int) -> None:
+        """Send what was read only if the log has the record that was folded last, read after the others.
+
+        Else it is another log, of another origin, and this process has not noticed yet (handover rule 27).
+        """
+        mark = self._state.acceptance.mark
+        known = next((each for each in batch if each[0] == mark.offset), None)
+        if not mark.is_comparable or (known is not None and mark.is_confirmed_by(*known)):
+            self._rest.extend(batch)
             self._pump(now_ms)
+        else:
+            self._reading = True
+            self._emit(ReadLog(mark.offset, 1, partial(self._compared, batch, mark)))
+
+    def _compared(self, batch: Batch, mark: LogMark, answer: Batch | WaypostError, now_ms: int) -> None:
+        self._reading = False
+        if self._closed:
+            return
+        if isinstance(answer, WaypostError) and not isinstance(answer, HistoryTruncated):
+            self._end(answer)
+        elif isinstance(answer, WaypostError) or (answer and mark.is_confirmed_by(*answer[0])):
+            self._rest.extend(batch)
+            self._pump(now_ms)
+        else:
+            self._end(LogUnavailable(f"the log has another record at {mark.offset} than was read there, or none"))
 
     def _pump(self, now_ms: int) -> None:
         """Send while there are records and room for them, and the time slice is not used up."""

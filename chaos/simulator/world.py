@@ -35,6 +35,8 @@ SMALL = Bounds(
     site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""
+LOG_AWAY_MS = 400
+"""So long a log is away before it comes back without its end."""
 AWAY_MS = 100
 """So long a registry is away at least while it is put back to a copy."""
 
@@ -126,24 +128,33 @@ class World(Environment):
         self.stepped_ms += max(0, step_ms)
 
     def lose_end(self, site: SiteId, count: int) -> None:
-        """Remove the last `count` records of a log, as a broker that comes back without them.
+        """Take a log away for LOG_AWAY_MS, as a broker that dies; it comes back without its last `count` records.
 
-        The site's proxies report what they had seen of it. Does nothing where records were seen only by processes that
-        are gone: nobody could notice.
+        Nothing is lost where the registry was not told meanwhile how far the log was seen: what only processes had seen
+        that are gone, nobody could notice.
         """
-        log, site_nodes = self.logs[site], [node for node in self.nodes.values() if node.site == site]
-        row, seen_below = self.registry.site_logs[site], log.seen_below
-        is_in_row = log_epoch_of(log.origin) == row.log_epoch
-        known = max((node.seen_below for node in site_nodes if node.can_report_log_loss), default=0)
-        if seen_below > max(known, row.seen + 1 if is_in_row else 0):
-            # What only those had seen who died at that very time, nobody knows.
-            return
-        if is_in_row:
-            self.registry.site_logs[site] = row.model_copy(update={"seen": max(row.seen, seen_below - 1)})
+        self.note(f"the log of {site} is away", narrate=True, by=log_lane(site))
+        self.logs[site].away_until = self.clock.time_ms + LOG_AWAY_MS
+        self._interrupt(site)
+        self.later(LOG_AWAY_MS, lambda: self._end_is_lost(site, count))
+
+    def _interrupt(self, site: SiteId) -> None:
+        self.logs[site].interruptions += 1
+        for node in self.nodes.values():
+            if node.site == site:
+                node.log_interrupted()
+
+    def _end_is_lost(self, site: SiteId, count: int) -> None:
+        log, row = self.logs[site], self.registry.site_logs[site]
+        reported_below = row.seen + 1 if log_epoch_of(log.origin) == row.log_epoch else 0
         # Who it is stands in its first record: an empty log is refused.
         count = max(0, min(count, len(log) - log.first - 1))
+        if log.seen_below > max(reported_below, len(log) - count) or log.away_until > self.clock.time_ms:
+            self.note(f"the log of {site} is back", narrate=True, by=log_lane(site))
+            return
         # What it loses may have been appended in several log epochs.
         origins = {offset: log.origin_at(offset) for offset in range(len(log) - count, len(log))}
+        seen_below = log.seen_below
         for offset, record in log.lose_end(count):
             if isinstance(record, Published):
                 at = Coordinate(origins[offset], offset)
@@ -154,8 +165,7 @@ class World(Environment):
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
         self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
-        for node in site_nodes:
-            node.log_interrupted()
+        self._interrupt(site)
 
     def lose_quorum(self, for_ms: int) -> None:
         """Take the registry's quorum away for `for_ms`; after that every lease has its whole time anew, as at etcd."""

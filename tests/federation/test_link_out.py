@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import pytest
+
 from federation.acceptance import Acceptance
 from federation.link import Position
 from federation.link_bounds import Bounds
 from federation.link_effects import LinkEffect, ReadLog, SendPeer
 from federation.link_out import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkOut
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
+from federation.ports import Batch
 from federation.site_state import SiteState
-from waypost.errors import LogUnavailable, WaypostError
+from waypost.errors import HistoryTruncated, LogUnavailable, WaypostError
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.notification import Notification
-from waypost.records import Effective, FiltersRequested, Forwarded, Progress, Published, Record
+from waypost.records import Damaged, Effective, FiltersRequested, Forwarded, Progress, Published, Record
 
 A, B = SiteId("A"), SiteId("B")
 OWN, FROM_B = Origin("A/0"), Origin("B/0")
@@ -132,6 +135,34 @@ def test_link_that_is_behind_reads_the_log_and_continues_with_records_folded_mea
     assert not sending.effects
     read.on_done(list(enumerate(sending.log))[:3], sending.now)
     assert numbers(sending.sent()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("there", ["the same", "another", "none", "removed", "damaged"])
+def test_link_sends_what_it_read_only_if_the_log_has_the_record_that_was_folded_last(there: str) -> None:
+    """A log that lost its end has grown again, and nobody has told this process (handover rule 27)."""
+    sending = Sending(published(1), published(2), published(3))
+    sending.state.acceptance.read(3, sending.log[3])
+    sending.begin()
+    (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
+    sending.effects.remove(read)
+    sending.sent()
+    read.on_done(list(enumerate(sending.log))[:3], sending.now)
+    (again,) = sending.effects
+    assert isinstance(again, ReadLog) and (again.offset, again.limit) == (3, 1)
+    sending.effects.clear()
+    answers: dict[str, Batch | WaypostError] = {
+        "the same": [(3, sending.log[3])],
+        "another": [(3, published(9))],
+        "none": [],
+        "removed": HistoryTruncated("it begins at 9", first=9),
+        "damaged": [(3, Damaged("a bit was turned over"))],
+    }
+    again.on_done(answers[there], sending.now)
+    if there in ("another", "none"):
+        assert [type(error) for error in sending.ends] == [LogUnavailable] and not sending.effects
+    else:
+        sending.effects[:] = [effect for effect in sending.effects if not isinstance(effect, ReadLog)]
+        assert numbers(sending.sent()) == [1, 2] and not sending.ends
 
 
 def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:

@@ -27,7 +27,7 @@ from proxy.core.inputs import EngineInput
 from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock
-from waypost.errors import Refused
+from waypost.errors import LogUnavailable, Refused
 from waypost.facts import Fact
 from waypost.identity import NOTHING, Coordinate, Origin, ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential
@@ -347,6 +347,11 @@ class Environment(Kernel):
                 self._refusals.add(refusal)
             case _:
                 pass
+
+    def check_log(self, site: SiteId) -> None:
+        """Raises LogUnavailable: the log is away."""
+        if self.clock.time_ms < self.logs[site].away_until:
+            raise LogUnavailable("no answer")
 
     def registry_answers(self) -> bool:
         """Tell whether the registry has a quorum now."""

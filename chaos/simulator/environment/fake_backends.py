@@ -53,6 +53,10 @@ class PlainLog:
         self.first = 0
         self.losses = 0
         """How often it has lost its end."""
+        self.interruptions = 0
+        """How often all connections to it have broken."""
+        self.away_until = 0
+        """Until then it does not answer."""
         self.seen_below = 0
         """Below this offset some process has read, or was answered for an append."""
 

@@ -41,8 +41,8 @@ class GuardedLog:
         self.guard = guard
         self._node = node
         self._log = node.world.logs[node.site]
-        self._compared = self._log.losses
-        """So often the log had lost its end when it was last compared with what was read of it."""
+        self._compared = self._log.interruptions
+        """So often the log had been out of reach when it was last compared with what was read of it."""
         self._is_checking = False
         self._is_comparing = False
         self._waiting: list[Callable[[], None]] = []
@@ -51,7 +51,7 @@ class GuardedLog:
     @property
     def is_interrupted(self) -> bool:
         """Whether the log was out of reach, and was not compared yet with what was read of it."""
-        return self._compared != self._log.losses
+        return self._compared != self._log.interruptions
 
     @property
     def has_to_wait(self) -> bool:
@@ -102,10 +102,10 @@ class GuardedLog:
         """Compare the log, which was out of reach, with all that anybody has seen of it."""
         if self._is_comparing:
             return
-        self._is_comparing, losses = True, self._log.losses
+        self._is_comparing, interruptions = True, self._log.interruptions
 
         def done(error: Unreachable | None) -> None:
-            self._is_comparing, self._compared = False, losses
+            self._is_comparing, self._compared = False, interruptions
             if self.is_interrupted:
                 self.compare()
                 return
@@ -137,7 +137,7 @@ class GuardedLog:
 
     def _perform(self, question: Question, go_on: Callable[[Any, Unreachable | None], None]) -> None:
         world = self._node.world
-        is_late = any(log.losses for log in world.logs.values())
+        is_late = any(log.interruptions for log in world.logs.values())
         wait = question.for_ms if isinstance(question, Wait) else world.delay() if is_late else 0
 
         def perform() -> None:
@@ -160,12 +160,15 @@ class GuardedLog:
         world, site, rows = self._node.world, self._node.site, self._node.world.registry.site_logs
         match question:
             case FindFirst():
+                world.check_log(site)
                 return self._log.first
             case FindEnd():
+                world.check_log(site)
                 return len(self._log)
             case FindSeen():
                 return self._node.read_below
             case AppendRecord(record=record):
+                world.check_log(site)
                 (offset,) = world.appended(site, [record])
                 self._node.saw(offset + 1)
                 return [offset]

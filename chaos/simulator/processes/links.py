@@ -120,8 +120,9 @@ class LinkShell:
         def act() -> None:
             failed = world.chances(world.faults.writes)
             try:
+                world.check_log(self._node.site)
                 answer = LogUnavailable("no answer") if failed else ask()
-            except HistoryTruncated as error:
+            except (HistoryTruncated, LogUnavailable) as error:
                 answer = error
             self._completion(world.delay(), on_done, answer)
 
@@ -132,8 +133,8 @@ class LinkShell:
         world = self._world
         if effect.records and not self._node.appends_wait and world.chances(world.faults.writes):
             if world.chances(0.5):
-                losses = world.logs[self._node.site].losses
-                world.later(world.delay(1_500), lambda: self._land(effect, losses))
+                interruptions = world.logs[self._node.site].interruptions
+                world.later(world.delay(1_500), lambda: self._land(effect, interruptions))
             self._completion(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
         self._node.append(
@@ -143,9 +144,9 @@ class LinkShell:
             )
         )
 
-    def _land(self, effect: link_effects.Append, losses: int) -> None:
-        # Where the log has lost its end since, the connection had broken, and nothing that was on it is sent again.
-        if self._world.logs[self._node.site].losses == losses:
+    def _land(self, effect: link_effects.Append, interruptions: int) -> None:
+        # Where the log was away since, the connection had broken, and nothing that was on it is sent again.
+        if self._world.logs[self._node.site].interruptions == interruptions:
             self._world.appended(self._node.site, list(effect.records))
 
     def _elect(self, effect: link_effects.Elect) -> None:
@@ -249,6 +250,7 @@ class Connection:
 
 def history(world: Environment, state: SiteState, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
+    world.check_log(effect.site)
     answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:
         try:

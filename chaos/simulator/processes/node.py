@@ -235,11 +235,6 @@ class Node(Process):
         """The log is not the one that was read: the process keeps what it has, and ends."""
         return self._replaced is not None and self._replaced is self.engine
 
-    @property
-    def seen_below(self) -> int:
-        """Below this offset the process has seen something of the log; 0: there is none."""
-        return max(self.engine.state.position, self.read_below) if self.engine is not None else 0
-
     def saw(self, below: int) -> None:
         """All below this offset was read, or its append was answered."""
         log = self.world.logs[self.site]
@@ -252,13 +247,6 @@ class Node(Process):
     def seen(self, origin: Origin) -> int:
         """Return the highest offset of an origin that this process has seen; -1: none."""
         return self.guarded_log.guard.seen(origin, self.read_below)
-
-    @property
-    def can_report_log_loss(self) -> bool:
-        """Tell whether the process notices that the log is out of reach, and can tell the registry what it has seen."""
-        now = self.world.clock.time_ms
-        here = self.engine is not None and not self.leaving and not self.still
-        return here and now >= max(self.deaf_until, self.stalled_until) and self.world.registry_answers()
 
     def could_act_for(self, for_ms: int) -> bool:
         """Tell whether the process was up all that time, and in touch with the registry."""
@@ -753,7 +741,7 @@ class Node(Process):
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
-        engine, losses = self.engine, world.logs[self.site].losses
+        engine, interruptions = self.engine, world.logs[self.site].interruptions
 
         def replaced(why: str, end: int | None = None) -> LogReplaced:
             # Answered first: what is not known is published again.
@@ -763,7 +751,7 @@ class Node(Process):
         def act() -> None:
             read_below = self.read_below if self.engine is engine else 0
             answer: Any = None
-            if losses != world.logs[self.site].losses:
+            if interruptions != world.logs[self.site].interruptions:
                 answer = LogUnavailable("the connection broke off")
             elif done:
                 answer = world.appended(self.site, list(effect.records))
@@ -892,7 +880,8 @@ class Node(Process):
         failed = self.world.chances(self.world.faults.writes)
 
         def act(engine: Engine) -> None:
-            answer = LogUnavailable("no answer") if failed else len(self.world.logs[self.site])
+            is_away = self.world.clock.time_ms < self.world.logs[self.site].away_until
+            answer = LogUnavailable("no answer") if failed or is_away else len(self.world.logs[self.site])
             self._answer(self.world.delay(), effect.on_done, answer)
 
         self._afterwards(self.world.delay(), act)

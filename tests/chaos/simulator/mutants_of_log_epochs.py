@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.history import HistoryAnswer
+from federation.link_out import LinkOut
 from federation.messages import CaughtUp
+from federation.ports import Batch
 from federation.site_state import SiteState
 from node.machines.log_guard import LogGuard
 from proxy.engine import Engine
@@ -29,6 +31,11 @@ def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
 def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
     leader, epoch = self.leaders.get(link, (None, 0))
     return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
+
+
+def _sends_from_any_log(self: LinkOut, batch: Batch, now_ms: int) -> None:
+    self._rest.extend(batch)
+    self._pump(now_ms)
 
 
 MUTANTS = (
@@ -65,11 +72,19 @@ MUTANTS = (
         rule=27,
     ),
     Mutant(
+        "sends from any log",
+        "a proxy that has not noticed that its log is another one reads it for a link",
+        replaced(LinkOut, "_compare", _sends_from_any_log),
+        ("LOST",),
+        kept=("96324101",),
+        rule=27,
+    ),
+    Mutant(
         "answers from any log",
         "a proxy that has not noticed that its log is another one answers a catch-up from it",
         replaced(HistoryAnswer, "compare", lambda self, batch: None),
         ("LOST",),
-        kept=("79080573",),
+        kept=("79080573", "96324101"),
         rule=27,
     ),
 )
