@@ -7,14 +7,14 @@ bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_link.py \
 	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py \
-	tests/wheel/test_layout.py tests/test_names.py tests/test_constructors.py tests/test_docs.py
+	tests/wheel/test_layout.py tests/test_machines.py tests/test_import_circles.py tests/test_names.py tests/test_constructors.py tests/test_docs.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 
-.PHONY: help setup demo test wheel faults quick check parts sim bench pictures lock
+.PHONY: help setup demo test wheel faults quick coverage check parts sim bench pictures lock
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready ## the virtual environment, exactly as locked
 
@@ -30,6 +30,10 @@ demo: setup $(if $(REAL),parts) ## the demonstration; REAL=1 on Kafka and etcd, 
 
 quick: check ## style, types, and the tests of the pure rooms: Python alone, a minute
 	$(bin)/pytest -q -n 2 $(pure)
+
+coverage: setup ## the lines and branches of the pure rooms that their tests reach, by file
+	$(bin)/pytest -q -n 2 --cov=handover --cov=matching --cov=proxy --cov=waypost --cov=federation --cov=node.machines \
+		--cov-branch --cov-report=term:skip-covered $(pure)
 
 test: check parts ## everything that must hold, but the long faults: check, then all other tests side by side
 	$(bin)/pytest -q -n $(JOBS) --ignore tests/faults

@@ -1,4 +1,4 @@
-"""The four ports in memory, for tests and simulation.
+"""The four ports in memory, for tests.
 
 A storage outlives the handles upon it: close (or forget) a handle and open another one on the same storage,
 and that is a crash and a restart. Several handles at a time are several processes. Time comes from a Clock;

@@ -8,6 +8,7 @@ A client sends `Hello`, then publishes, or attaches to one session, or both. A d
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -36,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 6
+VERSION = 7
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -318,9 +319,39 @@ class Attached(_Message, tag="attached", frozen=True, kw_only=True):
     joined: bool = False
 
 
-class Wait(_Message, tag="wait", frozen=True):
-    """The session exists, but is not served at the moment; attach again later, here or elsewhere."""
+class WaitCause(StrEnum):
+    """The cause for which a receiver has to attach again later."""
 
+    ACCESS_CHANGED = "access-changed"
+    """The session's access was changed since the receiver proved who it is."""
+    BUSY = "busy"
+    """The proxy does as much of this as it may already."""
+    MOVED = "moved"
+    """The session changes hands, or has another owner."""
+    NO_LEASE = "no-lease"
+    """The proxy has no lease."""
+    NO_SESSION = "no-session"
+    """The session is not made yet."""
+    OWNER_SILENT = "owner-silent"
+    """The session's owner does not answer this proxy, which relays."""
+    RECEIVER_IN_USE = "receiver-in-use"
+    """Two clients attach again and again under one receiver's name."""
+    TOKEN_ENDED = "token-ended"
+    """The time of the token is over."""
+    UNAVAILABLE = "unavailable"
+    """A part that the answer needs does not answer, or has refused."""
+
+
+class Wait(_Message, tag="wait", frozen=True):
+    """The session exists, but is not served at the moment; attach again later, here or elsewhere.
+
+    Args:
+        cause: for programs.
+        reason: for people, one line.
+        retry_after_ms: the pause before that, in milliseconds.
+    """
+
+    cause: WaitCause
     reason: str
     retry_after_ms: int
 

@@ -113,9 +113,9 @@ def _trace(seed: int) -> int:
 
 def _picture(seed: int, path: Path) -> int:
     """Draw a seed; one that goes wrong is shrunk first."""
-    from chaos.simulator.picture import drawn
     from chaos.simulator.runs.generator import draw
     from chaos.simulator.runs.schedule import shrink, violations_of
+    from chaos.simulator.trace_viewer import drawn
 
     run = draw(seed)
     if violations := violations_of(run):

@@ -18,7 +18,7 @@ from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
 from waypost.facts import FactKind
 from waypost.identity import SessionId
-from waypost.messages import AboutSession, AccessChanged, Granted, Problem, SetAccess, Wait
+from waypost.messages import AboutSession, AccessChanged, Granted, Problem, SetAccess, Wait, WaitCause
 
 
 class AccessControl:
@@ -111,7 +111,7 @@ class AccessControl:
         if grant is None or READ not in grant.rights:
             return _taken_away(session.id)
         if connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
-            return Wait("the session's access was changed", self._env.settings.retry_ms)
+            return Wait(WaitCause.ACCESS_CHANGED, "the session's access was changed", self._env.settings.retry_ms)
         return None
 
 

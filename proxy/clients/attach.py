@@ -36,7 +36,7 @@ from waypost.facts import FactKind
 from waypost.frontier import Selective
 from waypost.identity import NO_PROXY, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
-from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
+from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait, WaitCause
 from waypost.reliability import Reliability, check_level
 
 
@@ -177,7 +177,10 @@ class AttachHandler:
             now = self._env.time.now_ms
             pause_ms = self._sessions.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
             if pause_ms:
-                self._send(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
+                self._send(
+                    connection,
+                    Wait(WaitCause.RECEIVER_IN_USE, f"receiver {receiver.id} is in use in two places", pause_ms),
+                )
                 return False
             self._output.emit(Send(receiver.connection, taken(session.id, receiver.id)))
         self._output.emit(Hangup(receiver.connection, "the receiver attached again"))
@@ -334,7 +337,7 @@ class AttachHandler:
                 return
             if failure is not None:
                 connection.attach = None
-                self._send(connection, Wait(failure.message, self._env.settings.retry_ms))
+                self._send(connection, Wait(WaitCause.UNAVAILABLE, failure.message, self._env.settings.retry_ms))
             else:
                 self._enter_or_attach(connection, session, message)
 
@@ -397,14 +400,21 @@ class AttachHandler:
                 self._send(connection, problem(reason, attach))
             elif reason or attach.create:
                 # Whoever would make it was in line behind somebody who would not.
-                self._send(connection, Wait(reason or "there is no such session yet", self._env.settings.retry_ms))
+                self._send(
+                    connection,
+                    Wait(
+                        WaitCause.UNAVAILABLE if reason else WaitCause.NO_SESSION,
+                        reason or "there is no such session yet",
+                        self._env.settings.retry_ms,
+                    ),
+                )
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
                 self._send(connection, problem(missing, attach))
 
     def fenced(self, connections: Iterable[Connection]) -> None:
         """Detach these connections, which are all, and tell them to attach again: the lease has ended."""
-        wait = Wait("this proxy has no lease at the moment", self._env.settings.retry_ms)
+        wait = Wait(WaitCause.NO_LEASE, "this proxy has no lease at the moment", self._env.settings.retry_ms)
         for connection in connections:
             if connection.session is not None or connection.attach is not None:
                 connection.session = connection.receiver = connection.attach = None
@@ -419,7 +429,7 @@ class AttachHandler:
         now = self._env.time.now_ms
         for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
-            self._send(connection, Wait("the token has ended by which this was read", 0))
+            self._send(connection, Wait(WaitCause.TOKEN_ENDED, "the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

@@ -37,7 +37,7 @@ from waypost.limits import (
     PASSWORDS_OF_ONE,
     UNKNOWN_PRINCIPALS_REMEMBERED,
 )
-from waypost.messages import Attach, Credential, Granted, Wait
+from waypost.messages import Attach, Credential, Granted, Wait, WaitCause
 
 UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
 REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
@@ -130,7 +130,9 @@ class Authorizer:
         """
         credential = attach.credential
         if credential.token and not self._env.cluster.token_key:
-            return Wait("this proxy does not know yet whom to believe", self._env.settings.retry_ms)
+            return Wait(
+                WaitCause.UNAVAILABLE, "this proxy does not know yet whom to believe", self._env.settings.retry_ms
+            )
         named = self._named(attach) if credential.token else None
         principal = named.principal if named else credential.principal
         grant = grant_of(session.access, principal)
@@ -212,7 +214,7 @@ class Authorizer:
         if now < tries.next_ms or tries.under_way >= at_once or self.verifying >= PASSWORDS_AT_ONCE:
             self._output.counters.forbidden[TOO_OFTEN] += 1
             wait_ms = max(tries.next_ms - now, self._env.settings.retry_ms)
-            return Wait("too many passwords are tried at the moment", wait_ms)
+            return Wait(WaitCause.BUSY, "too many passwords are tried at the moment", wait_ms)
         tries.under_way += 1
         self.verifying += 1
 
@@ -220,7 +222,7 @@ class Authorizer:
             tries.under_way -= 1
             self.verifying -= 1
             if isinstance(right, WaypostError):
-                on_done(Wait(right.message, self._env.settings.retry_ms))
+                on_done(Wait(WaitCause.UNAVAILABLE, right.message, self._env.settings.retry_ms))
             elif right and hashed != NO_HASH:
                 tries.failures = tries.next_ms = 0
                 tries.known = self._digest(credential.password, hashed)

@@ -67,6 +67,7 @@ from waypost.messages import (
     Unsubscribe,
     Unsubscribed,
     Wait,
+    WaitCause,
     Welcome,
 )
 from waypost.subscription import parse
@@ -260,7 +261,7 @@ class ClientDispatcher:
         self.attach_handler.leave(connection)
         if session is not None and receiver is not None and session.role is not Role.SERVING:
             # What it has, the next owner is to be told; who was fenced or has released the session has said so.
-            wait = Wait("the session changes hands at this moment", self._env.settings.retry_ms)
+            wait = Wait(WaitCause.MOVED, "the session changes hands at this moment", self._env.settings.retry_ms)
             self._send(connection, wait)
             if session.role is Role.FROZEN:
                 self._raise_cursors_while_frozen(
@@ -303,7 +304,7 @@ class ClientDispatcher:
                 )
             else:
                 # Who could not be forgotten comes again, and asks again.
-                self._send(connection, Wait("the session has moved", self._env.settings.retry_ms))
+                self._send(connection, Wait(WaitCause.MOVED, "the session has moved", self._env.settings.retry_ms))
 
         self._expiry.forget(session, receiver, on_done=on_done)
 

@@ -21,7 +21,7 @@ from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost.errors import CheckpointOutdated, NotServed, WaypostError
 from waypost.identity import SessionId
-from waypost.messages import Detach, Wait
+from waypost.messages import Detach, Wait, WaitCause
 
 
 def when_durable(
@@ -101,7 +101,16 @@ class DurableReplies:
             if isinstance(message, Detach):
                 # Who could not be forgotten comes again, and asks again.
                 why = failure.message if failure is not None else "the session has moved"
-                self._output.emit(Send(connection.number, Wait(why, self._env.settings.retry_ms)))
+                self._output.emit(
+                    Send(
+                        connection.number,
+                        Wait(
+                            WaitCause.UNAVAILABLE if failure is not None else WaitCause.MOVED,
+                            why,
+                            self._env.settings.retry_ms,
+                        ),
+                    )
+                )
             elif failure is not None and not is_outdated:
                 self._output.emit(Send(connection.number, problem(failure, message)))
             elif is_here and (is_outdated or session.role is Role.FROZEN):

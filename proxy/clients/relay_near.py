@@ -16,7 +16,7 @@ from proxy.core.output import Output
 from waypost.clock import NEVER
 from waypost.frames import encode_message
 from waypost.identity import ProxyId, SessionId
-from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait
+from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait, WaitCause
 
 
 @dataclass(slots=True)
@@ -87,13 +87,17 @@ class NearRelays:
         """
         for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
-            self._output.emit(Send(connection, Wait("the session has come to this proxy", 0)))
+            self._output.emit(Send(connection, Wait(WaitCause.MOVED, "the session has come to this proxy", 0)))
 
     def _break(self, connections: Iterable[int]) -> None:
         """These relays are broken: their clients are to attach again."""
         for connection in list(connections):
             self.leave(connection)
-            wait = Wait("the session's owner does not answer through this proxy", self._env.settings.retry_ms)
+            wait = Wait(
+                WaitCause.OWNER_SILENT,
+                "the session's owner does not answer through this proxy",
+                self._env.settings.retry_ms,
+            )
             self._output.emit(Send(connection, wait))
 
     # ------------------------------------------------------------ the owner

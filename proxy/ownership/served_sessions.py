@@ -13,7 +13,7 @@ from proxy.stream.stream import Stream
 from waypost.errors import ReceiverTaken
 from waypost.facts import Acquisition, FactKind
 from waypost.identity import Epoch, Origin, Ownership, SessionId
-from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
+from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait, WaitCause
 
 
 class ServedSessions:
@@ -86,7 +86,7 @@ class ServedSessions:
             elif row is not None:
                 self._output.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
             else:
-                wait = Wait("the session has moved", self._env.settings.retry_ms)
+                wait = Wait(WaitCause.MOVED, "the session has moved", self._env.settings.retry_ms)
                 self._output.emit(Send(receiver.connection, wait))
         self.drop(session)
         self._output.report(SessionUnavailable(session.id, "the session has moved"))
@@ -102,7 +102,7 @@ class ServedSessions:
         """Serve the session no more until a later epoch is taken for it; attached receivers are told to wait."""
         for receiver in session.receivers.values():
             if receiver.connection is not None:
-                self._output.emit(Send(receiver.connection, Wait(reason, self._env.settings.retry_ms)))
+                self._output.emit(Send(receiver.connection, Wait(WaitCause.MOVED, reason, self._env.settings.retry_ms)))
             receiver.disconnect()
         session.become(Role.DORMANT)
         self._output.report(SessionUnavailable(session.id, reason))

@@ -19,7 +19,7 @@ from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
-from proxy.stream.catch_up import CatchUpThrottle
+from proxy.stream.catch_up_throttle import CatchUpThrottle
 from proxy.stream.persister import Persister
 from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
@@ -44,7 +44,7 @@ class Coverage:
         self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0
         self._request = 0
-        """Sessions that have new entries because a gate opened; the engine delivers and clears."""
+        """The number of the last catch-up request."""
 
     def watch(self, session: Session) -> None:
         """Watch the session's gates and promises from now on, until all gates are open and all promises made."""

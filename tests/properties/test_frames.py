@@ -155,7 +155,7 @@ FROM_PROXY = [
         subscriptions={X: messages.SubscriptionSettings(expression="n > 0", ttl_s=60, max_count=None, owner="main")},
         stored=2,
     ),
-    messages.Wait("later", 500),
+    messages.Wait(messages.WaitCause.BUSY, "later", 500),
     messages.Moved(SESSION, PROXY, "ws://h:1"),
     messages.Deleted(SESSION, "receiver main asked for it"),
     messages.Left("main"),

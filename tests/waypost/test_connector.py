@@ -27,7 +27,7 @@ from waypost.client.events import Retry
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER
 from waypost.identity import Epoch, ProxyId, SessionId, SiteId
-from waypost.messages import VERSION, Attach, Attached, Hello, Moved, Wait, Welcome
+from waypost.messages import VERSION, Attach, Attached, Hello, Moved, Wait, WaitCause, Welcome
 
 HERE, THERE = "ws://here:1", "ws://there:1"
 SESSION = SessionId("s")
@@ -126,7 +126,7 @@ def test_waiting_client_attaches_again_on_its_connection_after_growing_pauses() 
     made, machine = connected(HERE)
     pauses = []
     for _ in range(30):
-        made.step(Received(Wait("not yet", 20)), 1_000)
+        made.step(Received(Wait(WaitCause.MOVED, "not yet", 20)), 1_000)
         assert machine.take_messages() == []
         pauses.append(made.next_deadline() - 1_000)
         assert made.tick(made.next_deadline()) == [Speak()]
@@ -136,7 +136,7 @@ def test_waiting_client_attaches_again_on_its_connection_after_growing_pauses() 
 
 def test_pending_retry_of_a_connection_ends_with_the_connection() -> None:
     made, _ = connected(HERE)
-    made.step(Received(Wait("not yet", 300)), 1_000)
+    made.step(Received(Wait(WaitCause.MOVED, "not yet", 300)), 1_000)
     made.step(Lost("broken"), 1_001)
     assert made.tick(made.next_deadline()) == [Open(HERE)]
     assert made.next_deadline() == NEVER

@@ -8,7 +8,17 @@ from enum import Enum
 from waypost.client.publish_buffer import Published
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SessionId, SubscriptionId
-from waypost.messages import Attached, BecameEffective, Deleted, Gap, Interest, Problem, SubscriptionChanged, Welcome
+from waypost.messages import (
+    Attached,
+    BecameEffective,
+    Deleted,
+    Gap,
+    Interest,
+    Problem,
+    SubscriptionChanged,
+    WaitCause,
+    Welcome,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +69,13 @@ class Retry:
 
     Args:
         reason: for people.
-        after_ms: the pause before that.
+        after_ms: the pause before that, in milliseconds.
+        cause: for programs; None: the connection was lost, or the proxy has refused.
     """
 
     reason: str
     after_ms: int
+    cause: WaitCause | None = None
 
 
 @dataclass(frozen=True, slots=True)

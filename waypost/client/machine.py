@@ -308,7 +308,7 @@ class ClientMachine:
                 self._events.append(RequestResult(RequestKind.REGISTRATION, None))
             case Wait():
                 self.attached = False
-                self._events.append(Retry(message.reason, message.retry_after_ms))
+                self._events.append(Retry(message.reason, message.retry_after_ms, message.cause))
             case Problem():
                 self._problem(message)
             case _:

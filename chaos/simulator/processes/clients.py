@@ -56,6 +56,7 @@ from waypost.messages import (
     DeliverEncoded,
     Gap,
     Hello,
+    WaitCause,
 )
 from waypost.notification import Notification, read_body
 from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
@@ -332,9 +333,9 @@ class Client:
                     here = self.world.lengths()
                     self.joined = next(filter(None, earlier), here)
             case Retry():
-                quarrel = "in use in two places" in event.reason
+                is_contested = event.cause is WaitCause.RECEIVER_IN_USE
                 self.world.note(
-                    f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=quarrel, by=self.name
+                    f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=is_contested, by=self.name
                 )
             case Redirected():
                 self.proxy = event.url

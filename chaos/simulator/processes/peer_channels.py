@@ -30,8 +30,8 @@ class PeerChannel:
 
     Attributes:
         ms: the time that every frame is under way.
-        damages: every so manyth frame has a byte changed on its way; 0: none.
-        breaks: in the middle of every so manyth frame the connection breaks; 0: none.
+        damages: of so many frames, the last has a byte changed on its way; 0: none.
+        breaks: of so many frames, the last breaks the connection in its middle; 0: none.
         frames: the number of frames sent so far.
     """
 

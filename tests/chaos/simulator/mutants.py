@@ -11,9 +11,9 @@ import gc
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.simulator.picture import drawn
 from chaos.simulator.runs.generator import draw
 from chaos.simulator.runs.schedule import KEPT, Kept, shrink, violations_of
+from chaos.simulator.trace_viewer import drawn
 from tests.chaos.simulator import (
     mutants_of_access,
     mutants_of_bounds,

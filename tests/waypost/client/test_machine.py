@@ -50,6 +50,7 @@ from waypost.messages import (
     Unsubscribe,
     Unsubscribed,
     Wait,
+    WaitCause,
     Welcome,
 )
 from waypost.notification import Notification
@@ -463,8 +464,8 @@ def test_moved_and_wait_become_events_and_end_the_attachment() -> None:
     machine.message(deliver(1, 1, entry(A, 1)))
     assert machine.take_events() == [Redirected(ProxyId("b"), "ws://b")]
     assert given(machine) == []
-    machine.message(Wait("later", 250))
-    assert machine.take_events() == [Retry("later", 250)]
+    machine.message(Wait(WaitCause.MOVED, "later", 250))
+    assert machine.take_events() == [Retry("later", 250, WaitCause.MOVED)]
 
 
 def test_a_session_that_came_to_the_proxy_where_it_was_relayed_is_attached_on_the_same_connection() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from chaos.simulator.kernel.recorder import STEPS, VIOLATED, Recording
-from chaos.simulator.picture import drawn
 from chaos.simulator.runs.generator import draw
 from chaos.simulator.runs.schedule import KEPT, Kept, violations_of
+from chaos.simulator.trace_viewer import drawn
 from tests.chaos.simulator.mutants import MUTANTS
 
 
