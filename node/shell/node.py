@@ -64,7 +64,7 @@ from node.site_log.log_fold import LogFolding
 from node.site_log.witnesses import Witnesses
 from node.startup.backends import Backends, changelog_locator, own_folder
 from node.startup.instance import Instance
-from node.startup.log_start import where_to_begin
+from node.startup.log_start import run_log_start
 from proxy.core import effects, inputs
 from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
@@ -324,7 +324,7 @@ class Node:
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
         )
-        begin = await where_to_begin(self.site, parts, restored, self.troubles)
+        begin = await run_log_start(self.site, parts, restored, self.troubles)
         with growing():
             engine = Engine(
                 settings,

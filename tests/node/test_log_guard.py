@@ -24,7 +24,7 @@ from node.health.dependency_health import DependencyHealth
 from node.machines.log_guard import LogGuard
 from node.site_log.guarded_log import GuardedLog
 from node.site_log.witnesses import Witnesses
-from node.startup.log_start import where_to_begin
+from node.startup.log_start import run_log_start
 from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
@@ -268,7 +268,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     if said_by == "changelog":
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
-    start = await where_to_begin(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
+    start = await run_log_start(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
     guarded_log = GuardedLog(LogGuard(state, federation, start.row), parts.log, registry, Nobody())
     await guarded_log.begin()
     row = await registry.site_log(A)
@@ -279,7 +279,7 @@ async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_fe
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A registry that lost everything is told the secret by a proxy that lives, a moment later."""
-    monkeypatch.setattr("node.startup.log_start.SECRET_BACK_S", 0.5)
+    monkeypatch.setattr("node.machines.log_start.SECRET_BACK_MS", 500)
     secret, lost = await registry.secret(), MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(secret), identity="log", log_epoch=1))
@@ -288,8 +288,8 @@ async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_fe
     )
     troubles = DependencyHealth(random.Random(1), ManualClock())
     with pytest.raises(BadConfiguration, match="and this registry is empty"):
-        await where_to_begin(A, parts, None, troubles)
-    starting = asyncio.create_task(where_to_begin(A, parts, None, troubles))
+        await run_log_start(A, parts, None, troubles)
+    starting = asyncio.create_task(run_log_start(A, parts, None, troubles))
     await asyncio.sleep(0.1)
     assert await lost.secret(secret) == secret
     assert (await starting).federation == federation_of(secret)
@@ -374,7 +374,7 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )
-    begin = await where_to_begin(A, parts, None, DependencyHealth(random.Random(1), ManualClock()))
+    begin = await run_log_start(A, parts, None, DependencyHealth(random.Random(1), ManualClock()))
     assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})
 
 

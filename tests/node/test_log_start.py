@@ -22,8 +22,9 @@ from federation.memory import (
     MemorySiteLog,
 )
 from node.health.dependency_health import DependencyHealth
+from node.machines.log_start import LogStart
 from node.startup.backends import Backends
-from node.startup.log_start import LogStart, where_to_begin
+from node.startup.log_start import run_log_start
 from tests.helpers.memory_backends import memory_ports
 from tests.helpers.polling import until_seen
 from waypost.clock import SystemClock
@@ -98,7 +99,7 @@ class Beginning:
 
     async def begin(self, site_log: MemorySiteLog) -> LogStart:
         ports = memory_ports(self._folder) | {"log": site_log, "registry": self.registry}
-        return await where_to_begin(
+        return await run_log_start(
             SiteId("A"), Backends(**ports), None, DependencyHealth(random.Random(1), SystemClock())
         )
 

@@ -29,7 +29,8 @@ from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
-FEDERATION = "federation"
+SECRET = b"federation"
+"""The registry's."""
 BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 """So small that a run comes to every one of them."""
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)

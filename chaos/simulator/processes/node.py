@@ -20,26 +20,26 @@ from chaos.simulator.environment.fake_backends import PlainStore
 from chaos.simulator.kernel.narration import NARRATED_FACTS, line_of
 from chaos.simulator.processes.clients import Wire
 from chaos.simulator.processes.guarded_log import GuardedLog
-from chaos.simulator.processes.links import FEDERATION, Links, LinkShell, history
-from federation.acceptance import Acceptance, LogMark
+from chaos.simulator.processes.links import SECRET, Links, LinkShell, history
 from federation.link_effects import LinkEffect
-from federation.log_epochs import (
-    Judgement,
-    LogSeen,
-    first_epoch,
-    is_lost,
-    judge,
-    row_as_read,
-)
 from federation.messages import LogEndMessage
-from federation.ports import ProxyRow, RegistryEvent, SiteLogRow
-from federation.site_state import Snapshot, read_snapshot
+from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.machines import lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
-from node.machines.log_guard import LogGuard
+from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, Wait
+from node.machines.log_start import (
+    FindSnapshot,
+    FindTime,
+    LogStart,
+    ReadRecords,
+    ReadSecret,
+    Report,
+    StartQuestion,
+    find_log_start,
+)
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
@@ -76,7 +76,6 @@ from waypost.errors import (
 from waypost.facts import Fact
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.messages import DeliverEncoded
-from waypost.records import LogBegun
 
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
@@ -149,8 +148,6 @@ class Node(Process):
         """The engine whose log was replaced: it keeps what it has, and ends."""
         self._lifecycle = Lifecycle(Incarnation(""))
         self._life_due = NEVER
-        self._first_epoch = 1
-        """The log epoch of the log's first record, when this process began."""
 
     # ------------------------------------------------------------ life cycle
 
@@ -163,8 +160,7 @@ class Node(Process):
         rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
         incarnation = Incarnation(f"{self.proxy}#{self._starts}")
         self._lifecycle, self._life_due = Lifecycle(incarnation), NEVER
-        log, judgement = world.logs[self.site], self._judge(restored)
-        known = self._known(judgement.row)
+        start = self._find_log_start(restored)
         self.engine = Engine(
             self.settings,
             rng,
@@ -172,13 +168,13 @@ class Node(Process):
             now_ms=self.clock.now_ms(),
             unix_ms=self.clock.unix_ms(),
             restored=restored,
-            first=log.first,
-            known=known,
-            is_intact=judgement.is_intact,
-            log_epoch=self._first_epoch,
+            first=start.first,
+            known=start.known,
+            is_intact=start.is_intact,
+            log_epoch=start.log_epoch,
         )
         self.read_below = 0
-        self.guarded_log = GuardedLog(self, LogGuard(self.engine.state, FEDERATION, judgement.row))
+        self.guarded_log = GuardedLog(self, LogGuard(self.engine.state, start.federation, start.row))
         self.link_shell = LinkShell(self, self.invariants, self._links)
         self._received_at = self.appends_until = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -195,35 +191,49 @@ class Node(Process):
             self._live_by(lifecycle.Start())
         self._trace("starts")
 
-    def _known(self, row: SiteLogRow) -> Snapshot | None:
-        """Return what the changelog has of the site's state, if that is of this log."""
-        log, kept = self.world.logs[self.site], self.world.changelogs[self.site].site
-        known = read_snapshot(kept.state) if kept else None
-        if known is None or known.position > len(log) or log.has(known.mark) is False:
-            return None
-        if is_lost(self.site, row, known.mark):
-            return None
-        return known
+    def _find_log_start(self, restored: Restored | None) -> LogStart:
+        """Find where the log is read from; all parts answer at once."""
+        procedure = find_log_start(self.site, restored, "log")
+        answer: Any = None
+        while True:
+            is_error = isinstance(answer, HistoryTruncated)
+            try:
+                question = procedure.throw(answer) if is_error else procedure.send(answer)
+            except StopIteration as done:
+                start: LogStart = done.value
+                break
+            answer = self._answer_at_start(question)
+        if start.why:
+            self._trace(f"begins log epoch {start.row.log_epoch} of {self.site}")
+        return start
 
-    def _judge(self, restored: Restored | None) -> Judgement:
-        """Have the registry say which log epoch it is, as node/startup/log_start.py does."""
+    def _answer_at_start(self, question: StartQuestion) -> Any:
         log, rows = self.world.logs[self.site], self.world.registry.site_logs
-        kept = self.world.changelogs[self.site].site
-        read: Acceptance | Snapshot | None = None
-        if restored is not None:
-            read = Acceptance.restore(self.site, restored.acceptance)
-        elif kept is not None:
-            read = read_snapshot(kept.state)
-        mark = read.mark if read else LogMark()
-        known = row_as_read(self.site, mark, read.ended) if read else None
-        begun = next((record for _, record in log.read(log.first) if isinstance(record, LogBegun)), None)
-        seen = LogSeen(first=log.first, end=len(log), begun=begun, mark=mark, intact=log.has(mark), known=known)
-        judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
-        rows[self.site] = judgement.row
-        self._first_epoch = first_epoch(judgement.row, seen)
-        if judgement.why:
-            self._trace(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
-        return judgement
+        match question:
+            case FindTime():
+                return self.world.clock.time_ms
+            case FindFirst():
+                return log.first
+            case FindEnd():
+                return len(log)
+            case ReadRecords(offset=offset, limit=limit):
+                try:
+                    return log.read(offset, offset + limit)
+                except HistoryTruncated as error:
+                    return error
+            case FindSnapshot():
+                return self.world.changelogs[self.site].site
+            case ReadLogRow():
+                return rows.get(self.site)
+            case ClaimLogRow(new=new):
+                rows[self.site] = new
+                return True
+            case ReadSecret():
+                return SECRET
+            case Report() | Wait():
+                return None
+            case _:
+                assert_never(question)
 
     @property
     def leaving(self) -> bool:
