@@ -6,13 +6,20 @@ A proxy with either wrong still serves its own site. So they are reported, not r
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
+
 from federation.ports import ProxyRow
 from node.health.dependency_health import DependencyHealth
-from waypost.errors import Unreachable
-from waypost.identity import SiteId
+from waypost.errors import Unreachable, WaypostError
+from waypost.frames import decode_proxy_message, encode_message
+from waypost.identity import ProxyId, SiteId
+from waypost.limits import MAX_FRAME_BYTES
+from waypost.messages import VERSION, Hello, Welcome
 
 NEIGHBOUR = "neighbour "
 """With the name of a site."""
@@ -22,7 +29,6 @@ GRACE_MS = 30_000
 """A federation that starts is not complete at once."""
 AGAIN_MS = 30_000
 REACH_S = 5.0
-DEFAULT_PORTS = {"ws": 80, "wss": 443}
 
 
 def unknown_neighbours(
@@ -59,6 +65,7 @@ class SelfCheck:
     """Makes the checks, and reports what is wrong to `troubles`.
 
     Args:
+        proxy: the name of this proxy.
         site: of this proxy.
         neighbours: as this proxy is configured.
         advertise: the configured address at which others reach the proxy; "": there is none to be checked.
@@ -66,8 +73,15 @@ class SelfCheck:
     """
 
     def __init__(
-        self, site: SiteId, neighbours: Iterable[SiteId], advertise: str, troubles: DependencyHealth, now_ms: int
+        self,
+        proxy: ProxyId,
+        site: SiteId,
+        neighbours: Iterable[SiteId],
+        advertise: str,
+        troubles: DependencyHealth,
+        now_ms: int,
     ) -> None:
+        self._proxy = proxy
         self._site = site
         self._neighbours = tuple(neighbours)
         self._advertise = advertise
@@ -107,18 +121,45 @@ class SelfCheck:
             self._troubles.unavailable(SHARED, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
-        """Connect to the advertised address, every AGAIN_MS until that has worked once; report a failure."""
+        """Greet whoever is at the advertised address, every AGAIN_MS until it was this proxy; report who else it is."""
         if not self._advertise or (self._tried_ms is not None and now_ms < self._tried_ms + AGAIN_MS):
             return
         self._tried_ms = now_ms
-        parts = urlsplit(self._advertise)
         try:
             async with asyncio.timeout(REACH_S):
-                _, writer = await asyncio.open_connection(parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme])
-            writer.close()
-        except (OSError, TimeoutError) as error:
+                found = await greeted(self._advertise)
+            if found != self._proxy:
+                raise Unreachable(
+                    f"{self._advertise} is the address of proxy {found}, and not of this one (--advertise)"
+                )
+        except Unreachable as error:
+            self._troubles.unavailable(ADVERTISED, error)
+        except (InvalidMessage, InvalidHandshake, WaypostError) as error:
+            why = f"{self._advertise} answers, but is no proxy; is --advertise right? ({error})"
+            self._troubles.unavailable(ADVERTISED, Unreachable(why))
+        except (OSError, TimeoutError, WebSocketException) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
             self._troubles.unavailable(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
-            return
-        self._advertise = ""
-        self._troubles.available(ADVERTISED)
+        else:
+            self._advertise = ""
+            self._troubles.available(ADVERTISED)
+
+
+async def greeted(url: str) -> ProxyId:
+    """Return the name of the proxy at an address, as it tells every client.
+
+    Whose certificate it shows does not matter here: another program may end TLS in front of the proxy.
+
+    Raises:
+        OSError, WebSocketException, WaypostError: nobody is there, or no proxy.
+    """
+    tls: ssl.SSLContext | None = None
+    if urlsplit(url).scheme == "wss":
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    async with connect(f"{url.rstrip('/')}/v1/client", ssl=tls, compression=None, max_size=MAX_FRAME_BYTES) as socket:
+        await socket.send(encode_message(Hello(VERSION, "check of the advertised address")))
+        message = decode_proxy_message(await socket.recv())
+    if not isinstance(message, Welcome):
+        raise Unreachable(f"{url} does not welcome a client: {message}")
+    return message.proxy

@@ -171,12 +171,13 @@ def _find_federation(site: SiteId, mark: LogMark) -> _Asking[str]:
     """
     begun = (yield from _inspect(mark, None)).begun
     federation = begun.federation if begun is not None else mark.federation
+    found = f"the log of site {site}" if begun is not None else "what this proxy's folder has read of its site's log"
     until_ms = (yield FindTime()) + SECRET_BACK_MS
     while not (secret := (yield ReadSecret(make=not federation))):
         if (yield FindTime()) > until_ms:
             raise BadConfiguration(
-                f"the log of site {site} belongs to federation {federation}, and this registry is empty",
-                field="log",
+                f"{found} belongs to federation {federation}, and this registry is empty",
+                field="log" if begun is not None else "data",
                 hint="is --etcd right, and --prefix, or --data? A registry that is lost for good takes "
                 "its sessions with it: begin with another --prefix or --data",
             )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from urllib.parse import urlsplit
 
 import structlog
 
 from node.health.dependency_health import DependencyHealth
-from node.security.tls import Tls, TlsFiles, certified
+from node.security.tls import DATE_CODES, Tls, TlsFiles, certified
 from waypost.errors import BadConfiguration, Unreachable
 
 log = structlog.get_logger("waypost")
 
 FILES = "files of TLS"
 CERTIFICATE = "certificate"
+ENDED = "certificate that has ended"
 """Names in :attr:`DependencyHealth.now`."""
 SOON_DAYS = 14
 """A certificate that ends in fewer days is reported."""
+HINT = "write another one to the files of --tls-cert and --tls-key; it is read at once"
 AGAIN_MS, AGAIN_IN_TROUBLE_MS = 600_000, 30_000
 REACH_S = 5.0
 DAY_MS = 86_400_000
@@ -61,7 +64,8 @@ class CertificateCheck:
             unix_ms: the same moment in Unix time.
         """
         again_ms = AGAIN_IN_TROUBLE_MS if CERTIFICATE in self._troubles.now else AGAIN_MS
-        if self._looked_ms is not None and now_ms < self._looked_ms + again_ms:
+        has_ended = self.expires_ms is not None and unix_ms >= self.expires_ms and ENDED not in self._troubles.now
+        if self._looked_ms is not None and now_ms < self._looked_ms + again_ms and not has_ended:
             return
         self._looked_ms = now_ms
         parts = urlsplit(self._url)
@@ -70,15 +74,19 @@ class CertificateCheck:
                 _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=self._tls.peers)
             self.expires_ms = certified(writer.get_extra_info("peercert")).until_ms
             writer.close()
+        except ssl.SSLCertVerificationError as error:
+            name = ENDED if error.verify_code in DATE_CODES else CERTIFICATE
+            self._troubles.unavailable(name, Unreachable(f"{self._url}: {error.verify_message}; {HINT}"))
+            return
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
             self._troubles.unavailable(
                 CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}")
             )
             return
+        self._troubles.available(ENDED)
         days = (self.expires_ms - unix_ms) // DAY_MS
         if days < SOON_DAYS:
-            hint = "write another one to the files of --tls-cert and --tls-key; it is read at once"
-            self._troubles.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {hint}"))
+            self._troubles.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {HINT}"))
         else:
             self._troubles.available(CERTIFICATE)

@@ -24,6 +24,9 @@ from waypost.messages import Attach, ClientMessage, Hello
 
 CERTIFICATE, PRIVATE_KEY = "CERTIFICATE", "PRIVATE KEY"
 """Labels of PEM files (RFC 7468)."""
+NOT_YET_VALID, EXPIRED = 9, 10
+DATE_CODES = (NOT_YET_VALID, EXPIRED)
+"""Codes of OpenSSL's verification."""
 CERTIFIED_MS = 3_600_000
 """The time to live of a token that stands for a certificate; the client attaches again then, on the same connection."""
 
@@ -47,7 +50,35 @@ def tls_of(config: NodeConfig) -> Tls | None:
         _show(context, config, "tls")
         _believe(context, config, "tls")
     port.verify_mode = ssl.CERT_OPTIONAL
+    _check_dates(config, port)
     return Tls(port, peers)
+
+
+def _check_dates(config: NodeConfig, port: ssl.SSLContext) -> None:
+    """Shake hands in memory, as a proxy that believes the same authorities.
+
+    A certificate of another authority, or for another name, may be meant for clients; one that has ended never is.
+
+    Raises:
+        BadConfiguration: the certificate has ended, or is not valid yet.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    _believe(context, config, "tls")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server)
+    server = port.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code in DATE_CODES:
+                raise BadConfiguration(
+                    f"{config.tls_cert}: {error.verify_message}, by the clock of this machine", field="tls_cert"
+                ) from None
+            return
 
 
 class TlsFiles:

@@ -52,7 +52,7 @@ from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import growing
 from node.resources.loop_turns import TurnBudget
 from node.resources.rate_limit import AddressRates
-from node.security.certificate_check import CertificateCheck
+from node.security.certificate_check import ENDED, CertificateCheck
 from node.security.tls import TlsFiles, tls_of
 from node.shell.effect_runner import EffectRunner
 from node.shell.journal_writer import JournalWriter
@@ -255,6 +255,8 @@ class Node:
             return "it has not read the registry yet"
         if Dependency.LOG in self.troubles.now:
             return "the log of its site does not answer"
+        if ENDED in self.troubles.now:
+            return "its certificate has ended"
         if self.watchdog.why_not_ready:
             return self.watchdog.why_not_ready
         return "it is being drained" if self.engine.session_moves.row is not None else ""
@@ -578,7 +580,7 @@ class Node:
         """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
         config, engine = self.config, self._engine
         neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
-        check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self.clock.now_ms())
+        check = SelfCheck(self.proxy, self.site, neighbours, config.advertise, self.troubles, self.clock.now_ms())
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
         while True:

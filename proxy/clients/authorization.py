@@ -183,7 +183,7 @@ class Authorizer:
         """Return the refusal of a wrong credential; it does not tell whether such a principal exists."""
         self._output.counters.forbidden[UNPROVEN] += 1
         who = f"principal {principal}" if principal else "whoever names no principal"
-        text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
+        text = f"session {session.id} does not let in {who} with this credential; attach with what its owner gave you"
         return Forbidden(text, field="credential")
 
     def _tries_of_unknown(self, session: Session, principal: str) -> AuthFailures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import random
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from node.security.tls import CERTIFIED_MS, Certified, vouched
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import DependencyHealth
+from node.security.certificate_check import CERTIFICATE, ENDED, CertificateCheck
+from node.security.tls import CERTIFIED_MS, Certified, TlsFiles, tls_of, vouched
 from proxy.clients.tokens import read
 from tests.helpers.polling import until_seen
+from waypost.clock import SystemClock
+from waypost.errors import BadConfiguration
 from waypost.identity import Incarnation
 from waypost.messages import VERSION, Attach, Credential, Hello
 
@@ -39,11 +45,14 @@ class Authority:
             "tls-ca": str(self.file),
         }
 
-    def certify(self, days: int) -> None:
+    def certify(self, days: float) -> None:
         made = self._ca.issue_cert("127.0.0.1", not_after=datetime.datetime.now(datetime.UTC) + days * DAY)
         key = load_pem_private_key(made.private_key_pem.bytes(), password=None)
         self._key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         made.cert_chain_pems[0].write_to_path(str(self._cert))
+
+    def config(self) -> NodeConfig:
+        return NodeConfig(name="a", site="A", tls_cert=str(self._cert), tls_key=str(self._key), tls_ca=str(self.file))
 
     def spoil(self) -> None:
         self._cert.write_text("no certificate at all")
@@ -97,6 +106,39 @@ async def test_a_certificate_that_ends_soon_is_told_and_a_new_one_is_read_as_the
             await producer.publish({"n": 1})
         assert (await asyncio.wait_for(anext(session), 10))["n"] == 1
         await session.delete()
+
+
+def test_a_certificate_that_has_ended_is_refused_at_the_start(authority: Authority) -> None:
+    assert tls_of(authority.config()) is not None
+    authority.certify(days=-1)
+    with pytest.raises(BadConfiguration, match=r"proxy\.pem: certificate has expired") as refused:
+        tls_of(authority.config())
+    assert refused.value.field == "tls_cert"
+
+
+async def test_a_certificate_that_ends_as_the_proxy_runs_is_a_trouble_of_its_own(authority: Authority) -> None:
+    """The one that it ends soon was told long ago."""
+    authority.certify(days=3 / DAY.total_seconds())
+    config, clock = authority.config(), SystemClock()
+    tls = tls_of(config)
+    assert tls is not None
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls.port)
+    async with server:
+        url = f"wss://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        health = DependencyHealth(random.Random(0), clock)
+        check = CertificateCheck(TlsFiles(config, tls), tls, url, health)
+        await check.check(clock.now_ms(), clock.unix_ms())
+        assert "ends in 0 days" in health.now[CERTIFICATE] and ENDED not in health.now
+        for _ in range(200):
+            if ENDED in health.now:
+                break
+            await asyncio.sleep(0.1)
+            await check.check(clock.now_ms(), clock.unix_ms())
+        assert "certificate has expired; write another one" in health.now[ENDED]
+        authority.certify(days=100)
+        check.renew()
+        await check.check(clock.now_ms(), clock.unix_ms())
+        assert ENDED not in health.now
 
 
 @pytest.mark.parametrize("left_ms", [1_000, CERTIFIED_MS - 1, CERTIFIED_MS + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def test_a_neighbour_that_is_none_is_named(
 def test_an_address_of_two_proxies_is_a_trouble_until_one_of_them_has_another() -> None:
     clock = ManualClock()
     troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(A, [], "", troubles, clock.now_ms())
+    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
     check.check_address("ws://h:1", [row("a2", A, None)], clock.now_ms())
     assert troubles.now == {}
     clock.advance(GRACE_MS)
@@ -63,7 +64,7 @@ def test_an_address_of_two_proxies_is_a_trouble_until_one_of_them_has_another() 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     clock = ManualClock()
     troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(A, [B], "", troubles, clock.now_ms())
+    check = SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms())
     check.check_neighbours([], [A], clock.now_ms())
     assert troubles.now == {}
     clock.advance(GRACE_MS)
@@ -76,7 +77,7 @@ def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
 def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
     clock = ManualClock()
     troubles = DependencyHealth(random.Random(1), clock)
-    SelfCheck(A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
+    SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
     assert list(troubles.now) == ["neighbour B"]
 
 
@@ -88,3 +89,22 @@ async def test_proxy_with_an_unreachable_advertised_address_reports_it_and_serve
         await until_seen(lambda: ADVERTISED in proxy.request("/v1/status")["troubles"], "the trouble is shown")
         assert f"{address} cannot be reached from here" in proxy.request("/v1/status")["troubles"][ADVERTISED]
         assert proxy.ready()
+
+
+async def test_an_advertised_address_of_somebody_else_is_a_trouble(tmp_path: Path) -> None:
+    """It can be connected to, so that alone says nothing."""
+    async with Cluster([ProxySpec("b", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
+        url = cluster.proxies["b"].url
+        clock = ManualClock()
+        health = DependencyHealth(random.Random(1), clock)
+        await SelfCheck(ProxyId("a"), A, [], url, health, 0).try_advertised(0)
+        assert f"{url} is the address of proxy b, not of this one (--advertise)" in health.now[ADVERTISED]
+        check = SelfCheck(ProxyId("b"), A, [], url, health, 0)
+        await check.try_advertised(0)
+        assert check._advertise == ""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        other = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        health = DependencyHealth(random.Random(1), clock)
+        await SelfCheck(ProxyId("a"), A, [], other, health, 0).try_advertised(0)
+        assert f"{other} answers, but is no proxy; is --advertise right?" in health.now[ADVERTISED]

@@ -135,7 +135,8 @@ class Receiver(Client):
     async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
         """Replace the session's access: which principals may do what. Returns once it is in force and durable.
 
-        A receiver that loses the right to read is told, and gets nothing from then on; one whose password changed has
+        A receiver that loses the right to read is told, and gets nothing from then on. It stays registered: what is
+        stored meanwhile comes once it has the right again, unless it is unregistered. One whose password changed has
         to attach with the new one. This receiver keeps its own rights, and uses its own new password by itself.
 
             await receiver.set_access(password=secret)                                # one password, for everything
