@@ -129,9 +129,7 @@ class SelfCheck:
             async with asyncio.timeout(REACH_S):
                 found = await greeted(self._advertise)
             if found != self._proxy:
-                raise Unreachable(
-                    f"{self._advertise} is the address of proxy {found}, and not of this one (--advertise)"
-                )
+                raise Unreachable(f"{self._advertise} is the address of proxy {found}, not of this one (--advertise)")
         except Unreachable as error:
             self._troubles.unavailable(ADVERTISED, error)
         except (InvalidMessage, InvalidHandshake, WaypostError) as error:

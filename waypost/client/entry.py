@@ -60,7 +60,7 @@ def attach(
         session: its id, unique in the federation, such as ``travellers/alice``.
         proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
         receiver: the name of the receiver within the session; each has its own cursor. A new one begins with what the
-            session still stores, which is what another receiver has not acknowledged, and gets all that comes from then on.
+            session still stores, which is what another receiver has not acknowledged, and gets all that follows.
         state: the receiver's position, from an earlier `Receiver.state`. Without it, notifications whose
             acknowledgement had not reached the proxy when the last connection ended are delivered again.
         name: of the client, for people and as the producer's name; None: ``session/receiver``.
