@@ -18,7 +18,7 @@ from federation.site_events import (
     WantsChanged,
 )
 from federation.site_state import SiteState, read_snapshot
-from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.records import (
     Closed,
     Effective,
@@ -26,6 +26,7 @@ from waypost.records import (
     Forwarded,
     InterestRegistered,
     InterestsExpired,
+    LogBegun,
     Progress,
     Published,
     Record,
@@ -364,3 +365,18 @@ def test_site_state_begins_at_the_first_kept_offset_of_a_truncated_log() -> None
     assert beginner.position == stranger.position == 50
     assert beginner.frontier[beginner.origin] == stranger.frontier[stranger.origin] == 49
     assert beginner.interest_counts == {X: 1} and not stranger.interest_counts
+
+
+def test_with_a_new_log_epoch_everything_is_requested_anew() -> None:
+    """What was requested, or taken back, may have stood in the lost end, and the neighbour knows it (rule 27)."""
+    log = Log(B)
+    log.take(registered(X))
+    first = log.state.wants[B][X]
+    log.take(Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=3))
+    begun = LogBegun(federation="f", identity="log", log_epoch=2, ended={origin_of(A): (5, 9)})
+    events = log.take(begun)
+    assert WantsChanged(B) in events and Interrupted(X, FROM_B) in events
+    second = log.state.wants[B][X]
+    assert second != first
+    late = Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=4)
+    assert log.take(late) == []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from handover.gate import Gate
 from proxy.core import effects
+from proxy.session.session import Session
+from proxy.stream.coverage import Coverage
 from tests.helpers.engine_harness import SESSION, EngineHarness
+from waypost.checkpoint import GapRow
 from waypost.errors import StoreFailed
-from waypost.facts import Acquisition
-from waypost.identity import Epoch, Incarnation, SiteId
+from waypost.facts import Acquisition, GapCause
+from waypost.identity import Epoch, Incarnation, Origin, ReceiverId, SiteId
 from waypost.messages import BecameEffective, DeliverEncoded, Subscribe, Unsubscribe
 from waypost.notification import Notification
 from waypost.records import Forwarded
@@ -111,3 +117,16 @@ def test_what_a_catch_up_has_brought_is_delivered_in_the_same_step() -> None:
     )
     harness.complete(effects.FetchHistory, effects.History([found], 4, 0))
     assert [type(message) for message in harness.received()] == [DeliverEncoded]
+
+
+def test_a_gap_that_is_on_record_is_told_alone() -> None:
+    """Others of the same receiver may still be on their way to the journal (handover rule 21)."""
+    coverage = Coverage.__new__(Coverage)
+    told: list[GapRow] = []
+    coverage._sessions = cast(Any, SimpleNamespace(mark_changed=lambda session: None))
+    coverage._tell_gaps = lambda receiver, gaps: told.extend(gaps)  # type: ignore[method-assign]
+    earlier = GapRow(Origin("A/0"), 1, 2, GapCause.LOG_LOST, [ReceiverId("r")])
+    session = SimpleNamespace(id="s", gaps=[earlier], receivers={"r": object()})
+    coverage._report_gap(cast(Session, session), Origin("A/0"), [5, 6, 7], GapCause.LOG_LOST)
+    assert [(gap.first, gap.last) for gap in told] == [(5, 7)]
+    assert len(session.gaps) == 2

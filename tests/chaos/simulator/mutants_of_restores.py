@@ -90,13 +90,6 @@ MUTANTS = (
         kept=("93287439",),
     ),
     Mutant(
-        "tells gaps that wait for the journal",
-        "a receiver is told of all gaps as soon as one of them is on record",
-        replaced(Coverage, "_report_gap", _announces_all),
-        ("BEFORE",),
-        kept=("93374260",),
-    ),
-    Mutant(
         "a first checkpoint counts as an owner's",
         "a session waits for an owner that there never was: only a first checkpoint is above its row",
         replaced(acquisition_answers, "has_later_owner", lambda found, row: found.epoch > row.epoch),
@@ -105,6 +98,12 @@ MUTANTS = (
     ),
 )
 MASKED = (
+    Mutant(
+        "tells gaps that wait for the journal",
+        "a receiver is told of all gaps as soon as one of them is on record",
+        replaced(Coverage, "_report_gap", _announces_all),
+        masked_by="gaps that are on record before the next one begins, in thousands of schedules",
+    ),
     Mutant(
         "leads without a claim",
         "a leader of a link says what it wants before its epoch is in the log: another had that epoch, in a registry "
