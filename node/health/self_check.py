@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
+from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from federation.ports import ProxyRow
 from node.health.dependency_health import DependencyHealth
@@ -132,7 +132,7 @@ class SelfCheck:
                 raise Unreachable(f"{self._advertise} is the address of proxy {found}, not of this one (--advertise)")
         except Unreachable as error:
             self._troubles.unavailable(ADVERTISED, error)
-        except (InvalidMessage, InvalidHandshake, WaypostError) as error:
+        except (InvalidHandshake, WaypostError) as error:
             why = f"{self._advertise} answers, but is no proxy; is --advertise right? ({error})"
             self._troubles.unavailable(ADVERTISED, Unreachable(why))
         except (OSError, TimeoutError, WebSocketException) as error:

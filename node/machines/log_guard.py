@@ -55,7 +55,7 @@ class FindSeen:
 
 @dataclass(frozen=True, slots=True)
 class AppendRecord:
-    """Append a record: None."""
+    """Append a record; the answer means that it is there."""
 
     record: LogBegun
 

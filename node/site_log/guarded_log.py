@@ -24,6 +24,7 @@ from node.machines.log_guard import (
     ReadLogRow,
     Wait,
 )
+from node.machines.procedure import resume
 from node.site_log.witnesses import Witnesses
 from waypost.errors import LogReplaced, LogUnavailable, WaypostError
 from waypost.identity import Origin
@@ -138,17 +139,15 @@ class GuardedLog:
 
     async def _run(self, procedure: Procedure) -> None:
         answer: Any = None
-        error: WaypostError | None = None
         while True:
             try:
-                question = procedure.send(answer) if error is None else procedure.throw(error)
+                question = resume(procedure, answer)
             except StopIteration:
                 return
-            answer = error = None
             try:
                 answer = await self._answer(question)
-            except WaypostError as failed:
-                error = failed
+            except WaypostError as error:
+                answer = error
 
     async def _answer(self, question: Question) -> Any:
         """Raises WaypostError."""

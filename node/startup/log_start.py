@@ -20,6 +20,7 @@ from node.machines.log_start import (
     StartQuestion,
     find_log_start,
 )
+from node.machines.procedure import resume
 from node.startup.backends import Backends
 from proxy.core.store_port import Restored
 from waypost.errors import HistoryTruncated
@@ -45,8 +46,7 @@ async def run_log_start(
     answer: Any = None
     while True:
         try:
-            is_error = isinstance(answer, HistoryTruncated)
-            question = procedure.throw(answer) if is_error else procedure.send(answer)
+            question = resume(procedure, answer)
         except StopIteration as done:
             start: LogStart = done.value
             return start

@@ -38,7 +38,7 @@ from proxy.session.stored_notification import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated, StoreDamaged, StoreFailed
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of, without_row
-from waypost.records import Damaged, LogBegun, OriginEnded, Record, checksum_of, decode_record, encode_record
+from waypost.records import Damaged, LogBegun, OriginEnded, Record, decode_record, encode_record
 
 
 class PlainLog:
@@ -82,11 +82,9 @@ class PlainLog:
 
     def has(self, mark: LogMark) -> bool | None:
         """Tell whether the log has the record of the mark; None: it cannot be compared."""
-        if not self.first <= mark.offset < len(self) or not mark.checksum:
+        if not mark.is_comparable or not self.first <= mark.offset < len(self) or mark.offset in self._damaged:
             return None
-        if mark.offset in self._damaged:
-            return None
-        return checksum_of(self._records[mark.offset][1]) == mark.checksum
+        return mark.is_confirmed_by(*self._records[mark.offset])
 
     def damage(self, offset: int) -> bool:
         """Flip a bit in a record at rest; tell whether it is one that may be damaged.

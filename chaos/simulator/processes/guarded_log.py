@@ -21,6 +21,7 @@ from node.machines.log_guard import (
     ReadLogRow,
     Wait,
 )
+from node.machines.procedure import resume
 from waypost.errors import LogReplaced, RegistryUnavailable, Unreachable
 from waypost.identity import NOTHING
 
@@ -121,9 +122,9 @@ class GuardedLog:
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
         """Run a procedure; `done` follows, with the error of a part that did not answer."""
 
-        def go_on(answer: Any, error: Unreachable | None) -> None:
+        def go_on(answer: Any) -> None:
             try:
-                question = procedure.send(answer) if error is None else procedure.throw(error)
+                question = resume(procedure, answer)
             except StopIteration:
                 done(None)
             except LogReplaced as replaced:
@@ -133,9 +134,9 @@ class GuardedLog:
             else:
                 self._perform(question, go_on)
 
-        go_on(None, None)
+        go_on(None)
 
-    def _perform(self, question: Question, go_on: Callable[[Any, Unreachable | None], None]) -> None:
+    def _perform(self, question: Question, go_on: Callable[[Any], None]) -> None:
         world = self._node.world
         is_late = any(log.interruptions for log in world.logs.values())
         wait = question.for_ms if isinstance(question, Wait) else world.delay() if is_late else 0
@@ -146,9 +147,8 @@ class GuardedLog:
                 if is_late and isinstance(question, ReadLogRow | ClaimLogRow) and world.chances(world.faults.answers):
                     raise RegistryUnavailable("no answer")
             except Unreachable as error:
-                go_on(None, error)
-            else:
-                go_on(answer, None)
+                answer = error
+            go_on(answer)
 
         if wait:
             self._node.go_on(wait, perform)

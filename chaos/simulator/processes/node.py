@@ -40,6 +40,7 @@ from node.machines.log_start import (
     StartQuestion,
     find_log_start,
 )
+from node.machines.procedure import resume
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
@@ -196,9 +197,8 @@ class Node(Process):
         procedure = find_log_start(self.site, restored, "log")
         answer: Any = None
         while True:
-            is_error = isinstance(answer, HistoryTruncated)
             try:
-                question = procedure.throw(answer) if is_error else procedure.send(answer)
+                question = resume(procedure, answer)
             except StopIteration as done:
                 start: LogStart = done.value
                 break
