@@ -172,10 +172,14 @@ class _FrameReader:
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
+        self._is_lost: Callable[[], bool] = socket.scope["extensions"]["abort"]["is_lost"]
         self._waiting: deque[bytes | str] = deque()
         """Frames received during a pause."""
         self._waiting_bytes = 0
-        self._gone: Exception | None = None
+        self._is_gone = False
+        """The connection ended during a pause. The exception that said so is not kept: its traceback holds the messages
+        of whoever catches it, in a circle that nobody looks for as long as the proxy has little to do.
+        """
 
     async def next(self, until_s: float | None = None) -> bytes | str:
         """Return the next frame.
@@ -191,8 +195,8 @@ class _FrameReader:
             frame = self._waiting.popleft()
             self._waiting_bytes -= len(frame) + MESSAGE_BYTES
             return frame
-        if self._gone is not None:
-            raise self._gone
+        if self._is_gone:
+            raise WebSocketDisconnect
         if until_s is None:
             return await _frame(self._socket)
         async with asyncio.timeout_at(until_s):
@@ -205,7 +209,7 @@ class _FrameReader:
         Args:
             handle: handles a frame that need not wait; returns whether it was one.
         """
-        if not wait_s or self._gone is not None:
+        if not wait_s or self._is_gone:
             await asyncio.sleep(0)
             return
         with contextlib.suppress(TimeoutError):
@@ -213,13 +217,13 @@ class _FrameReader:
                 while self._waiting_bytes < PACED_BYTES:
                     try:
                         frame = await _frame(self._socket)
-                    except (WebSocketDisconnect, RuntimeError) as gone:
-                        self._gone = gone
+                    except (WebSocketDisconnect, RuntimeError):
+                        self._is_gone = True
                         return
                     if not handle(frame):
                         self._waiting.append(frame)
                         self._waiting_bytes += len(frame) + MESSAGE_BYTES
-                await asyncio.sleep(wait_s)
+                await _sleep(wait_s, self._is_lost)
 
 
 LAST_WORDS = (Publish, Acknowledge, Detach)

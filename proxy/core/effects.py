@@ -195,9 +195,14 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
     def last_under(self, row: Ownership) -> Checkpoint | None:
         """The last one of the session that the row is of. Where an owner's was never accepted, for a first one of a
-        later epoch is in its changelog, that one: nothing was answered of what the owner had.
+        later epoch is in its changelog, that one: nothing was answered of what the owner had. What a changelog has of
+        a session of the name that was deleted before counts only where there is nothing else.
         """
-        of_row = (checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch)
+        of_row = (
+            checkpoint
+            for checkpoint in self.checkpoints
+            if (checkpoint.serial or checkpoint.epoch <= row.epoch) and not row.outlives(checkpoint.epoch)
+        )
         return _last(of_row) or self.last
 
 

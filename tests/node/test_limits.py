@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -12,15 +14,17 @@ import pytest
 import websockets
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.websockets import WebSocketDisconnect
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
+from node.http.server import _FrameReader
 from node.resources.rate_limit import AddressRates, RateLimit, RateLimits
 from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Origin, ProxyId
-from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
+from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S, PACED_BYTES
 from waypost.messages import VERSION, Acknowledge, Attach, Attached, Attestation, Hello, Publish, Welcome
 from waypost.notification import Notification
 
@@ -185,6 +189,55 @@ async def test_client_that_disconnects_during_its_rate_limit_is_detached_at_once
             encode_message(Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body] * 1_000))
         )
     await until_seen(lambda: not attached(cluster, "limits/gone", "r"), "nobody is attached", within_s=12)
+
+
+class SocketWithFrames:
+    """A client's connection, with more than may wait for its rate."""
+
+    def __init__(self) -> None:
+        self.is_lost = self.is_closed = False
+        self.scope = {"extensions": {"abort": {"is_lost": lambda: self.is_lost}}}
+        self.read = 0
+
+    async def receive(self) -> dict[str, object]:
+        if self.is_closed:
+            return {"type": "websocket.disconnect", "code": 1006}
+        self.read += 1
+        return {"type": "websocket.receive", "bytes": bytes(PACED_BYTES // 4)}
+
+
+async def test_what_waits_for_a_rate_is_dropped_when_the_client_is_lost_also_where_it_is_read_no_more() -> None:
+    socket_ = SocketWithFrames()
+    reader = _FrameReader(socket_)  # type: ignore[arg-type]
+    pause = asyncio.create_task(reader.pause(600, lambda frame: False))
+    await until_seen(lambda: socket_.read == 4, "as much waits as may", within_s=5)
+    assert not pause.done()
+    socket_.is_lost = True
+    await asyncio.wait_for(pause, 5)
+
+
+async def test_what_a_client_said_last_is_freed_when_it_ends_during_a_pause() -> None:
+    class Held:
+        """In place of a long message."""
+
+    socket_ = SocketWithFrames()
+    socket_.is_closed = True
+    reader = _FrameReader(socket_)  # type: ignore[arg-type]
+
+    async def serve(reader: _FrameReader) -> weakref.ref[Held]:
+        held = Held()
+        await reader.pause(600, lambda frame: False)
+        try:
+            await reader.next()
+        except WebSocketDisconnect:
+            return weakref.ref(held)
+        raise AssertionError("the connection is gone")
+
+    gc.disable()
+    try:
+        assert (await serve(reader))() is None
+    finally:
+        gc.enable()
 
 
 @given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0, 2), st.integers(1, 500)), max_size=30))

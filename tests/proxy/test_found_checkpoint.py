@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.effects import FoundCheckpoint
 from waypost.checkpoint import Checkpoint, Descriptor
-from waypost.identity import Epoch, Ownership, ProxyId, SessionId
+from waypost.identity import GENERATION, Epoch, Ownership, ProxyId, SessionId
 
 ROW = Ownership(ProxyId("a1"), Epoch(3))
 FIRST, OWNERS = 0, 5
@@ -35,3 +35,10 @@ def test_a_first_checkpoint_above_the_row_hides_no_owners(
 ) -> None:
     found = FoundCheckpoint(tuple(checkpoint(*at) for at in known), complete=True).last_under(ROW)
     assert (found and (found.epoch, found.serial)) == expected
+
+
+def test_what_a_changelog_has_of_a_deleted_session_hides_nothing_of_the_one_that_was_made_since() -> None:
+    made = Ownership(ProxyId("a1"), Epoch(2 * GENERATION + 1))
+    deleted, another = checkpoint(GENERATION + 1, OWNERS), checkpoint(3 * GENERATION + 1, FIRST)
+    assert FoundCheckpoint((deleted, another), complete=True).last_under(made) == another
+    assert FoundCheckpoint((deleted,), complete=True).last_under(made) == deleted

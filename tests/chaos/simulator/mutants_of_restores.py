@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from federation.link_in import LinkIn
+from proxy.core.effects import FoundCheckpoint
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
 from proxy.session.session import Role, Session
@@ -12,7 +13,7 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
 from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.checkpoint import GapRow
+from waypost.checkpoint import Checkpoint, GapRow
 from waypost.facts import GapCause
 from waypost.identity import Origin, Ownership, SessionId
 
@@ -43,6 +44,11 @@ def _keeps_limits(*roles: Role) -> Callable[[Session, Role], None]:
             subscription.limits.update(limits[subscription.generation])
 
     return become
+
+
+def _last_of_any_generation(self: FoundCheckpoint, row: Ownership) -> Checkpoint | None:
+    of_row = [checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch]
+    return max(of_row, key=lambda checkpoint: checkpoint.rank) if of_row else self.last
 
 
 def _announces_all(self: Coverage, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
@@ -95,6 +101,13 @@ MUTANTS = (
         replaced(acquisition_answers, "has_later_owner", lambda found, row: found.epoch > row.epoch),
         ("SIDES", "STUCK"),
         kept=("95287214",),
+    ),
+    Mutant(
+        "what was deleted hides a first checkpoint",
+        "a session counts as lost: beside its first checkpoint is one of a deleted session",
+        replaced(FoundCheckpoint, "last_under", _last_of_any_generation),
+        ("SIDES", "STUCK", "PROBLEM"),
+        kept=("96811889",),
     ),
 )
 MASKED = (
