@@ -217,20 +217,20 @@ async def test_what_waits_for_a_rate_is_dropped_when_the_client_is_lost_also_whe
 
 
 async def test_what_a_client_said_last_is_freed_when_it_ends_during_a_pause() -> None:
-    class Held:
+    class Message:
         """In place of a long message."""
 
     socket_ = SocketWithFrames()
     socket_.is_closed = True
     reader = _FrameReader(socket_)  # type: ignore[arg-type]
 
-    async def serve(reader: _FrameReader) -> weakref.ref[Held]:
-        held = Held()
+    async def serve(reader: _FrameReader) -> weakref.ref[Message]:
+        message = Message()
         await reader.pause(600, lambda frame: False)
         try:
             await reader.next()
         except WebSocketDisconnect:
-            return weakref.ref(held)
+            return weakref.ref(message)
         raise AssertionError("the connection is gone")
 
     gc.disable()
