@@ -28,6 +28,7 @@ from aiokafka.conn import CloseReason, collect_hosts
 from aiokafka.errors import (
     ConsumerStoppedError,
     CorruptRecordException,
+    InvalidTimestampError,
     InvalidTopicError,
     KafkaConnectionError,
     KafkaError,
@@ -46,16 +47,19 @@ from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRa
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.replication import (
+    BY_BROKER,
     CLEANUP,
     COMPACT,
     MAX_MESSAGE,
     MAX_MESSAGE_BYTES,
     MIN_INSYNC,
+    TIMESTAMPS,
     Replicas,
     Replication,
     check,
     check_form,
     too_large,
+    wrong_time,
 )
 from federation.snapshot_chunks import SnapshotChunks
 from federation.versioned_condition import VersionedCondition
@@ -125,6 +129,8 @@ class _Topic:
             raise OutOfRange from error
         except MessageSizeTooLargeError as error:
             raise too_large(self.name) from error
+        except InvalidTimestampError as error:
+            raise wrong_time(self.name) from error
         except FAILURES as error:
             raise self.unavailable(error) from error
 
@@ -158,7 +164,12 @@ class _Topic:
         if replicas.count > brokers:
             # They may be about to start.
             raise KafkaError(f"it is to have {replicas.count} replicas, and the cluster has {brokers} brokers now")
-        settings = {**self.settings, MIN_INSYNC: str(replicas.min_insync), MAX_MESSAGE: str(MAX_MESSAGE_BYTES)}
+        settings = {
+            **self.settings,
+            MIN_INSYNC: str(replicas.min_insync),
+            MAX_MESSAGE: str(MAX_MESSAGE_BYTES),
+            TIMESTAMPS: BY_BROKER,
+        }
         topic = NewTopic(self.name, 1, replicas.count, topic_configs=settings)
         answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
         for name, code, *rest in answer.topic_errors:

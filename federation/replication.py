@@ -17,6 +17,11 @@ MIN_INSYNC = "min.insync.replicas"
 CLEANUP = "cleanup.policy"
 COMPACT = "compact"
 MAX_MESSAGE = "max.message.bytes"
+TIMESTAMPS = "message.timestamp.type"
+BY_BROKER = "LogAppendTime"
+"""The broker's clock says when a record came, and so when retention removes it. By the writer's clock a broker refuses
+the records of a proxy whose clock is an hour ahead.
+"""
 MAX_MESSAGE_BYTES = LOG_REQUEST_BYTES + 1024
 """Of a topic: a record comes in a batch that is a little larger."""
 HOW_TO_RAISE = "raise it with kafka-reassign-partitions or kafka-configs, or ask for less"
@@ -133,6 +138,14 @@ def too_large(topic: str) -> LogUnavailable:
     return LogUnavailable(
         f"topic {topic} does not take a record: it is larger than the topic's {MAX_MESSAGE}",
         hint=_hint(topic, MAX_MESSAGE, MAX_MESSAGE_BYTES),
+    )
+
+
+def wrong_time(topic: str) -> LogUnavailable:
+    """Return the error of an append that the broker refuses for the time of the writer's clock."""
+    return LogUnavailable(
+        f"topic {topic} does not take a record: the clock of this machine is too far from the broker's",
+        hint=f"set the clock; or let the broker's count: {_hint(topic, TIMESTAMPS, BY_BROKER)}",
     )
 
 

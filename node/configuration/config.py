@@ -113,6 +113,10 @@ def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
         raise ValueError("nobody is named; leave it out, and everybody may")
     if "*" in named:
         raise ValueError("'*' does not mean everybody here: name the principals")
+    if (together := next((name for name in named if ";" in name), None)) is not None:
+        raise ValueError(f"{together!r}: names are separated by commas")
+    if repeated := next((name for number, name in enumerate(named) if name in named[:number]), None):
+        raise ValueError(f"{repeated} is named twice")
     if max(map(len, named)) > MAX_ID_LENGTH:
         raise ValueError(f"a name has at most {MAX_ID_LENGTH} characters")
     return named
@@ -478,6 +482,14 @@ def _check_backend_tls(config: NodeConfig) -> None:
         raise BadConfiguration(
             f"{config.backend_cert} is shown over TLS only; name the file of who certifies Kafka and etcd",
             field="backend_ca",
+        )
+    if config.backend_ca and not (config.kafka or config.etcd):
+        raise BadConfiguration(
+            f"{config.backend_ca} is for TLS to Kafka and etcd; name them with --kafka and --etcd", field="backend_ca"
+        )
+    if config.backend_ca and "http://" in config.etcd:
+        raise BadConfiguration(
+            f"{config.etcd!r} is not encrypted, and --backend-ca asks for TLS; leave out http://", field="etcd"
         )
 
 

@@ -44,6 +44,8 @@ class Dependency(StrEnum):
 
 
 SITE = "site "
+PROXY = "proxy "
+"""With the name of a peer."""
 CHANGELOG_OF = "changelog of site "
 LINK_FROM = "link from "
 """With the name of a site."""
@@ -125,10 +127,10 @@ class DependencyHealth:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        """Drop outages that are older than OLD_MS of what is asked only when it is needed: another site, or a link that
-        another proxy may lead by now.
+        """Drop outages that are older than OLD_MS of what is asked only when it is needed: another site or proxy, or a
+        link that another proxy may lead by now.
         """
-        for dependency in [name for name in self.now if name.startswith((SITE, CHANGELOG_OF, LINK_FROM))]:
+        for dependency in [name for name in self.now if name.startswith((SITE, PROXY, CHANGELOG_OF, LINK_FROM))]:
             if self._clock.now_ms() >= self._noticed_ms[dependency] + OLD_MS:
                 del self.now[dependency]
                 self._unsteady.pop(dependency, None)

@@ -1,20 +1,22 @@
-"""Checks of a configuration that only a running proxy can make: its neighbours, and the address that it advertises.
+"""Checks of a configuration that only a running proxy can make: its neighbours, its peers, and its own address.
 
-A proxy with either wrong still serves its own site. So they are reported, not refused; `waypost_part_missing` has them.
+A proxy with one of them wrong still serves its own site. So they are reported, not refused; `waypost_part_missing` has
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from federation.ports import ProxyRow
-from node.health.dependency_health import DependencyHealth
+from node.health.dependency_health import PROXY, DependencyHealth
 from waypost.errors import Unreachable, WaypostError
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import ProxyId, SiteId
@@ -29,6 +31,23 @@ GRACE_MS = 30_000
 """A federation that starts is not complete at once."""
 AGAIN_MS = 30_000
 REACH_S = 5.0
+UNREACHED_MS = 20_000
+"""Longer than a proxy that has ended keeps its lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """A peer to which no connection could be made, again and again.
+
+    Args:
+        since_ms: the first attempt that failed since one succeeded, by the node's clock.
+        last_ms: the last one.
+        why: where the peer was looked for, and what came of that.
+    """
+
+    since_ms: int
+    last_ms: int
+    why: str
 
 
 def unknown_neighbours(
@@ -88,6 +107,8 @@ class SelfCheck:
         self._troubles = troubles
         self._began_ms = now_ms
         self._tried_ms: int | None = None
+        self._unreached: set[ProxyId] = set()
+        """Proxies that are reported."""
 
     def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
         """Report the neighbours that are none: GRACE_MS after the start, or at once if only the capitals differ.
@@ -119,6 +140,24 @@ class SelfCheck:
         elif now_ms >= self._began_ms + GRACE_MS:
             why = f"{url} is also the address of {others}; each proxy needs one of its own (--advertise)"
             self._troubles.unavailable(SHARED, Unreachable(why))
+
+    def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Collection[ProxyId], now_ms: int) -> None:
+        """Report live proxies that could not be reached for UNREACHED_MS: no session moves between them and this one.
+
+        Args:
+            unreached: see :class:`node.peers.peers.Peers`.
+            live: the proxies that have a lease.
+        """
+        for proxy in self._unreached - (unreached.keys() & set(live)):
+            self._unreached.discard(proxy)
+            self._troubles.available(PROXY + proxy)
+        for proxy in unreached.keys() & set(live):
+            failed = unreached[proxy]
+            if failed.last_ms - failed.since_ms < UNREACHED_MS or now_ms - failed.last_ms > AGAIN_MS:
+                continue
+            self._unreached.add(proxy)
+            why = f"it cannot be reached from here at {failed.why}; is its --advertise right, and the way there open?"
+            self._troubles.unavailable(PROXY + proxy, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
         """Greet whoever is at the advertised address, every AGAIN_MS until it was this proxy; report who else it is."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from handover.messages import TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
-from node.health.dependency_health import CHANGELOG_OF, LINK_FROM, SITE, STALLED, Dependency
+from node.health.dependency_health import CHANGELOG_OF, LINK_FROM, PROXY, SITE, STALLED, Dependency
 from node.health.self_check import ADVERTISED, NEIGHBOUR
 from node.peers.peers import LOSSES
 from node.shell.metrics_snapshot import NodeSnapshot
@@ -27,7 +27,7 @@ from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY
 from waypost.facts import Acquisition
 
 ANOTHER_SITE = "another site"
-A_NEIGHBOUR, A_LINK, PROGRESS = "neighbour", "link", "progress"
+A_NEIGHBOUR, A_PROXY, A_LINK, PROGRESS = "neighbour", "proxy", "link", "progress"
 DEPENDENCIES = (
     Dependency.REGISTRY,
     Dependency.LOG,
@@ -37,6 +37,7 @@ DEPENDENCIES = (
     Dependency.STORE,
     ANOTHER_SITE,
     A_NEIGHBOUR,
+    A_PROXY,
     A_LINK,
     ADVERTISED,
     PROGRESS,
@@ -81,6 +82,8 @@ def _copied_part(name: str) -> str:
         return ANOTHER_SITE
     if name.startswith(NEIGHBOUR):
         return A_NEIGHBOUR
+    if name.startswith(PROXY):
+        return A_PROXY
     if name.startswith(LINK_FROM):
         return A_LINK
     if name.startswith(STALLED):

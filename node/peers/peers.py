@@ -20,8 +20,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
+from node.health.self_check import Unreached
 from node.security.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost import cancellation
+from waypost.clock import Clock
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.frames import decode_frame
 from waypost.identity import Incarnation, ProxyId
@@ -33,6 +35,8 @@ INTRODUCTION_S = 4.0
 """More than the other side waits for its registry to know us."""
 PAUSE_S = 0.2
 """After an introduction that failed; what waits for the peer would begin the next one at once."""
+QUIET_MS = 15_000
+"""A peer that nobody tried to reach for so long may have been there meanwhile."""
 QUEUE_FULL, NOT_THERE, CONNECTION = LOSSES = ("queue full", "not there", "connection")
 """Why a message did not go out."""
 IN_THE_CLEAR = "not encrypted"
@@ -141,7 +145,11 @@ class Peers:
         incarnation: returns the present incarnation of this proxy.
         secret: returns the federation's secret; None: the registry has not told it yet.
         refused: called when a peer cannot be spoken to: the kind of refusal, the peer's name, and details for people.
+        clock: of the node.
         tls: for connections to peers at wss://, and required of them all; None: system defaults at wss://, ws:// too.
+
+    Attributes:
+        unreached: peers that messages were for, and that cannot be reached at the address that the registry names.
     """
 
     def __init__(
@@ -151,9 +159,13 @@ class Peers:
         incarnation: Callable[[], Incarnation],
         secret: Callable[[], bytes | None],
         refused: Callable[[str, ProxyId, str], None],
+        *,
+        clock: Clock,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
+        self._clock = clock
+        self.unreached: dict[ProxyId, Unreached] = {}
         self._proxy = proxy
         self._row = row
         self._incarnation = incarnation
@@ -211,12 +223,19 @@ class Peers:
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 return await self._talk(row, line, first)
-        except (OSError, websockets.WebSocketException, TimeoutError):
-            pass
+        except (OSError, websockets.WebSocketException, TimeoutError) as error:
+            self._unreached(row, str(error) or "no answer")
         except Exception:
             log.exception("a connection to a peer failed in a way that it must not", peer=row.proxy)
             await asyncio.sleep(PAUSE_S)
         return False
+
+    def _unreached(self, row: ProxyRow, why: str) -> None:
+        now_ms = self._clock.now_ms()
+        before = self.unreached.get(row.proxy)
+        goes_on = before is not None and now_ms - before.last_ms < QUIET_MS
+        since_ms = before.since_ms if before is not None and goes_on else now_ms
+        self.unreached[row.proxy] = Unreached(since_ms, now_ms, f"{row.url}: {why}")
 
     async def _talk(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
         """Send on one connection until it breaks, or one of the two begins another incarnation.
@@ -240,8 +259,10 @@ class Peers:
         ) as socket:
             sealer = await self._introduced(socket, row, incarnation)
             if sealer is None:
+                self._unreached(row, "whoever answers there is not that proxy")
                 await asyncio.sleep(PAUSE_S)
                 return False
+            self.unreached.pop(row.proxy, None)
             message = first
             closing = asyncio.create_task(socket.wait_closed())
             try:

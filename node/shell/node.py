@@ -232,7 +232,8 @@ class Node:
             lambda: self._engine.env.lease.incarnation,
             lambda: self.secret,
             self.refused,
-            self.tls.peers if self.tls else None,
+            clock=self.clock,
+            tls=self.tls.peers if self.tls else None,
         )
         self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self.clock)
         self._operator_log = OperatorLog(self.proxy, url, self.clock)
@@ -592,6 +593,7 @@ class Node:
             if engine.env.cluster.is_watching:
                 rows = [*engine.env.cluster.proxies.values()]
                 check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
+                check.check_peers(self.peers.unreached, {row.proxy for row in rows}, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 

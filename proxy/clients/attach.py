@@ -39,6 +39,11 @@ from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait, WaitCause
 from waypost.reliability import Reliability, check_level
 
+ATTACHES_HERE = 3
+"""Attaches that lead nowhere before a client is sent to the session's owner."""
+ATTACHES_WITHIN_MS = 30_000
+"""Between two of them; else the first one is forgotten."""
+
 
 class AttachHandler:
     """Attaches receivers to sessions, and detaches them."""
@@ -103,6 +108,9 @@ class AttachHandler:
         self.leave(connection)
         self._output.report(NearRelayEndWanted(connection.number))
         connection.attach = message
+        now = self._env.time.now_ms
+        goes_on = now - connection.attached_ms < ATTACHES_WITHIN_MS
+        connection.attaches, connection.attached_ms = connection.attaches + 1 if goes_on else 1, now
         identity = SessionId(message.session)
         session = self._sessions.serving(identity)
         if session is not None:
@@ -127,11 +135,28 @@ class AttachHandler:
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
+    def _send_to_owner(self, connection: Connection, session: SessionId) -> bool:
+        """The session does not come here, nor do its answers: after ATTACHES_HERE attaches tell the client who has it.
+
+        Owner and proxy may both live, and not reach each other. Returns False: it is too early, or nobody else has it.
+        """
+        owner = self._env.cluster.owners.get(session)
+        row = self._env.cluster.proxies.get(owner.proxy) if owner is not None else None
+        if connection.attaches <= ATTACHES_HERE or row is None or row.proxy == self._env.proxy:
+            return False
+        if connection.relayed_by is not None:
+            return False
+        connection.attach, connection.attaches = None, 0
+        self._send(connection, Moved(session, row.proxy, row.url))
+        return True
+
     def relay(self, session: SessionId, owner: ProxyId) -> None:
         """Relay the connections that wait for the session to its owner, where it stays."""
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
+                if self._send_to_owner(connection, session):
+                    continue
                 connection.attach = None
                 self._output.report(NearRelayWanted(connection.number, attach, owner))
 
@@ -203,7 +228,7 @@ class AttachHandler:
         receiver.connect(connection.number, message)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, self._env.known(message.frontier))
-        connection.session, connection.receiver = session.id, receiver.id
+        connection.session, connection.receiver, connection.attaches = session.id, receiver.id, 0
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
@@ -394,6 +419,8 @@ class AttachHandler:
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is None or attach.session != session:
+                continue
+            if isinstance(reason, str) and self._send_to_owner(connection, session):
                 continue
             connection.attach = None
             if isinstance(reason, Refused):

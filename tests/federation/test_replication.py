@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from chaos.servers import parts
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from federation.replication import CLEANUP, MAX_MESSAGE, MIN_INSYNC, Replicas, Replication, check
+from federation.replication import BY_BROKER, CLEANUP, MAX_MESSAGE, MIN_INSYNC, TIMESTAMPS, Replicas, Replication, check
 from waypost.errors import BadConfiguration, LogUnavailable
 from waypost.identity import Incarnation
 from waypost.records import Published
@@ -219,4 +221,36 @@ async def test_record_larger_than_the_topic_takes_is_refused_with_what_to_do(
                 await asyncio.sleep(0.1)
     finally:
         await admin.close()
+        await log.close()
+
+
+@pytest.mark.parametrize("made_by_hand", [False, True])
+async def test_records_of_a_proxy_whose_clock_is_ahead_are_taken_or_refused_with_what_to_do(
+    pair: KafkaServer, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, made_by_hand: bool
+) -> None:
+    """A topic that was made by hand has the writer's time, unless its broker is set otherwise."""
+    name = f"{topic_prefix}ahead"
+    if made_by_hand:
+        admin = AIOKafkaAdminClient(bootstrap_servers=pair.bootstrap)
+        await admin.start()
+        await admin.create_topics([NewTopic(name, 1, 1, topic_configs={CLEANUP: "delete"})])
+        await admin.close()
+    log = KafkaSiteLog(pair.bootstrap, name)
+    await log.start()
+    batches = BatchBuilder.append
+    ahead_ms = (int(time.time()) + 48 * 3600) * 1000
+
+    def append(self: BatchBuilder, *, timestamp: int | None, key: bytes | None, value: bytes | None) -> Any:
+        return batches(self, timestamp=ahead_ms, key=key, value=value)
+
+    monkeypatch.setattr(BatchBuilder, "append", append)
+    record = Published(producer="p", incarnation=Incarnation(""), sequence=1, at_ms=0, body=b"x")
+    try:
+        if not made_by_hand:
+            await log.append([record])
+            return
+        with pytest.raises(LogUnavailable, match=f"{name} does not take a record: the clock") as refusal:
+            await log.append([record])
+        assert refusal.value.hint is not None and f"{TIMESTAMPS}={BY_BROKER}" in refusal.value.hint
+    finally:
         await log.close()

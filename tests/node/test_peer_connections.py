@@ -11,6 +11,7 @@ from federation.ports import ProxyRow
 from handover.messages import HandoverOffer
 from node.peers.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
 from node.security.seal import new_nonce
+from waypost.clock import SystemClock
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import PEER_QUEUE
 
@@ -28,7 +29,7 @@ def row_at(url: str) -> ProxyRow:
 
 
 def peers_with(row: ProxyRow | None) -> Peers:
-    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None)
+    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None, clock=SystemClock())
 
 
 async def lost(peers: Peers, count: int) -> dict[str, int]:
@@ -54,6 +55,7 @@ async def test_message_to_an_unreachable_proxy_is_counted_as_connection() -> Non
     peers = peers_with(row_at("ws://127.0.0.1:1"))
     peers.send(OTHER, OFFER)
     assert await lost(peers, 1) == {"connection": 1}
+    assert peers.unreached[OTHER].why.startswith("ws://127.0.0.1:1: ")
 
 
 async def test_message_at_a_full_queue_is_counted_as_queue_full() -> None:

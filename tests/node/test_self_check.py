@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import waypost
 from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.health.dependency_health import DependencyHealth
-from node.health.self_check import ADVERTISED, GRACE_MS, SHARED, SelfCheck, unknown_neighbours
+from node.health.self_check import ADVERTISED, GRACE_MS, SHARED, UNREACHED_MS, SelfCheck, Unreached, unknown_neighbours
 from tests.helpers.polling import until_seen
+from waypost.client.events import Redirected
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
 
@@ -79,6 +81,50 @@ def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
     troubles = DependencyHealth(random.Random(1), clock)
     SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
     assert list(troubles.now) == ["neighbour B"]
+
+
+def test_a_live_proxy_that_cannot_be_reached_for_long_is_a_trouble_until_it_can() -> None:
+    clock = ManualClock()
+    troubles = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
+    b = ProxyId("b")
+    check.check_peers({b: Unreached(0, UNREACHED_MS - 1, "ws://h:1: refused")}, [b], UNREACHED_MS)
+    assert troubles.now == {}
+    failing = {b: Unreached(0, UNREACHED_MS, "ws://h:1: refused")}
+    check.check_peers(failing, [], UNREACHED_MS)
+    assert troubles.now == {}
+    check.check_peers(failing, [b], UNREACHED_MS)
+    assert "ws://h:1: refused" in troubles.now["proxy b"]
+    check.check_peers({}, [b], UNREACHED_MS + 1)
+    assert troubles.now == {}
+
+
+async def test_a_client_at_a_proxy_whose_peers_do_not_reach_it_is_served_by_the_sessions_owner(tmp_path: Path) -> None:
+    nowhere = f"ws://127.0.0.1:{free_port()}"
+    flags = {"no-discovery": ""}
+    specs = [ProxySpec("a", "A", flags), ProxySpec("b", "A", {**flags, "advertise": nowhere})]
+    async with Cluster(specs, [], tmp_path) as cluster:
+        owner, cut_off = cluster.proxies["a"], cluster.proxies["b"]
+        async with waypost.attach("s", proxy=owner.url) as receiver:
+            await receiver.subscribe("n > 0")
+        moves: list[object] = []
+        async with (
+            waypost.produce("p", proxy=cut_off.url) as producer,
+            waypost.attach("s", proxy=cut_off.url, on_event=moves.append, timeout_s=60) as receiver,
+        ):
+            assert [move.url for move in moves if isinstance(move, Redirected)] == [owner.url]
+            await producer.publish({"n": 1})
+            assert (await asyncio.wait_for(anext(receiver), 20))["n"] == 1
+        # Both ways: the proxy that everybody reaches does not get a session of the other one either.
+        async with waypost.attach("t", proxy=cut_off.url):
+            pass
+        async with waypost.attach("t", proxy=[owner.url, cut_off.url], timeout_s=90) as receiver:
+            await receiver.subscribe("n > 1")
+            await until_seen(
+                lambda: nowhere in owner.request("/v1/status")["troubles"].get("proxy b", ""),
+                "the trouble is shown",
+                within_s=60,
+            )
 
 
 async def test_proxy_with_an_unreachable_advertised_address_reports_it_and_serves(tmp_path: Path) -> None:

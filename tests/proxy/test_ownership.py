@@ -9,6 +9,7 @@ from federation.ports import Claimed, OwnerChanged, ProxyDown
 from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
+from proxy.clients.attach import ATTACHES_HERE
 from proxy.core import effects, journal_facts
 from proxy.core.inputs import (
     ClientDisconnected,
@@ -617,6 +618,21 @@ def test_an_owner_that_refuses_and_is_the_owner_is_not_asked_again_until_the_cli
     harness.complete(effects.ReadRow, owner("you", 3))
     assert [type(message) for message in harness.received()] == [Wait]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+
+
+def test_a_client_whose_session_does_not_come_is_sent_to_the_owner() -> None:
+    """Both proxies live, and one may not reach the other."""
+    harness, prepare = asking()
+    for _ in range(ATTACHES_HERE):
+        refuse(harness, prepare)
+        harness.complete(effects.ReadRow, owner("you", 3))
+        assert [type(message) for message in harness.received()] == [Wait]
+        harness.attach()
+        prepare = asked(harness, "you")
+    refuse(harness, prepare)
+    harness.complete(effects.ReadRow, owner("you", 3))
+    (moved,) = harness.received()
+    assert isinstance(moved, Moved) and moved.proxy == "you"
 
 
 def test_a_session_that_was_deleted_before_the_watch_said_so_is_made_anew() -> None:

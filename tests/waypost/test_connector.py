@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from waypost.client.connector import (
+    WAITS_HERE,
     Close,
     Connector,
     ConnectorState,
@@ -163,3 +164,28 @@ def test_a_connection_that_opens_too_late_is_closed() -> None:
     assert made.step(MoveTo(THERE), 1) == [Close()]
     assert made.step(Opened(), 2) == [Close()]
     assert made.step(Lost("closed"), 3) == [Open(THERE)]
+
+
+def waiting(made: Connector, cause: WaitCause, count: int) -> list[object]:
+    """Have the proxy say so often that the session is not served; return the effects of the last time."""
+    effects: list[object] = []
+    for number in range(count):
+        effects = [*made.step(Received(Wait(cause, "not now", 250)), 1_000 * number)]
+        made.tick(made.next_deadline())
+    return effects
+
+
+def test_a_client_whose_proxy_never_gets_the_session_goes_to_the_next_address() -> None:
+    made, _ = connected(HERE, THERE)
+    made.step(attached(), 5)
+    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, WAITS_HERE - 1)
+    assert Close() in waiting(made, WaitCause.UNAVAILABLE, 1)
+    made.step(Lost("closed"), 50_000)
+    assert made.tick(made.next_deadline()) == [Open(THERE)]
+
+
+def test_a_client_stays_where_another_proxy_would_say_the_same_or_where_there_is_no_other() -> None:
+    made, _ = connected(HERE, THERE)
+    assert Close() not in waiting(made, WaitCause.RECEIVER_IN_USE, 3 * WAITS_HERE)
+    made, _ = connected(HERE)
+    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, 3 * WAITS_HERE)

@@ -18,10 +18,14 @@ from waypost.client.events import ClientEvent, PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered
-from waypost.messages import Attached, ProxyMessage, Welcome
+from waypost.messages import Attached, ProxyMessage, WaitCause, Welcome
 
 LONGEST_WAIT_MS = 2_000
 """The longest pause between two attaches to a session that is not served at the moment."""
+WAITS_HERE = 16
+"""Attaches to a session that is not served, before the client tries another proxy: more than 10 s of them."""
+ELSEWHERE = (WaitCause.UNAVAILABLE, WaitCause.NO_LEASE, WaitCause.OWNER_SILENT)
+"""The causes for which another proxy may serve the session although this one does not."""
 
 
 class ConnectorState(Enum):
@@ -278,6 +282,10 @@ class Connector:
                 # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.
                 longer_ms = full_jitter_ms(self._waits, self._rng, cap_ms=LONGEST_WAIT_MS)
                 self._waits += 1
+                if self._waits >= WAITS_HERE and event.cause in ELSEWHERE and len(self.addresses) != 1:
+                    # The proxy may be cut off from what it needs, and another one not.
+                    self._waits, self._entered_url, self.state = 0, None, ConnectorState.CLOSING
+                    return [Close()]
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)
             case PublishFailed():
                 self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
