@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from federation.site_state import SiteState
 from proxy.core.effects import Append
@@ -33,6 +33,8 @@ class Interest:
         self._output = output
         self._registered: dict[SessionId, InterestRegistered] = {}
         """What we registered last for each session in this incarnation."""
+        self._offsets: dict[SessionId, int] = {}
+        """Where in the log that stands, as the log has answered."""
 
     def register(self, session: Session) -> None:
         """Append a record of the expressions that the session needs, if they differ from what was registered last."""
@@ -44,6 +46,18 @@ class Interest:
         for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
+    def correct(self, sessions: Sequence[Session]) -> None:
+        """Register the needs of these sessions again where the log, read beyond the last registration, has another.
+
+        An append that had no answer may come to stand behind later ones: then it is in force, and not what was said
+        last.
+        """
+        for session in sessions:
+            offset = self._offsets.get(session.id)
+            if offset is not None and self._state.position > offset and not self.is_exact(session):
+                self.forget(session.id)
+        self.register_all(session for session in sessions if not self.is_exact(session))
+
     def withdraw(self, session: SessionId) -> None:
         """Append a record that this proxy needs nothing for the session any more."""
         self._append([InterestRegistered(self._proxy, self._lease.incarnation, session, ())])
@@ -51,6 +65,7 @@ class Interest:
     def forget(self, session: SessionId) -> None:
         """Forget what was registered for the session, as it may not be in force: the next call registers it again."""
         self._registered.pop(session, None)
+        self._offsets.pop(session, None)
 
     def is_covered(self, session: Session) -> bool:
         """Tell whether the site log has, up to here, all that the session needs."""
@@ -74,13 +89,17 @@ class Interest:
         news = [interest for interest in needed if self._registered.get(interest.session) != interest]
         if not news:
             return
-        self._registered.update({interest.session: interest for interest in news})
+        for interest in news:
+            self.forget(interest.session)
+            self._registered[interest.session] = interest
 
         def on_done(answer: list[int] | WaypostError) -> None:
-            for interest in news:
+            for number, interest in enumerate(news):
                 is_last = self._registered.get(interest.session) is interest
                 if isinstance(answer, WaypostError) or (not interest.expressions and is_last):
                     self.forget(interest.session)
+                elif is_last:
+                    self._offsets[interest.session] = answer[number]
 
         self._output.emit(Append(news, on_done))
 

@@ -324,6 +324,15 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             case _:
                 assert_never(effect)
 
+    def _claim(self, outgoing: Outgoing, claim: machine.Claim) -> None:
+        """Claim the next epoch, unless the registry has just lost rows; then the machine tries again.
+
+        The target may have committed at that very epoch before the registry was restored from an older copy, and is
+        about to write its row again. To the claim ours would look like the latest one (handover rule 28).
+        """
+        if not self._env.registry_memory.rows_come_back:
+            super()._claim(outgoing, claim)
+
     def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
         kinds = {type(effect) for effect in effects}

@@ -9,6 +9,7 @@ from federation.messages import CaughtUp
 from federation.ports import Batch
 from federation.site_state import SiteState
 from node.machines.log_guard import LogGuard
+from proxy.core.interest import Interest
 from proxy.engine import Engine
 from proxy.stream.coverage import Coverage
 from tests.chaos.simulator.mutation import Mutant, replaced
@@ -78,6 +79,13 @@ MUTANTS = (
         ("LOST",),
         kept=("79080573", "96324101"),
         rule=27,
+    ),
+    Mutant(
+        "believes its last registration",
+        "what a session needs stands in the log as an append without an answer left it, behind what was said last",
+        replaced(Interest, "correct", Interest.register_all),
+        ("QUENCH",),
+        kept=("96979793",),
     ),
 )
 MASKED = (

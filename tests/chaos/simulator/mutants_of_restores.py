@@ -8,6 +8,8 @@ from federation.link_in import LinkIn
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
+from proxy.ownership.outgoing_transfers import OutgoingTransfers
+from proxy.ownership.transfer_driver import TransferDriver
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
@@ -108,6 +110,13 @@ MUTANTS = (
         replaced(FoundCheckpoint, "last_under", _last_of_any_generation),
         ("SIDES", "STUCK", "PROBLEM"),
         kept=("96811889",),
+    ),
+    Mutant(
+        "takes a session back from a registry that went back",
+        "a frozen source claims the epoch at which its target has committed, in a registry that has lost that row",
+        replaced(OutgoingTransfers, "_claim", TransferDriver._claim),
+        ("EPOCH",),
+        kept=("96988196",),
     ),
 )
 MASKED = (
