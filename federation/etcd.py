@@ -89,6 +89,8 @@ CHANNEL_OPTIONS = {
 
 
 class EtcdLease:
+    """A lease of etcd, with the row of the proxy that has it: a :class:`federation.ports.Lease`."""
+
     def __init__(self, registry: EtcdRegistry, number: int, row: ProxyRow, ttl_ms: int) -> None:
         self._registry = registry
         self.row = row

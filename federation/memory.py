@@ -321,6 +321,8 @@ class MemoryLease:
 
 
 class MemoryRegistry:
+    """A handle of a registry in memory: a :class:`federation.ports.Registry`."""
+
     def __init__(self, storage: MemoryRegistryStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
@@ -507,6 +509,8 @@ class MemoryChangelogStorage(Fallible):
 
 
 class MemoryChangelog:
+    """A handle of a changelog in memory: a :class:`federation.ports.Changelog`."""
+
     def __init__(self, storage: MemoryChangelogStorage) -> None:
         self._storage = storage
 
@@ -555,7 +559,8 @@ class MemoryChangelog:
         await self._storage.check_reachable()
         return self._storage.site
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.close`."""
 
 
 class MemoryJournalStorage(Fallible):
@@ -569,6 +574,8 @@ class MemoryJournalStorage(Fallible):
 
 
 class MemoryJournal:
+    """A handle of a journal in memory: a :class:`federation.ports.Journal`."""
+
     def __init__(self, storage: MemoryJournalStorage, writer: str = "", rotation: Rotation | None = None) -> None:
         self._storage = storage
         self._segments = JournalSegments(writer, rotation or Rotation())
@@ -586,4 +593,5 @@ class MemoryJournal:
         self._segments.wrote(facts, size)
         self._storage.answer()
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Implement :meth:`federation.ports.Journal.close`."""

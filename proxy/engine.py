@@ -142,8 +142,11 @@ from waypost.records import (
 class Timed(Protocol):
     """A part of the engine that does something by time alone; it reads the time of the step."""
 
-    def tick(self) -> None: ...
-    def next_deadline(self) -> int: ...
+    def tick(self) -> None:
+        """Do what is due."""
+
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
 
 
 class Engine:

@@ -67,6 +67,8 @@ class MachineClock:
 
 
 class EmbeddedLease:
+    """A lease in the embedded registry: a :class:`federation.ports.Lease`."""
+
     def __init__(self, registry: EmbeddedRegistry, number: int, ttl_ms: int) -> None:
         self._registry = registry
         self.number = number

@@ -49,6 +49,8 @@ PROXY = "proxy "
 CHANGELOG_OF = "changelog of site "
 LINK_FROM = "link from "
 """With the name of a site."""
+ENDED_CERTIFICATE = "certificate that has ended"
+"""The node's own."""
 STALLED = "progress of "
 """With the name of a thing that the watchdog sees standing still."""
 OLD_MS = 60_000

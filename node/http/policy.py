@@ -142,6 +142,7 @@ class WebPolicyMiddleware:
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to the application, or answer it with what the policy has against it."""
         kind: str = scope["type"]
         refusal = None
         if kind in ("http", "websocket"):

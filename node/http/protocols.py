@@ -89,6 +89,7 @@ class RequestProtocol(H11Protocol):
     """Bytes received since the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch the connection's progress; one beyond the port's most is closed."""
         super().connection_made(transport)
         if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
@@ -96,6 +97,9 @@ class RequestProtocol(H11Protocol):
         self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
+        """Count the bytes of a request whose end is missing, and parse them; past the port's bound the largest is
+        closed.
+        """
         self._came += len(data)
         largest = self.config.shared.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
         if largest is not None:
@@ -104,16 +108,19 @@ class RequestProtocol(H11Protocol):
             super().data_received(data)
 
     def on_response_complete(self) -> None:
+        """Count anew for the next request of the connection."""
         self._came = 0
         self.config.shared.unfinished.forget(self)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop watching the connection, and free what it held."""
         self._stop_looking()
         self.config.shared.unfinished.forget(self)
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
+        """Leave the connection to :class:`SocketProtocol`."""
         self._stop_looking()
         self.config.shared.unfinished.forget(self)
         super().handle_websocket_upgrade(event)
@@ -177,6 +184,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return self.queue.qsize() < (1 if self._unproven is not None else WAITING_MESSAGES)
 
     async def run_asgi(self) -> None:
+        """Run the application, with the extensions of this class in its scope."""
         certificate = self.transport.get_extra_info("peercert") or {}
         self.scope["extensions"]["tls"] = {"client_cert": certified(certificate) if certificate else None}
         self.scope["extensions"]["proven"] = {"told": self._proven}
@@ -184,6 +192,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await super().run_asgi()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Free what the connection held, and end its timers."""
         # Now, and not when somebody looks for garbage: it may be much.
         self._unread.clear()
         self.conn.reader.buffer.clear()
@@ -198,6 +207,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # ------------------------------------------------------------ what comes
 
     def data_received(self, data: bytes) -> None:
+        """Take bytes; they are parsed now, unless earlier ones wait."""
         self._unread += data
         if self._feeding is None:
             self._feed()
@@ -252,11 +262,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def send(self, message: Any) -> None:
+        """Send a message of the application. What was received behind a close is read for the answer to it."""
         await super().send(message)
         if self.close_sent and self._unread and self._feeding is None:
             self._feeding = self.loop.call_soon(self._feed_on)
 
     async def receive(self) -> Any:
+        """Return the next message to the application, and parse more in the loop's next turn."""
         message = await super().receive()
         if (self._unread or self._feeding is not None) and not self.disconnected:
             self.transport.pause_reading()
@@ -280,19 +292,23 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
     def handle_cont(self, event: Frame) -> None:
+        """Take a frame that continues a message; all but the last are counted as tiny."""
         self._controls += not event.fin
         super().handle_cont(event)
         event.data = b""
 
     def handle_text(self, event: Frame) -> None:
+        """Take the first frame of a text."""
         super().handle_text(event)
         event.data = b""
 
     def handle_bytes(self, event: Frame) -> None:
+        """Take the first frame of bytes."""
         super().handle_bytes(event)
         event.data = b""
 
     def send_receive_event_to_app(self) -> None:
+        """Queue a complete message for the application."""
         self._owed_since_s = None
         super().send_receive_event_to_app()
 
@@ -317,6 +333,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().handle_ping()
 
     def handle_pong(self, event: Any) -> None:
+        """Take a pong, which is counted as a tiny frame."""
         self._controls += 1
         super().handle_pong(event)
 

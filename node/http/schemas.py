@@ -55,6 +55,8 @@ def _unsaid(default: Any, **bounds: Any) -> Any:
 
 
 class SessionRequest(_Shape):
+    """A request about one session, which `session` names."""
+
     session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
 
@@ -134,6 +136,8 @@ class _Answer(_Shape):
 
 
 class Live(_Answer):
+    """Whether the process answers at all."""
+
     live: bool
 
 
@@ -146,6 +150,8 @@ class Ready(_Answer):
 
 
 class DrainRow(_Shape):
+    """A drain, as the registry has it: `rate` sessions a second leave the proxy; `paused`: none at the moment."""
+
     rate: float
     paused: bool
 
@@ -174,6 +180,8 @@ class Status(_Answer):
 
 
 class SubscriptionShown(_Shape):
+    """A subscription. `keys`: so many keys belong to it; `insecure`: it also takes what has no key in common."""
+
     expression: str
     ttl_s: int | None = None
     max_count: int | None = None
@@ -183,6 +191,8 @@ class SubscriptionShown(_Shape):
 
 
 class QueueShown(_Shape):
+    """How much a session stores at most, null: without a bound, and what goes when it is more."""
+
     max_count: int | None
     max_bytes: int | None
     discard: str
@@ -234,10 +244,14 @@ class Changed(_Answer):
 
 
 class Sessions(_Answer):
+    """The sessions that were asked for."""
+
     sessions: list[SessionShown]
 
 
 class Deleted(_Answer):
+    """Whether the session is deleted; false: there was none."""
+
     session: str
     deleted: bool
 
@@ -265,6 +279,8 @@ class HandoverShown(_Shape):
 
 
 class Handovers(_Answer):
+    """The handovers of one proxy, those that run and the last ones that ended."""
+
     proxy: str
     handovers: list[HandoverShown]
 
@@ -276,26 +292,36 @@ class Marker(_Answer):
 
 
 class Drain(DrainRow):
+    """The drain of one proxy. `left`: so many sessions are still there."""
+
     proxy: str
     left: int
 
 
 class Drains(_Answer):
+    """The drains of all proxies."""
+
     drains: list[Drain]
 
 
 class DrainSet(_Answer):
+    """The drain of a proxy as it is from now on; null: it is not drained."""
+
     proxy: str
     draining: DrainRow | None
 
 
 class Move(_Shape):
+    """A session that has another owner once the load is level, and the proxies that it goes from and to."""
+
     session: str
     from_: str = Field(alias="from")
     to: str
 
 
 class Moves(_Answer):
+    """The moves that make the load level. `applied`: they have begun; else they would be these."""
+
     applied: bool
     moves: list[Move]
 
@@ -309,6 +335,8 @@ class ErrorShown(_Shape):
 
 
 class Refusal(_Answer):
+    """Why a request was not done."""
+
     error: ErrorShown
 
 

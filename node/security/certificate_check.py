@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from node.health.dependency_health import DependencyHealth
+from node.health.dependency_health import ENDED_CERTIFICATE, DependencyHealth
 from node.security.tls import DATE_CODES, Tls, TlsFiles, certified
 from waypost.errors import BadConfiguration, Unreachable
 
@@ -16,7 +16,6 @@ log = structlog.get_logger("waypost")
 
 FILES = "files of TLS"
 CERTIFICATE = "certificate"
-ENDED = "certificate that has ended"
 """Names in :attr:`DependencyHealth.now`."""
 SOON_DAYS = 14
 """A certificate that ends in fewer days is reported."""
@@ -63,8 +62,11 @@ class CertificateCheck:
             now_ms: by a monotonic clock.
             unix_ms: the same moment in Unix time.
         """
-        again_ms = AGAIN_IN_TROUBLE_MS if CERTIFICATE in self._troubles.now else AGAIN_MS
-        has_ended = self.expires_ms is not None and unix_ms >= self.expires_ms and ENDED not in self._troubles.now
+        is_in_trouble = not {CERTIFICATE, ENDED_CERTIFICATE}.isdisjoint(self._troubles.now)
+        again_ms = AGAIN_IN_TROUBLE_MS if is_in_trouble else AGAIN_MS
+        has_ended = (
+            self.expires_ms is not None and unix_ms >= self.expires_ms and ENDED_CERTIFICATE not in self._troubles.now
+        )
         if self._looked_ms is not None and now_ms < self._looked_ms + again_ms and not has_ended:
             return
         self._looked_ms = now_ms
@@ -75,7 +77,10 @@ class CertificateCheck:
             self.expires_ms = certified(writer.get_extra_info("peercert")).until_ms
             writer.close()
         except ssl.SSLCertVerificationError as error:
-            name = ENDED if error.verify_code in DATE_CODES else CERTIFICATE
+            name = ENDED_CERTIFICATE if error.verify_code in DATE_CODES else CERTIFICATE
+            if name == ENDED_CERTIFICATE:
+                # What was said of its end before is over with it.
+                self._troubles.available(CERTIFICATE)
             self._troubles.unavailable(name, Unreachable(f"{self._url}: {error.verify_message}; {HINT}"))
             return
         except (OSError, TimeoutError) as error:
@@ -84,7 +89,7 @@ class CertificateCheck:
                 CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}")
             )
             return
-        self._troubles.available(ENDED)
+        self._troubles.available(ENDED_CERTIFICATE)
         days = (self.expires_ms - unix_ms) // DAY_MS
         if days < SOON_DAYS:
             self._troubles.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {HINT}"))

@@ -37,6 +37,7 @@ from handover.messages import RelayDown
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import STALLED, Dependency, DependencyHealth
 from node.health.operator_log import OperatorLog, RateLimitedLog
+from node.health.readiness import Condition, why_not_ready
 from node.health.self_check import SelfCheck
 from node.health.supervision import endless
 from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
@@ -52,7 +53,7 @@ from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import growing
 from node.resources.loop_turns import TurnBudget
 from node.resources.rate_limit import AddressRates
-from node.security.certificate_check import ENDED, CertificateCheck
+from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
 from node.shell.effect_runner import EffectRunner
 from node.shell.journal_writer import JournalWriter
@@ -248,19 +249,16 @@ class Node:
             return "it is shutting down"
         if self.engine is None:
             return "it is starting"
-        if self._waits_for:
-            return f"another process has its name, at {self._waits_for}"
-        if not self.engine.env.lease.holds_at(self.clock.now_ms()):
-            return "it has no lease"
-        if not self.engine.env.cluster.is_watching:
-            return "it has not read the registry yet"
-        if Dependency.LOG in self.troubles.now:
-            return "the log of its site does not answer"
-        if ENDED in self.troubles.now:
-            return "its certificate has ended"
-        if self.watchdog.why_not_ready:
-            return self.watchdog.why_not_ready
-        return "it is being drained" if self.engine.session_moves.row is not None else ""
+        cluster, lease = self.engine.env.cluster, self.engine.env.lease
+        condition = Condition(
+            name_taken_at=self._waits_for,
+            has_lease=lease.holds_at(self.clock.now_ms()),
+            is_watching=cluster.is_watching,
+            troubles=self.troubles.now,
+            stalled=self.watchdog.why_not_ready,
+            is_drained=self.engine.session_moves.row is not None,
+        )
+        return why_not_ready(condition)
 
     @property
     def _engine(self) -> Engine:

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.configuration.config import NodeConfig
-from node.health.dependency_health import DependencyHealth
-from node.security.certificate_check import CERTIFICATE, ENDED, CertificateCheck
+from node.health.dependency_health import ENDED_CERTIFICATE, DependencyHealth
+from node.security.certificate_check import CERTIFICATE, CertificateCheck
 from node.security.tls import CERTIFIED_MS, Certified, TlsFiles, tls_of, vouched
 from proxy.clients.tokens import read
 from tests.helpers.polling import until_seen
@@ -128,17 +128,18 @@ async def test_a_certificate_that_ends_as_the_proxy_runs_is_a_trouble_of_its_own
         health = DependencyHealth(random.Random(0), clock)
         check = CertificateCheck(TlsFiles(config, tls), tls, url, health)
         await check.check(clock.now_ms(), clock.unix_ms())
-        assert "ends in 0 days" in health.now[CERTIFICATE] and ENDED not in health.now
+        assert "ends in 0 days" in health.now[CERTIFICATE] and ENDED_CERTIFICATE not in health.now
         for _ in range(200):
-            if ENDED in health.now:
+            if ENDED_CERTIFICATE in health.now:
                 break
             await asyncio.sleep(0.1)
             await check.check(clock.now_ms(), clock.unix_ms())
-        assert "certificate has expired; write another one" in health.now[ENDED]
+        assert "certificate has expired; write another one" in health.now[ENDED_CERTIFICATE]
+        assert CERTIFICATE not in health.now
         authority.certify(days=100)
         check.renew()
         await check.check(clock.now_ms(), clock.unix_ms())
-        assert ENDED not in health.now
+        assert ENDED_CERTIFICATE not in health.now
 
 
 @pytest.mark.parametrize("left_ms", [1_000, CERTIFIED_MS - 1, CERTIFIED_MS + 1])

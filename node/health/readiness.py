@@ -1,0 +1,46 @@
+"""Readiness: whether new clients are to be sent to a node, and if not, why."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from node.health.dependency_health import ENDED_CERTIFICATE, Dependency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What readiness depends on, of a node that has started.
+
+    Args:
+        name_taken_at: the address of the process that has our name; "": none has it.
+        has_lease: the lease holds now. A registry that is away for longer than that ends it.
+        is_watching: the registry was read, and its watch goes on.
+        troubles: the dependencies that are missing, by name.
+        stalled: what has not moved on that must, in words; "": nothing.
+        is_drained: an operator has the node emptied.
+    """
+
+    name_taken_at: str
+    has_lease: bool
+    is_watching: bool
+    troubles: Container[str]
+    stalled: str
+    is_drained: bool
+
+
+def why_not_ready(condition: Condition) -> str:
+    """Return why no new client is to be sent to the node now; "": nothing speaks against it."""
+    if condition.name_taken_at:
+        return f"another process has its name, at {condition.name_taken_at}"
+    if not condition.has_lease:
+        return "it has no lease"
+    if not condition.is_watching:
+        return "it has not read the registry yet"
+    if Dependency.LOG in condition.troubles:
+        return "the log of its site does not answer"
+    if ENDED_CERTIFICATE in condition.troubles:
+        return "its certificate has ended"
+    if condition.stalled:
+        return condition.stalled
+    return "it is being drained" if condition.is_drained else ""
