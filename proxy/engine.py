@@ -118,6 +118,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
+from proxy.stream.promises import Promises
 from proxy.stream.repairs import Repairs
 from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds
@@ -203,9 +204,10 @@ class Engine:
         self._begin(incarnation)
         env, sessions, output = self.env, self.sessions, self.output
         self.persister = Persister(env, sessions, output)
-        self.coverage = Coverage(env, sessions, output, self.persister)
+        promises = Promises(env, sessions, output, self.persister)
+        self.coverage = Coverage(env, sessions, output, promises)
         self.expiry = Expiry(env, sessions, output)
-        stream = Stream(self.persister, self.coverage, self.expiry)
+        stream = Stream(self.persister, promises, self.coverage, self.expiry)
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
         self.session_moves = SessionMoves(env, sessions, output)
         self._deleted_rows = DeletedRows(env, output)

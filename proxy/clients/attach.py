@@ -61,6 +61,7 @@ class AttachHandler:
         self._output = output
         self._persister = stream.persister
         self._coverage = stream.coverage
+        self._promises = stream.promises
         self._expiry = stream.expiry
         self._authorizer = authorizer
         self._waiting: dict[SessionId, dict[int, Connection]] = {}
@@ -260,7 +261,7 @@ class AttachHandler:
             self._send_gaps_first(session, receiver)
         self._sessions.mark_changed(session.id)
         self._coverage.watch(session)
-        self._coverage.promise(session)
+        self._promises.promise(session)
         self._output.report(DeliveryDue(session))
         self._move_toward_receiver(connection, session)
 

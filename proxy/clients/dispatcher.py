@@ -90,7 +90,7 @@ class ClientDispatcher:
         self._env = env
         self._sessions = sessions
         self._output = output
-        self._coverage = stream.coverage
+        self._promises = stream.promises
         self._expiry = stream.expiry
         self.connections: dict[int, Connection] = {}
         self.authorizer = Authorizer(env, sessions, output)
@@ -407,7 +407,7 @@ class ClientDispatcher:
             self._send(connection, KeysChanged(message.number))
             for identity in changed:
                 self.broadcast_subscription(session, identity, connection)
-            self._coverage.promise(session)
+            self._promises.promise(session)
 
         self._durable_replies.reply_when_durable(connection, session, message, answer)
 
@@ -422,7 +422,7 @@ class ClientDispatcher:
             if (subscription is not None) is is_made:
                 # Else it has been changed again since, which is not kept yet.
                 self._tell_subscription(connection, session, identity, subscription)
-            self._coverage.promise(session)
+            self._promises.promise(session)
 
         self._durable_replies.reply_when_durable(connection, session, message, answer)
 

@@ -75,6 +75,10 @@ class Interest:
         needed = session.interest_expressions()
         return needed == registered.expressions or set(needed) <= set(registered.expressions)
 
+    def is_installed(self, session: Session) -> bool:
+        """Tell whether the log, as far as it is read, has our own registration of it: another's could end any time."""
+        return not session.interest_expressions() or self.is_covered(session)
+
     def is_exact(self, session: Session) -> bool:
         """Tell whether the site log has, up to here, what the session needs, by its keys, and nothing else of it."""
         registered = self._state.registered.get((self._proxy, session.id))

@@ -1,4 +1,4 @@
-"""Gates opened, history fetched, promises made: how a session catches up with the live stream of each origin."""
+"""Gates opened and history fetched: how a session catches up with the live stream of each origin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from federation.messages import CatchUp
 from federation.site_events import LogDamaged, OriginClosed
 from handover.gate import Gate
-from proxy.core import journal_facts
 from proxy.core.effects import FetchHistory, History, Send
 from proxy.core.environment import Environment
 from proxy.core.events import DeliveryDue
@@ -18,29 +17,26 @@ from proxy.session.receivers import Receiver
 from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
-from proxy.session.subscription import Subscription
 from proxy.stream.catch_up_throttle import CatchUpThrottle
-from proxy.stream.persister import Persister
+from proxy.stream.promises import Promises
 from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.facts import FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING, Origin, SessionId, follows, site_of
-from waypost.messages import BecameEffective, Gap
+from waypost.messages import Gap
 from waypost.notification import read_body
 
 
 class Coverage:
-    """Lets gated sessions catch up with the live stream, and promises from where on subscriptions are effective."""
+    """Lets gated sessions catch up with the live stream. What is promised follows it."""
 
-    def __init__(self, env: Environment, sessions: SessionTable, output: Output, persister: Persister) -> None:
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, promises: Promises) -> None:
         self._env = env
         self._sessions = sessions
         self._output = output
-        self._persister = persister
+        self._promises = promises
         self._gated: dict[SessionId, Session] = {}
-        self._unpromised: dict[SessionId, Session] = {}
-        """Sessions of which a promise may be due since it was last looked at."""
         self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0
         self._request = 0
@@ -49,26 +45,25 @@ class Coverage:
     def watch(self, session: Session) -> None:
         """Watch the session's gates and promises from now on, until all gates are open and all promises made."""
         self._gated[session.id] = session
-        self._unpromised[session.id] = session
+        self._promises.watch(session)
 
     def covered(self, expressions: Iterable[str]) -> None:
         """Advance all gated sessions, and the promises of those with these expressions: the site covers more."""
         for expression in expressions:
             for session in self._sessions.matcher.holding(expression):
-                self._unpromised[session.id] = session
+                self._promises.watch(session)
         self.advance_all()
 
     def interest_registered(self, session: Session) -> None:
         """Advance the session: the site log has the record of its interest."""
         self.advance(session)
-        self.promise(session)
+        self._promises.promise(session)
 
     def advance_all(self) -> None:
         """Advance the gates and promises of all watched sessions as far as can be done now."""
         for session in list(self._gated.values()):
             self.advance(session)
-        for session in list(self._unpromised.values()):
-            self.promise(session)
+        self._promises.promise_all()
 
     def tick(self) -> None:
         """Advance all sessions now and then, and begin catch-ups whose turn it is."""
@@ -80,7 +75,7 @@ class Coverage:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        look_at = self._next_check_ms if self._gated or self._unpromised else NEVER
+        look_at = self._next_check_ms if self._gated or self._promises else NEVER
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
@@ -113,7 +108,7 @@ class Coverage:
             KeyError: the origin has no gate.
         """
         state = self._env.state
-        brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
+        brings = site_of(origin) == state.site or origin in state.ended or self._sessions.interest.is_installed(session)
         if self._env.rereading or not brings:
             return None
         above = state.covered_above(origin, session.interest_expressions())
@@ -122,10 +117,6 @@ class Coverage:
             return None
         ends = [sub.known_end.get(origin, NOTHING) for sub in session.ended]
         return max([covered, *ends])
-
-    def _installed(self, session: Session) -> bool:
-        """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
-        return not session.interest_expressions() or self._sessions.interest.is_covered(session)
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
         if any(follows(origin, earlier) for earlier in session.gates):
@@ -151,7 +142,7 @@ class Coverage:
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
         """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
         session.gates[origin].fetched(covered)
-        self._unpromised[session.id] = session
+        self._promises.watch(session)
         for subscription in session.active():
             if origin not in subscription.promised:
                 subscription.promise_floor[origin] = max(covered, subscription.promise_floor.get(origin, NOTHING))
@@ -365,86 +356,6 @@ class Coverage:
             gate.restart(seen)
         elif session.role not in (Role.SHADOW, Role.FROZEN):
             session.gate(origin, seen)
-
-    # ------------------------------------------------------------ promises
-
-    def promise(self, session: Session) -> None:
-        """Promise from where on each subscription is effective, as far as that is known, once per origin.
-
-        A promise is made durable, then attested, and only then are receivers told (proxy/core/durability_law.py).
-        Nothing is promised while the session is not served here, or no receiver is attached.
-        """
-        self._unpromised.pop(session.id, None)
-        if self._sessions.get(session.id) is not session:
-            return
-        if session.role is not Role.SERVING or not self._env.lease.may_serve():
-            return
-        if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
-            return
-        while session.cut_short:
-            self._unmake(*session.cut_short.pop())
-        for subscription in session.active():
-            self._promise(session, subscription)
-
-    def _promise(self, session: Session, subscription: Subscription) -> None:
-        state = self._env.state
-        known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
-        fresh = {
-            origin: self._start(session, subscription, origin, above)
-            for origin, above in known.items()
-            if origin not in subscription.promised and self._has_start(session, origin)
-        }
-        if not fresh:
-            return
-        subscription.promised |= fresh
-        subscription.unannounced |= fresh.keys()
-        self._sessions.mark_changed(session.id)
-
-        def on_done(error: WaypostError | None) -> None:
-            if self._sessions.serving(session.id) is not session:
-                # A frozen session must not say another thing of itself than before.
-                session.cut_short.append((subscription, fresh))
-            elif error is not None:
-                self._unmake(subscription, fresh)
-                self._unpromised[session.id] = session
-            elif subscription.replaced:
-                # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
-                self._unmake(subscription, fresh)
-            else:
-                self._announce_promise(session, subscription, fresh)
-
-        # A restart and a failover must know of the promise before anybody else does.
-        self._persister.written(session, on_done)
-
-    def _unmake(self, subscription: Subscription, promises: Iterable[Origin]) -> None:
-        for origin in promises:
-            subscription.promised.pop(origin, None)
-            subscription.unannounced.discard(origin)
-
-    def _has_start(self, session: Session, origin: Origin) -> bool:
-        """Tell whether it is settled where the session begins with this origin."""
-        gate = session.gates.get(origin)
-        return gate is None or gate.seen is not None
-
-    def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
-        """Put the promise on record, then tell the receivers."""
-        subscription.unannounced -= promises.keys()
-        journal_facts.effective(self._output.journal, session, subscription, promises)
-        connections = {r.connection for r in session.receivers.values()}
-
-        def tell() -> None:
-            if not session.goes_on(subscription):
-                return
-            for receiver in session.receivers.values():
-                if receiver.connection is not None and receiver.connection in connections:
-                    self._output.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
-
-        self._output.journal.once_attested(tell)
-
-    def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
-        """Return X0: never below what any receiver has reported (handover rule 13)."""
-        known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
-        return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
 
 
 def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:

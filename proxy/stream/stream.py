@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
+from proxy.stream.promises import Promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +16,12 @@ class Stream:
 
     Args:
         persister: writes sessions to store and changelog.
+        promises: says from where on subscriptions are effective.
         coverage: says where each origin is complete, and fetches what is missing.
         expiry: removes what has grown too old, or too much.
     """
 
     persister: Persister
+    promises: Promises
     coverage: Coverage
     expiry: Expiry

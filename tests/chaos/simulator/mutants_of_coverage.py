@@ -23,6 +23,7 @@ from handover.gate import Gate
 from proxy.clients.connection import Connection
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.publish import PublishHandler
+from proxy.core.interest import Interest
 from proxy.core.journal import Journal
 from proxy.engine import Engine
 from proxy.ownership import incoming_transfers
@@ -34,6 +35,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.log_ends import LogEnds
+from proxy.stream.promises import Promises
 from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, encode_checkpoint
@@ -70,7 +72,7 @@ def _answer_at_once(
     answers = Subscribed if isinstance(message, Subscribe) else Unsubscribed
     self._send(connection, answers(identity, message.number))
     self._tell_subscription(connection, session, identity, session.subscriptions.get(identity))
-    self._coverage.promise(session)
+    self._promises.promise(session)
 
 
 def _once_attested_at_once(self: Journal, on_done: Callable[[], None]) -> None:
@@ -96,7 +98,7 @@ def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None
 
 
 def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
-    if origin != self._env.state.origin and not self._installed(session):
+    if origin != self._env.state.origin and not self._sessions.interest.is_installed(session):
         return None
     return session.gates[origin].covered_from(self._env.state.covered_above(origin, session.interest_expressions()))
 
@@ -118,14 +120,14 @@ def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[s
     return max([NOTHING, *(self.effective.get(expression, {}).get(origin, NOTHING) for expression in expressions)])
 
 
-def _promise_before_the_report(self: Coverage, session: Session) -> None:
+def _promise_before_the_report(self: Promises, session: Session) -> None:
     self._unpromised.pop(session.id, None)
-    if self._sessions.serving(session.id) is session and self._installed(session):
+    if self._sessions.serving(session.id) is session and self._sessions.interest.is_installed(session):
         for subscription in session.active():
             self._promise(session, subscription)
 
 
-def _start_at_coverage(self: Coverage, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+def _start_at_coverage(self: Promises, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
     return above
 
 
@@ -375,7 +377,7 @@ MUTANTS = (
     Mutant(
         "covered by others",
         "a session counts as covered before its own hold is in the log",
-        replaced(Coverage, "_installed", lambda self, session: True),
+        replaced(Interest, "is_installed", lambda self, session: True),
         ("LOST",),
         scenarios=("held_by_another_session_for_a_while",),
         rule=9,
@@ -407,7 +409,7 @@ MUTANTS = (
     Mutant(
         "promised where the site is covered",
         "a promise looks neither at what receivers reported nor at where the subscription began",
-        replaced(Coverage, "_start", _start_at_coverage),
+        replaced(Promises, "_start", _start_at_coverage),
         ("LOST",),
         scenarios=("nothing_is_promised_that_a_receiver_has_passed",),
         rule=13,
@@ -415,7 +417,7 @@ MUTANTS = (
     Mutant(
         "promised before the report",
         "a promise is made although no receiver has reported since the session was rebuilt",
-        replaced(Coverage, "promise", _promise_before_the_report),
+        replaced(Promises, "promise", _promise_before_the_report),
         ("LOST",),
         scenarios=("nothing_is_promised_before_a_receiver_has_reported",),
         rule=13,

@@ -1,0 +1,125 @@
+"""Promises: from where on a subscription is effective, of each origin.
+
+What lies above a promise is delivered, or a gap says that it is not. So a promise is made once, never below what a
+receiver has reported, and is durable and on record before any receiver is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proxy.core import journal_facts
+from proxy.core.effects import Send
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
+from proxy.session.session import Role, Session
+from proxy.session.subscription import Subscription
+from proxy.stream.persister import Persister
+from waypost.errors import WaypostError
+from waypost.identity import NOTHING, Origin, SessionId
+from waypost.messages import BecameEffective
+
+
+class Promises:
+    """Promises from where on subscriptions are effective, as coverage comes to say so."""
+
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, persister: Persister) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._persister = persister
+        self._unpromised: dict[SessionId, Session] = {}
+        """Sessions of which a promise may be due since it was last looked at."""
+
+    def __len__(self) -> int:
+        return len(self._unpromised)
+
+    def watch(self, session: Session) -> None:
+        """Look at the session the next time: a promise may be due."""
+        self._unpromised[session.id] = session
+
+    def promise_all(self) -> None:
+        """Make the promises of all watched sessions, as far as that can be done now."""
+        for session in list(self._unpromised.values()):
+            self.promise(session)
+
+    def promise(self, session: Session) -> None:
+        """Promise from where on each subscription is effective, as far as that is known, once per origin.
+
+        A promise is made durable, then attested, and only then are receivers told (proxy/core/durability_law.py).
+        Nothing is promised while the session is not served here, or no receiver is attached.
+        """
+        self._unpromised.pop(session.id, None)
+        if self._sessions.get(session.id) is not session:
+            return
+        if session.role is not Role.SERVING or not self._env.lease.may_serve():
+            return
+        if not self._sessions.interest.is_installed(session) or not any(
+            r.connection is not None for r in session.receivers.values()
+        ):
+            return
+        while session.cut_short:
+            self._unmake(*session.cut_short.pop())
+        for subscription in session.active():
+            self._promise(session, subscription)
+
+    def _promise(self, session: Session, subscription: Subscription) -> None:
+        state = self._env.state
+        known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
+        fresh = {
+            origin: self._start(session, subscription, origin, above)
+            for origin, above in known.items()
+            if origin not in subscription.promised and self._has_start(session, origin)
+        }
+        if not fresh:
+            return
+        subscription.promised |= fresh
+        subscription.unannounced |= fresh.keys()
+        self._sessions.mark_changed(session.id)
+
+        def on_done(error: WaypostError | None) -> None:
+            if self._sessions.serving(session.id) is not session:
+                # A frozen session must not say another thing of itself than before.
+                session.cut_short.append((subscription, fresh))
+            elif error is not None:
+                self._unmake(subscription, fresh)
+                self._unpromised[session.id] = session
+            elif subscription.replaced:
+                # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
+                self._unmake(subscription, fresh)
+            else:
+                self._announce_promise(session, subscription, fresh)
+
+        # A restart and a failover must know of the promise before anybody else does.
+        self._persister.written(session, on_done)
+
+    def _unmake(self, subscription: Subscription, promises: Iterable[Origin]) -> None:
+        for origin in promises:
+            subscription.promised.pop(origin, None)
+            subscription.unannounced.discard(origin)
+
+    def _has_start(self, session: Session, origin: Origin) -> bool:
+        """Tell whether it is settled where the session begins with this origin."""
+        gate = session.gates.get(origin)
+        return gate is None or gate.seen is not None
+
+    def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
+        """Put the promise on record, then tell the receivers."""
+        subscription.unannounced -= promises.keys()
+        journal_facts.effective(self._output.journal, session, subscription, promises)
+        connections = {r.connection for r in session.receivers.values()}
+
+        def tell() -> None:
+            if not session.goes_on(subscription):
+                return
+            for receiver in session.receivers.values():
+                if receiver.connection is not None and receiver.connection in connections:
+                    self._output.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
+
+        self._output.journal.once_attested(tell)
+
+    def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+        """Return X0: never below what any receiver has reported (handover rule 13)."""
+        known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
+        return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
