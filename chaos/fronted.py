@@ -24,6 +24,7 @@ class Fronted:
     registry: Any
 
     def remove(self) -> None:
+        """Remove the fronts of the proxy."""
         self.peers.destroy()
         self.registry.destroy()
 

@@ -124,9 +124,11 @@ class Screen:
         self._ticks = 0
 
     def write_line(self, line: str) -> None:
+        """Print a line above what is redrawn."""
         self._console.print(line, markup=False, highlight=False)
 
     def show(self, progress: Progress) -> None:
+        """Draw the demo's progress anew."""
         from rich.text import Text
 
         line = (
@@ -140,5 +142,6 @@ class Screen:
             self.write_line(line)
 
     def close(self) -> None:
+        """End the drawing; what was drawn last stays."""
         if self._live:
             self._live.stop()

@@ -36,6 +36,8 @@ MARKED_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What a run of the demo does."""
+
     seed: int = 1
     real: bool = False
     whole_year: bool = False
@@ -56,6 +58,8 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
+    """What came of a run: the check's result, and how long each move of a session took, in ms."""
+
     result: CheckResult
     moves_ms: list[float]
     absences: int
@@ -66,10 +70,12 @@ class Outcome:
 
     @property
     def p50_ms(self) -> float:
+        """The median of the moves, in ms; 0: there was none."""
         return statistics.median(self.moves_ms) if self.moves_ms else 0.0
 
     @property
     def p99_ms(self) -> float:
+        """The 99th percentile of the moves, in ms; 0: there were fewer than two."""
         return statistics.quantiles(self.moves_ms, n=100)[98] if len(self.moves_ms) > 1 else self.p50_ms
 
 
@@ -95,6 +101,7 @@ class Demo:
 
     @property
     def urls(self) -> list[str]:
+        """The addresses of the proxies."""
         return [proxy.url for proxy in self.cluster.proxies.values()]
 
     async def run(self) -> Outcome:

@@ -83,9 +83,11 @@ class Traveller:
 
     @property
     def session_id(self) -> str:
+        """The name of its session, which all of its group share."""
         return f"travellers/{self.group or self.name}"
 
     def check(self, received: Sequence[Received]) -> None:
+        """Note what was received, and that it matches what was asked for."""
         self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:

@@ -21,11 +21,13 @@ class BadLine:
         self._front = front
 
     async def inject(self) -> None:
+        """Make the line slow, narrow and jittery, both ways."""
         for stream in ("upstream", "downstream"):
             for kind, attributes in TOXICS.items():
                 await asyncio.to_thread(self._front.add_toxic, type=kind, stream=stream, attributes=attributes)
 
     async def heal(self) -> None:
+        """Make the line good again."""
         for stream in ("upstream", "downstream"):
             for kind in TOXICS:
                 await asyncio.to_thread(self._front.destroy_toxic, f"{kind}_{stream}")

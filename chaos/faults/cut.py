@@ -13,7 +13,9 @@ class Cut:
         self._front = front
 
     async def inject(self) -> None:
+        """Cut all connections, and let no new one in."""
         await asyncio.to_thread(self._front.disable)
 
     async def heal(self) -> None:
+        """Let connections in again."""
         await asyncio.to_thread(self._front.enable)

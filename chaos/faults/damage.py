@@ -41,6 +41,7 @@ class Damage:
 
     @property
     def address(self) -> str:
+        """Where clients connect, `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     async def __aenter__(self) -> Self:
@@ -54,9 +55,11 @@ class Damage:
             self._listener.close()
 
     async def inject(self) -> None:
+        """Begin to damage what passes."""
         self._injected = True
 
     async def heal(self) -> None:
+        """Let all pass as it is."""
         self._injected = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,6 +14,7 @@ class Kill:
         self._proxy = proxy
 
     async def inject(self) -> None:
+        """Kill the process."""
         await asyncio.to_thread(self._proxy.kill)
 
     async def heal(self) -> None:

@@ -21,6 +21,7 @@ class LostEnd:
         self._lost = lost
 
     async def inject(self) -> None:
+        """Kill the broker, cut the end off the log's last segment, and start the broker again."""
         await asyncio.to_thread(self._broker.kill)
         segment = max(self._folder.glob("*.log"))
         size = segment.stat().st_size

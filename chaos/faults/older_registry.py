@@ -29,6 +29,7 @@ class OlderRegistry:
         await asyncio.to_thread(self._etcd.start)
 
     async def inject(self) -> None:
+        """Kill etcd, put its store back to the copy, and start it again."""
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.rmtree, self._store)
         await asyncio.to_thread(shutil.copytree, self._copy, self._store)

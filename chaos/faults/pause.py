@@ -9,8 +9,11 @@ from typing import Protocol
 class Pausable(Protocol):
     """A process or a server."""
 
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
+    def pause(self) -> None:
+        """Stop the process where it is."""
+
+    def resume(self) -> None:
+        """Let the process go on."""
 
 
 class Pause:
@@ -20,7 +23,9 @@ class Pause:
         self._process = process
 
     async def inject(self) -> None:
+        """Stop the process where it is."""
         await asyncio.to_thread(self._process.pause)
 
     async def heal(self) -> None:
+        """Let the process go on."""
         await asyncio.to_thread(self._process.resume)

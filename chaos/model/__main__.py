@@ -14,6 +14,7 @@ WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS}
 
 
 def main() -> int:
+    """Explore the models that the command line names, and print what was found."""
     given = _arguments()
     rule = RULES.get(given.off)
     name = given.config or DEFAULT

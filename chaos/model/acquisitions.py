@@ -122,6 +122,7 @@ class Acquisitions:
     liveness: str = field(default=NEVER, init=False)
 
     def initial(self) -> World:
+        """Return the state that all begins in."""
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)
@@ -138,6 +139,7 @@ class Acquisitions:
         return World(row, written, (serves, other), self.faults)
 
     def broken(self, world: World) -> str:
+        """Return what is wrong with a state, in words; "": nothing is."""
         if world.wrong:
             return world.wrong
         serving = [proxy.copy for proxy in world.proxies if _serves(proxy)]
@@ -146,6 +148,7 @@ class Acquisitions:
         return ""
 
     def is_quiescent(self, world: World) -> bool:
+        """Tell whether a state is one in which all may end."""
         return any(
             _serves(proxy) and world.row == Ownership(NAMES[which], Epoch(proxy.copy.epoch))
             for which, proxy in enumerate(world.proxies)
@@ -153,6 +156,7 @@ class Acquisitions:
         )
 
     def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
+        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
         for which in (0, 1):
             for label, after, fault in self._steps_of(world, which):
                 if fault and not world.faults:

@@ -1,6 +1,7 @@
 """The client: where it is, what it was given, what it is owed.
 
-After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`."""
+After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`.
+"""
 
 from __future__ import annotations
 
@@ -114,6 +115,7 @@ def hand_to_application(setup: Setup, state: State) -> State | None:
 
 
 def acknowledge(state: State) -> State | None:
+    """Return the state after the client's acknowledgement; None: it owes none."""
     client = state.client
     if not client.attached or not client.owes:
         return None

@@ -18,10 +18,12 @@ def become(copy: Copy, role: str) -> Copy:
 
 
 def may_serve(state: State, which: int) -> bool:
+    """Tell whether the proxy may serve, as far as it knows."""
     return state.proxies[which].status in ("up", "rogue")
 
 
 def runs(state: State, which: int) -> bool:
+    """Tell whether the proxy's process runs."""
     return state.proxies[which].status not in ("down", "dead")
 
 
@@ -31,11 +33,13 @@ def alive(state: State, which: int) -> bool:
 
 
 def serves(state: State, which: int) -> bool:
+    """Tell whether the proxy serves its copy."""
     copy = state.proxies[which].copy
     return copy is not None and copy.role == "SERVING" and may_serve(state, which)
 
 
 def is_far(setup: Setup, which: int) -> bool:
+    """Tell whether the proxy is of another site than what is published."""
     return setup.world.far and which == B
 
 
@@ -55,6 +59,7 @@ def seen(copy: Copy, front: int) -> int:
 
 
 def matches(setup: Setup, copy: Copy, number: int) -> bool:
+    """Tell whether a notification, by its number from 1, is one for the copy's subscriptions."""
     if setup.world.kinds[number - 1] == 0:
         return True
     return copy.second is not None and number > copy.second.start
@@ -66,6 +71,7 @@ def bits(copy: Copy) -> int:
 
 
 def is_registered(site: Site, copy: Copy) -> bool:
+    """Tell whether the site's log has an interest that covers the copy's subscriptions."""
     return site.interest is not None and not bits(copy) & ~site.interest[1]
 
 
@@ -73,6 +79,7 @@ def is_registered(site: Site, copy: Copy) -> bool:
 
 
 def covered_from(setup: Setup, state: State, which: int, gate: Gate, wanted: int) -> int | None:
+    """Return above what the gate is covered, as the real gate says; None: it is not known."""
     above = covered_above(site(state, which), wanted) if is_far(setup, which) else 0
     return RealGate[int](gate.seen, gate.above).covered_from(above)
 
@@ -186,6 +193,7 @@ def release(setup: Setup, state: State, which: int) -> State:
 
 
 def detached(client: Client) -> Client:
+    """Return the client without a connection."""
     return client._replace(attached=False, inbox=0, owes=False)
 
 

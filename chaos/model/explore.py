@@ -27,7 +27,8 @@ class Model(Protocol[S]):
         """The invariant that does not hold where no end is reached in which all is well, without another fault."""
         ...
 
-    def initial(self) -> S: ...
+    def initial(self) -> S:
+        """Return the state that all begins in."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S, str]]:
         """Yield what can happen next: a label, the state after it, and its sort, if something had to break for it."""
@@ -76,6 +77,7 @@ class Explorer(Generic[S]):
         self.result = Result()
 
     def run(self) -> Result:
+        """Look at all states that can be reached; return what was found."""
         began = time.perf_counter()
         first = self._model.initial()
         self._numbers[first] = 0

@@ -25,15 +25,19 @@ class Handover:
         self._setup = setup
 
     def initial(self) -> State:
+        """Return the state that all begins in."""
         return initial(self._setup)
 
     def steps(self, state: State) -> Iterable[Step]:
+        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
         return steps(self._setup, state)
 
     def broken(self, state: State) -> str:
+        """Return what is wrong with a state, in words; "": nothing is."""
         return _broken(state)
 
     def is_quiescent(self, state: State) -> bool:
+        """Tell whether a state is one in which all may end."""
         return _quiescent(self._setup, state)
 
 

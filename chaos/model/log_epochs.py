@@ -67,11 +67,14 @@ class Proxy:
 
     @property
     def state(self) -> SiteState:
+        """What the log means, as far as the proxy has read it."""
         return meaning(self.read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
+    """One state of the world: the log, the registry's row and the proxies."""
+
     log: Log
     row: Row
     proxies: tuple[Proxy, Proxy]
@@ -98,11 +101,13 @@ class LogEpochs:
     liveness: str = field(default=SETTLES, init=False)
 
     def initial(self) -> State:
+        """Return the state that all begins in."""
         log: Log = (EpochStart(1, ()),)
         proxy = Proxy(phase="running", read=log, below=1, row=Row())
         return State(log=log, row=Row(), proxies=(proxy, proxy))
 
     def broken(self, state: State) -> str:
+        """Return what is wrong with a state, in words; "": nothing is."""
         for proxy in state.proxies:
             if len(set(proxy.delivered)) < len(proxy.delivered):
                 return TWICE
@@ -111,6 +116,7 @@ class LogEpochs:
         return ""
 
     def is_quiescent(self, state: State) -> bool:
+        """Tell whether a state is one in which all may end."""
         if state.published < self.publishes:
             return False
         if any(proxy.phase != "running" or proxy.read != state.log for proxy in state.proxies):
@@ -122,6 +128,7 @@ class LogEpochs:
         )
 
     def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
+        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
         for which in (0, 1):
             for label, after, fault in self._steps_of(state, which):
                 yield f"{'ab'[which]}: {label}", after, fault
@@ -165,7 +172,8 @@ class LogEpochs:
 
     def _known(self, state: State, which: int) -> int:
         """Return below which place others know all that this proxy does. What only a process knows that dies together
-        with the server, nobody knows (rule 27)."""
+        with the server, nobody knows (rule 27).
+        """
         proxy, other, row = state.proxies[which], state.proxies[1 - which], state.row
         known = row.seen + 1 if row.log_epoch == proxy.row.log_epoch else 0
         lives = other.phase != "down" and other.began and other.row.log_epoch == proxy.row.log_epoch

@@ -13,6 +13,7 @@ SERVED = ("SERVING", "FROZEN", "DORMANT")
 
 
 def steps(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    """Yield what a proxy can do: a label, the state after it, and whether it is a fault."""
     yield from _itself(setup, state, which)
     if runs(state, which):
         yield from _watching(setup, state, which)

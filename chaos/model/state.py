@@ -16,7 +16,8 @@ SORTS = frozenset(("crash", "lease", "message", "claim", "patience"))
 
 class Configuration(NamedTuple):
     """How large a world is. `kinds[n - 1]` is what notification n is about: 0, wanted from the beginning, or 1, wanted
-    once the client has asked for it. `far`: proxy b is at another site."""
+    once the client has asked for it. `far`: proxy b is at another site.
+    """
 
     name: str
     kinds: tuple[int, ...] = (0, 0)
@@ -131,7 +132,8 @@ class Claim(NamedTuple):
 
 class Proxy(NamedTuple):
     """`status`: up; fenced (it serves nothing, its lease still counts); out (its lease has ended); down and dead, the
-    same without a process; rogue (its lease has ended, and it did not stop)."""
+    same without a process; rogue (its lease has ended, and it did not stop).
+    """
 
     status: str
     incarnation: int

@@ -32,6 +32,7 @@ Effect = Callable[[Setup, State, int, Message | None], State]
 
 
 def send(state: State, message: Message) -> State:
+    """Return the state with one more message on its way."""
     return state._replace(messages=state.messages | {message})
 
 
@@ -73,6 +74,7 @@ def _copy(state: State, which: int) -> Copy:
 
 
 def end_out(state: State, which: int) -> State:
+    """Return the state after the proxy's transfer as a source has ended."""
     proxy = state.proxies[which]
     over = proxy.over | {_out(state, which).transfer}
     state = change(state, which, proxy._replace(out=None, over=over))
@@ -173,6 +175,7 @@ def _in(state: State, which: int) -> In:
 
 
 def end_in(state: State, which: int) -> State:
+    """Return the state after the proxy's transfer as a target has ended."""
     proxy = state.proxies[which]
     state = change(state, which, proxy._replace(into=None))
     claim = proxy.claim

@@ -52,6 +52,7 @@ class EtcdServer(Server):
         return f"{self.host}:{self.port}"
 
     def command(self) -> list[str]:
+        """Return the command line of the member."""
         clients = self._url
         members = {name: f"http://{LOOPBACK}:{port}" for name, port in self._peers.items()}
         peers = members[self._member]
@@ -65,6 +66,7 @@ class EtcdServer(Server):
         ]
 
     def ready(self) -> bool:
+        """Tell whether the member answers, and has a leader."""
         try:
             with urllib.request.urlopen(f"{self._url}/health", timeout=1, context=self._context()) as answer:
                 return bool(json.load(answer)["health"] == "true")
@@ -117,6 +119,7 @@ class EtcdTrio:
         self.stop()
 
     def stop(self) -> None:
+        """Kill all members."""
         for member in self.members:
             # Without a quorum a member does not end by itself in good time.
             member.kill()

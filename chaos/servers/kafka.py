@@ -95,6 +95,7 @@ class KafkaServer(Server):
         return f"{host}:{port}"
 
     def prepare(self) -> None:
+        """Write the broker's configuration and format its folder."""
         if self._tls is not None:
             self._keystore.write_text(self._tls.key.read_text() + self._tls.certificate.read_text())
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
@@ -102,10 +103,12 @@ class KafkaServer(Server):
             self._format()
 
     def command(self) -> list[str]:
+        """Return the command line of the broker."""
         heap = f"-Xmx{self._heap_mb}m"
         return [*_java(heap, "-XX:+UseSerialGC", "-Dlog4j2.level=INFO"), "kafka.Kafka", str(self._config)]
 
     def ready(self) -> bool:
+        """Tell whether the broker says that it has started."""
         # Its ports open before the controller lets it lead partitions; this line comes after both.
         return self.process is not None and self.process.has_logged("Kafka Server started")
 

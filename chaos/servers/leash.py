@@ -13,6 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Run a command that ends with the process whose number is the first argument."""
     parent = int(sys.argv[1])
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

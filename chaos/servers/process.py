@@ -153,7 +153,7 @@ class Process:
             return log.read().decode(errors="replace").splitlines()
 
     def kill(self) -> None:
-        """kill -9 of the whole group; returns when the process is gone."""
+        """Kill -9 of the whole group; returns when the process is gone."""
         self._signal(signal.SIGKILL)
         if self._child is not None:
             self._child.wait()

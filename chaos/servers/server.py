@@ -78,7 +78,7 @@ class Server(ABC):
             self.process.stop()
 
     def kill(self) -> None:
-        """kill -9; its data stays, and `start` brings it back."""
+        """Kill -9; its data stays, and `start` brings it back."""
         if self.process is not None:
             self.process.kill()
 

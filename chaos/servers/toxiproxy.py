@@ -27,6 +27,7 @@ class ToxiproxyServer(Server):
 
     @property
     def client(self) -> Toxiproxy:
+        """Return a client of the server's own interface."""
         client = Toxiproxy()
         client.update_api_consumer(LOOPBACK, self.port)
         return client
@@ -39,7 +40,9 @@ class ToxiproxyServer(Server):
         return self.client.create(upstream, name, listen or f"{LOOPBACK}:{free_port()}")
 
     def command(self) -> list[str]:
+        """Return the command line of the server."""
         return [str(parts.path("toxiproxy")), "-host", LOOPBACK, "-port", str(self.port)]
 
     def ready(self) -> bool:
+        """Tell whether the server can be connected to."""
         return port_open(self.port)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_proxy(engine: Engine) -> Iterator[Waiting]:
+    """Yield what takes more room in a proxy than it may, in words."""
     yield from of_engine(engine)
     queue_in_memory = engine.env.settings.bounds.queue_in_memory
     for session in engine.sessions.values():

@@ -63,6 +63,7 @@ class RegistryRestores:
         self._known = {session: row for session, row in rows.items() if copy.owners.get(session) != row}
 
     def row_changed(self, event: OwnerChanged) -> None:
+        """Compare a session's row with what the registry had before it went back."""
         known, now = self._known.get(event.session), event.ownership
         if known is not None and now is not None and (now == known or now.epoch > known.epoch):
             del self._known[event.session]

@@ -43,9 +43,11 @@ class SkewedClock:
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
+        """Return the time of the world, in ms."""
         return self._clock.time_ms
 
     def unix_ms(self) -> int:
+        """Return the time of day as this machine has it, in ms."""
         return self._clock.time_ms + self.skew_ms
 
 
@@ -61,7 +63,9 @@ class LinkRunner(Protocol):
     """The ends of links in one process, until it is gone."""
 
     @property
-    def machine(self) -> LinkEndpoints: ...
+    def machine(self) -> LinkEndpoints:
+        """The end of the link that this runs."""
+
     def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
         """Step the machine if the process still runs; `action` gets the time in ms, and returns the effects."""
 
@@ -198,7 +202,8 @@ class Process(ABC):
 class Carrier(Protocol):
     """A connection from one proxy to another."""
 
-    def carry(self, data: bytes) -> None: ...
+    def carry(self, data: bytes) -> None:
+        """Take bytes to the other side, or lose them."""
 
 
 class Listener(Protocol):
@@ -207,14 +212,23 @@ class Listener(Protocol):
     name: str
 
     @property
-    def credential(self) -> Credential: ...
+    def credential(self) -> Credential:
+        """What the client proves itself by."""
+
     @property
-    def session(self) -> SessionId | None: ...
+    def session(self) -> SessionId | None:
+        """The session that the client attaches to; None: it publishes only."""
+
     @property
-    def identity(self) -> tuple[str, str]: ...
+    def identity(self) -> tuple[str, str]:
+        """Session and receiver, by which subscriptions are named."""
+
     @property
-    def joined(self) -> dict[Origin, int] | None: ...
-    def reset(self) -> None: ...
+    def joined(self) -> dict[Origin, int] | None:
+        """Above what the client is owed, by origin; None: it has no place yet."""
+
+    def reset(self) -> None:
+        """Forget what was asked for: the session was deleted."""
 
 
 class Environment(Kernel):

@@ -1,5 +1,6 @@
 """What the world knows of who may read a session: as clients asked for it, and as they were answered. Plain, and apart
-from proxy/clients/authorization.py, which is to be checked by it."""
+from proxy/clients/authorization.py, which is to be checked by it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ class Rights:
         self._may_be: dict[str, list[Grants]] = {}
 
     def access_requested(self, session: str, grants: Grants) -> None:
+        """Note what was asked for: it may be in force from now on."""
         assert all(granted.password is not None for granted in grants.values()), (
             "name every password: it is compared here"
         )
         self._may_be.setdefault(session, [{}]).append(grants)
 
     def confirmed(self, session: str, grants: Grants) -> None:
+        """Note that these rights are in force, and no earlier ones."""
         self._may_be[session] = [grants]
 
     def forget(self, session: str) -> None:

@@ -22,12 +22,15 @@ class Secrets(NamedTuple):
     insecure: bool = True
 
     def lets(self, other: Secrets) -> bool:
+        """Tell whether what goes with these secrets may be given where the others hold."""
         return (self.insecure and other.insecure) or bool(set(self.secrets) & set(other.secrets))
 
     def published(self) -> Keys:
+        """Return the keys that a notification with these secrets has."""
         return Keys.producer(*(secret.encode() for secret in self.secrets))
 
     def subscribed(self) -> Keys:
+        """Return the keys that a subscription with these secrets has."""
         return Keys.producer(*(public_key(secret.encode()) for secret in self.secrets))
 
     @classmethod
@@ -65,13 +68,16 @@ class History:
 
     @property
     def last(self) -> Secrets:
+        """The secrets that were asked for last."""
         return self._changes[-1].keys if self._changes else OPEN
 
     def requested(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
+        """Note that these secrets were asked for, when that much stood in the logs."""
         if not self._changes or keys != self.last:
             self._changes.append(_Change(keys, before))
 
     def applied(self, lengths: dict[Origin, int]) -> None:
+        """Note that what was asked for last is in force above these ends of the logs."""
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 

@@ -87,10 +87,12 @@ class Wire:
         self._due = {"up": 0, "down": 0}
 
     def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
+        """Take a message of the proxy to the client."""
         data = encode_message(message)
         self._carry("down", _named(message), lambda: self.client.receive(self, data))
 
     def to_proxy(self, message: msgspec.Struct) -> None:
+        """Take a message of the client to the proxy."""
         if isinstance(message, Hello):
             message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
@@ -108,6 +110,7 @@ class Wire:
         self.world.later(self._due[direction] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
+        """End the connection; what is on its way may still come to the proxy."""
         lost, self.open = self.open, False
         self._deliver_to_proxy()
         if lost:
@@ -245,10 +248,12 @@ class Client:
             self._speak()
 
     def leave(self) -> None:
+        """Disconnect, and stay away."""
         self.away = True
         self._step(Stop())
 
     def cut_off(self, wire: Wire) -> None:
+        """Learn that a connection has broken."""
         if self.wire is wire:
             self.wire = None
             self._step(Lost("the connection broke"))
@@ -312,6 +317,7 @@ class Client:
     # ------------------------------------------------------------ what it hears
 
     def receive(self, wire: Wire, data: bytes) -> None:
+        """Take a message of the proxy."""
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self._step(Received(message))
@@ -540,6 +546,7 @@ class Client:
             self.world.later(200, lambda: self.set_access(grants) if self.wanted is grants else None)
 
     def delete(self) -> None:
+        """Ask for the session to be deleted."""
         self.machine.delete()
         self._speak()
 
@@ -553,6 +560,7 @@ class Client:
         self.world.rights.forget(self.session or "")
 
     def unsubscribe(self, subscription: str) -> None:
+        """Ask for a subscription to end, and note what was published before."""
         is_first = subscription not in self.ended
         self.ended.add(subscription)
         self.open.add(subscription)
@@ -575,6 +583,7 @@ class Client:
             self.subscribe(subscription, *self.policies[subscription])
 
     def publish(self, number: int, secrets: Secrets = OPEN) -> None:
+        """Publish a number, with these secrets."""
         self.world.keys_of[number] = secrets
         keys = secrets.published().listed()
         body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body

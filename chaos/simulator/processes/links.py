@@ -190,6 +190,7 @@ class Link:
         self.cut_records, self.cut_words = records, words
 
     def cuts(self, message: LinkMessage) -> bool:
+        """Tell whether a message is lost on its way now."""
         return self.cut_records if isinstance(message, LinkRecords) else self.cut_words
 
     def lose(self) -> None:
@@ -199,6 +200,7 @@ class Link:
         self._connections = {}
 
     def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
+        """Take a message to the other end, late, twice or not at all."""
         world, kind = self._world, type(message).__name__
         faults = world.faults
         mixed = world.nodes[sender].version != world.nodes[to].version
@@ -233,6 +235,7 @@ class Connection:
         self._due = 0
 
     def carry(self, message: LinkMessage) -> None:
+        """Take a message to the other end, in order."""
         world, ends = self._world, self._to.link_shell
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
         wait = world.delay() + (world.rng.randint(0, slow_ms) if slow_ms else 0)

@@ -153,6 +153,7 @@ class Node(Process):
     # ------------------------------------------------------------ life cycle
 
     def start(self) -> None:
+        """Begin a process, with what the store has."""
         world = self.world
         restored = self.store.load()
         self._starts += 1
@@ -300,6 +301,7 @@ class Node(Process):
         self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
+        """End the process at once, with its disk or without."""
         if disk_lost:
             self.store = PlainStore()
         self._gone(f"crashes{' and loses its disk' if disk_lost else ''}")
@@ -333,6 +335,7 @@ class Node(Process):
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
+        """Stop the process where it is, for so many ms."""
         self._trace(f"stalls for {for_ms} ms")
         self.invariants.restores.disturbed(f"{self.proxy} stalls")
         self.still = True
@@ -382,6 +385,7 @@ class Node(Process):
             self._afterwards(wait_ms, lambda engine: on_done(answer))
 
     def log_grew(self) -> None:
+        """Have the process read on, a moment later."""
         if not self._will_read:
             self._will_read = True
             self.world.later(self.world.delay(), self.read)

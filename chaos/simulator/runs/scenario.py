@@ -108,6 +108,7 @@ class Scenario:
 
     @property
     def world(self) -> World:
+        """The world of the scenario; the directive `sites` makes it."""
         assert self._world is not None, "the first directive is `sites`"
         return self._world
 
@@ -135,6 +136,7 @@ class Scenario:
     # ------------------------------------------------------------ the world
 
     def do_sites(self, rest: str, words: list[str]) -> None:
+        """`sites A: a1 a2 / B: b1`: make the world."""
         sites = {}
         small, rest = rest.startswith(SMALL), rest.removeprefix(SMALL)
         line = rest.startswith(IN_A_LINE)
@@ -148,12 +150,15 @@ class Scenario:
             self.world.client(f"producer-{proxy}", None, proxy)
 
     def do_run(self, rest: str, words: list[str]) -> None:
+        """`run MS`: let time pass."""
         self.world.run(int(rest))
 
     def do_until(self, rest: str, words: list[str]) -> list[str] | None:
+        """`until WHAT`: let time pass until something holds, 10 s at most."""
         return self._until(rest, 10_000)
 
     def do_within(self, rest: str, words: list[str]) -> list[str] | None:
+        """`within MS WHAT`: let time pass until something holds, so long at most."""
         return self._until(rest.partition(" ")[2], int(words[0]))
 
     def _until(self, text: str, for_ms: int) -> list[str] | None:
@@ -162,9 +167,11 @@ class Scenario:
         return None if came else [f"it did not come to this: {text}"]
 
     def do_quiet(self, rest: str, words: list[str]) -> None:
+        """`quiet`: tell nothing more; only the end matters."""
         self._quiet = True
 
     def do_check(self, rest: str, words: list[str]) -> list[str]:
+        """`check`: heal all, and look at the verdict."""
         wrong = heal(self.world)
         lines = self._new_lines()
         for client in self.world.clients.values():
@@ -175,6 +182,7 @@ class Scenario:
     # ------------------------------------------------------------ clients
 
     def do_client(self, rest: str, words: list[str]) -> None:
+        """`client NAME SESSION at PROXY [OPTION=VALUE ...]`: a client comes."""
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
         window = int(options.get("window", 4000))
@@ -203,6 +211,7 @@ class Scenario:
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:
+        """`access CLIENT WHO=LEVEL/PASSWORD ...`: ask for these rights."""
         name, *listed = words
         grants = {}
         for who, _, what in (each.partition("=") for each in listed):
@@ -211,6 +220,7 @@ class Scenario:
         self.world.clients[name].set_access(grants)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
+        """`subscribe CLIENT ID [OPTION=VALUE ...] EXPRESSION`: ask for a subscription."""
         options = [*takewhile(lambda word: word.partition("=")[0] in OPTIONS, words[2:])]
         expression = rest.split(maxsplit=2 + len(options))[2 + len(options)]
         policy = dict(word.split("=") for word in options if word.startswith(POLICY))
@@ -218,139 +228,176 @@ class Scenario:
         self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count, Secrets.of(options))
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
+        """`unsubscribe CLIENT ID`: ask for the end of a subscription."""
         self.world.clients[words[0]].unsubscribe(words[1])
 
     def do_delete(self, rest: str, words: list[str]) -> None:
+        """`delete CLIENT`: ask for the end of the session."""
         self.world.clients[rest].delete()
 
     def do_publish(self, rest: str, words: list[str]) -> None:
+        """`publish N ... at PROXY`: a producer there publishes these numbers."""
         place = words.index("at")
         for number in words[:place]:
             self.world.clients[f"producer-{words[place + 1]}"].publish(int(number), Secrets.of(words[place + 2 :]))
 
     def do_move(self, rest: str, words: list[str]) -> None:
+        """`move CLIENT PROXY`: connect elsewhere."""
         self.world.clients[words[0]].go(words[1])
 
     def do_give(self, rest: str, words: list[str]) -> None:
+        """`give SESSION PROXY`: the owner offers the session."""
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
         owner.step_engine(PeerSent(row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))))
 
     def do_leave(self, rest: str, words: list[str]) -> None:
+        """`leave CLIENT`: disconnect, and stay away."""
         self.world.clients[words[0]].leave()
 
     def do_hang(self, rest: str, words: list[str]) -> None:
+        """`hang CLIENT MS`: its connection is lost, and its proxy hears of that so much later."""
         wire = self.world.clients[words[0]].wire
         assert wire is not None, f"{words[0]} has no connection"
         wire.tear(int(words[1]))
 
     def do_pause(self, rest: str, words: list[str]) -> None:
+        """`pause CLIENT`: take no more of what is delivered."""
         self.world.clients[words[0]].paused = True
 
     def do_resume(self, rest: str, words: list[str]) -> None:
+        """`resume CLIENT`: take what was delivered."""
         self.world.clients[words[0]].paused = False
         self.world.clients[words[0]].take()
 
     # ------------------------------------------------------------ faults
 
     def do_lose(self, rest: str, words: list[str]) -> None:
+        """`lose WHAT [TIMES]`: the next messages of that kind are lost."""
         times = int(words.pop()) if words[-1].isdigit() else 1
         self.world.lose_next[" ".join(words)] += times
 
     def do_again(self, rest: str, words: list[str]) -> None:
+        """`again WHAT`: the last handover message of that kind comes once more."""
         self.world.repeat(rest)
 
     def do_stall(self, rest: str, words: list[str]) -> None:
+        """`stall PROXY MS`: for so long all claims of the proxy are under way."""
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
 
     def do_slow(self, rest: str, words: list[str]) -> None:
+        """`slow PROXY MS`: what it appends takes so much longer."""
         self.world.nodes[words[0]].append_ms = int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
+        """`crash PROXY`: the process ends; its disk stays."""
         self.world.nodes[rest].crash()
 
     def do_wipe(self, rest: str, words: list[str]) -> None:
+        """`wipe PROXY`: the process ends, and its disk is lost."""
         self.world.nodes[rest].crash(disk_lost=True)
 
     def do_start(self, rest: str, words: list[str]) -> None:
+        """`start PROXY`: a process begins."""
         self.world.nodes[rest].start()
 
     def do_deaf(self, rest: str, words: list[str]) -> None:
+        """`deaf PROXY MS`: nothing passes between it and the registry."""
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
 
     def do_part(self, rest: str, words: list[str]) -> None:
+        """`part PROXY PROXY MS`: no handover message passes between the two."""
         one, other, for_ms = words
         self.world.part(one, other, int(for_ms))
         self.world.part(other, one, int(for_ms))
 
     def do_line(self, rest: str, words: list[str]) -> None:
+        """`line PROXY PROXY MS [OPTION=N ...]`: the two speak over connections, as nodes do."""
         one, other, ms, *more = words
         options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
         for way in self.world.connect_proxies(one, other):
             way.ms, way.damages, way.breaks = int(ms), options.get("damages", 0), options.get("breaks", 0)
 
     def do_version(self, rest: str, words: list[str]) -> None:
+        """`version PROXY N`: it speaks another version of the protocol."""
         node = self.world.nodes[words[0]]
         node.version = int(words[1])
         for other in self.world.nodes.keys() - {node.proxy}:
             self.world.connect_proxies(node.proxy, other)
 
     def do_newer(self, rest: str, words: list[str]) -> None:
+        """`newer PROXY`: it writes what others do not know."""
         self.world.nodes[rest].newer = True
 
     def do_strange(self, rest: str, words: list[str]) -> None:
+        """`strange PROXY PROXY`: one sends a message that the other does not know."""
         way, _ = self.world.connect_proxies(*words)
         way.carry(msgspec.msgpack.encode({"type": "prepare in parts", "session": "s"}))
 
     def do_compact(self, rest: str, words: list[str]) -> None:
+        """`compact`: the registry forgets its history."""
         self.world.compact()
 
     def do_copy(self, rest: str, words: list[str]) -> None:
+        """`copy`: copy the registry."""
         self.world.copy_registry()
 
     def do_put_back(self, rest: str, words: list[str]) -> None:
+        """`put-back`: put the registry back to the copy."""
         self.world.put_registry_back()
 
     def do_quorum(self, rest: str, words: list[str]) -> None:
+        """`quorum MS`: the registry has none for so long."""
         self.world.lose_quorum(int(rest))
 
     def do_stop(self, rest: str, words: list[str]) -> None:
+        """`stop PROXY MS`: the process stands still."""
         self.world.nodes[words[0]].stall(int(words[1]))
 
     def do_skew(self, rest: str, words: list[str]) -> None:
+        """`skew PROXY MS`: its time of day is wrong by so much."""
         self.world.nodes[words[0]].clock.skew_ms = int(words[1])
 
     def do_cut(self, rest: str, words: list[str]) -> None:
+        """`cut`: nothing passes on links."""
         for link in self.world.links:
             link.set_cut(records=True, words=True)
 
     def do_heal(self, rest: str, words: list[str]) -> None:
+        """`heal`: links work again."""
         for link in self.world.links:
             link.set_cut(records=False, words=False)
 
     def do_lose_end(self, rest: str, words: list[str]) -> None:
+        """`lose-end SITE N`: the site's log loses its last records."""
         self.world.lose_end(SiteId(words[0]), int(words[1]))
 
     def do_damage(self, rest: str, words: list[str]) -> None:
+        """`damage SITE TAG`: the last record of that kind cannot be read any more."""
         log = self.world.logs[SiteId(words[0])]
         *_, last = (at for at, record in log.everything() if record.__struct_config__.tag == words[1])
         assert log.damage(last)
 
     def do_damage_store(self, rest: str, words: list[str]) -> None:
+        """`damage-store PROXY`: a bit of the first entry of its store is turned over."""
         assert self.world.nodes[words[0]].store.damage(0)
 
     def do_truncate(self, rest: str, words: list[str]) -> None:
+        """`truncate SITE`: retention removes all that the log has."""
         log = self.world.logs[SiteId(rest)]
         log.truncate(len(log))
         self.world.note(f"the log of {rest} begins at {len(log)} from now on", narrate=True, by=log_lane(rest))
 
     def do_fill(self, rest: str, words: list[str]) -> None:
+        """`fill PROXY`: its disk is full."""
         self.world.nodes[rest].full = True
 
     def do_unreadable(self, rest: str, words: list[str]) -> None:
+        """`unreadable PROXY N`: so many entries of its store cannot be read."""
         self.world.nodes[words[0]].unreadable = int(words[1])
 
     def do_empty(self, rest: str, words: list[str]) -> None:
+        """`empty PROXY`: its disk has room again."""
         self.world.nodes[rest].full = False
 
 
