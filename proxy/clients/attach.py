@@ -39,10 +39,10 @@ from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait, WaitCause
 from waypost.reliability import Reliability, check_level
 
-ATTACHES_HERE = 3
-"""Attaches that lead nowhere before a client is sent to the session's owner."""
-ATTACHES_WITHIN_MS = 30_000
-"""Between two of them; else the first one is forgotten."""
+ASKED_FOR_MS = 5_000
+"""For so long at least a session is asked for here before its client is sent to the owner."""
+ASKS_AGAIN_WITHIN_MS = 30_000
+"""A client that attaches again after a longer time has been let in meanwhile, or has gone away."""
 
 
 class AttachHandler:
@@ -110,8 +110,9 @@ class AttachHandler:
         self._output.report(NearRelayEndWanted(connection.number))
         connection.attach = message
         now = self._env.time.now_ms
-        goes_on = now - connection.attached_ms < ATTACHES_WITHIN_MS
-        connection.attaches, connection.attached_ms = connection.attaches + 1 if goes_on else 1, now
+        if now - connection.asked_ms > ASKS_AGAIN_WITHIN_MS:
+            connection.asking_since_ms = now
+        connection.asked_ms = now
         identity = SessionId(message.session)
         session = self._sessions.serving(identity)
         if session is not None:
@@ -137,17 +138,21 @@ class AttachHandler:
         return True
 
     def _send_to_owner(self, connection: Connection, session: SessionId) -> bool:
-        """The session does not come here, nor do its answers: after ATTACHES_HERE attaches tell the client who has it.
+        """The session does not come here, nor do its answers, and its owner lives: tell the client who that is.
 
-        Owner and proxy may both live, and not reach each other. Returns False: it is too early, or nobody else has it.
+        The two proxies may not reach each other. But an owner that is dead counts as alive until its lease has ended,
+        and then the session comes here; nobody is sent to it before.
+
+        Returns:
+            False: it is too early, or nobody else has the session.
         """
         owner = self._env.cluster.owners.get(session)
         row = self._env.cluster.proxies.get(owner.proxy) if owner is not None else None
-        if connection.attaches <= ATTACHES_HERE or row is None or row.proxy == self._env.proxy:
+        if row is None or row.proxy == self._env.proxy or connection.relayed_by is not None:
             return False
-        if connection.relayed_by is not None:
+        if self._env.time.now_ms - connection.asking_since_ms <= max(row.lease_ttl_ms, ASKED_FOR_MS):
             return False
-        connection.attach, connection.attaches = None, 0
+        connection.attach, connection.asked_ms = None, -ASKS_AGAIN_WITHIN_MS
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
@@ -229,7 +234,8 @@ class AttachHandler:
         receiver.connect(connection.number, message)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, self._env.known(message.frontier))
-        connection.session, connection.receiver, connection.attaches = session.id, receiver.id, 0
+        connection.session, connection.receiver = session.id, receiver.id
+        connection.asked_ms = -ASKS_AGAIN_WITHIN_MS
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)

@@ -55,10 +55,10 @@ class Connection:
     """The attach counter of that incarnation."""
     attach: Attach | None = None
     """The attach that is not answered yet."""
-    attaches: int = 0
-    """Attaches one after the other that did not let it in here."""
-    attached_ms: int = 0
-    """When it asked for the last of those, in ms of the engine's clock."""
+    asking_since_ms: int = 0
+    """When it asked for the first of the attaches, one after the other, that did not let it in here."""
+    asked_ms: int = -(1 << 60)
+    """When it asked for the last one. Both in ms of the engine's clock."""
     proof: Proof | None = None
     """The proof of its password, for the attach that is not answered yet."""
     principal: str = ""
