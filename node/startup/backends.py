@@ -124,10 +124,10 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
     )
     try:
         answers = await asyncio.gather(
-            _start(Dependency.LOG, site_log),
-            _start(Dependency.CHANGELOG, changelog),
-            _start(Dependency.JOURNAL, journal),
-            _start(Dependency.REGISTRY, parts.registry),
+            _start(Dependency.LOG, site_log, config.kafka),
+            _start(Dependency.CHANGELOG, changelog, config.kafka),
+            _start(Dependency.JOURNAL, journal, config.kafka),
+            _start(Dependency.REGISTRY, parts.registry, config.etcd),
             return_exceptions=True,
         )
         missing = [answer for answer in answers if answer is not None]
@@ -139,7 +139,8 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
     return parts
 
 
-async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry) -> None:
+async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry, address: str) -> None:
+    """Start a backend. `address`: of its server; "": it is embedded."""
     try:
         async with asyncio.timeout(START_S):
             await backend.start()
@@ -147,7 +148,11 @@ async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Regi
         error.field = name
         raise
     except TimeoutError:
-        raise Unreachable(f"no answer within {START_S:g} s", field=name) from None
+        where = f" from {address}" if address else ""
+        hint = (
+            f"is the right server at {address}, and does it speak TLS or not, as this proxy does?" if address else None
+        )
+        raise Unreachable(f"no answer within {START_S:g} s{where}", field=name, hint=hint) from None
 
 
 def registry_file(config: NodeConfig) -> Path:
