@@ -145,6 +145,12 @@ def _show(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
     """Show the certificate in `whose`_cert, with its key."""
     cert = _pem(config, f"{whose}_cert", CERTIFICATE)
     key = _pem(config, f"{whose}_key", PRIVATE_KEY)
+    if "ENCRYPTED" in Path(key).read_text():
+        raise BadConfiguration(
+            f"the key in {key} is encrypted, and nobody is there to type its password",
+            field=f"{whose}_key",
+            hint=f"write it without one: openssl pkey -in {key} -out PLAIN, readable by this user only",
+        )
     try:
         # Without a password OpenSSL would ask the terminal for that of an encrypted key.
         context.load_cert_chain(cert, key, password="")

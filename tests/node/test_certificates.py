@@ -12,7 +12,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
@@ -21,6 +27,7 @@ from node.health.dependency_health import ENDED_CERTIFICATE, DependencyHealth
 from node.security.certificate_check import CERTIFICATE, CertificateCheck
 from node.security.tls import CERTIFIED_MS, Certified, TlsFiles, tls_of, vouched
 from proxy.clients.tokens import read
+from tests.helpers.papers import Papers
 from tests.helpers.polling import until_seen
 from waypost.clock import SystemClock
 from waypost.errors import BadConfiguration
@@ -114,6 +121,16 @@ def test_a_certificate_that_has_ended_is_refused_at_the_start(authority: Authori
     with pytest.raises(BadConfiguration, match=r"proxy\.pem: certificate has expired") as refused:
         tls_of(authority.config())
     assert refused.value.field == "tls_cert"
+
+
+def test_an_encrypted_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    papers = Papers(tmp_path)
+    key = load_pem_private_key(papers.key.read_bytes(), password=None)
+    papers.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    config = NodeConfig(tls_cert=str(papers.certificate), tls_key=str(papers.key), tls_ca=str(papers.authority))
+    with pytest.raises(BadConfiguration, match=r"the key in .*proxy\.key is encrypted") as refused:
+        tls_of(config)
+    assert refused.value.field == "tls_key" and refused.value.hint
 
 
 async def test_a_certificate_that_ends_as_the_proxy_runs_is_a_trouble_of_its_own(authority: Authority) -> None:
