@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from proxy.clients.authorization import Admitted, Authorizer, Proof
-from proxy.clients.connection import Connection, problem
+from proxy.clients.connection import Attaches, Connection, problem
 from proxy.core.effects import Hangup, Send
 from proxy.core.environment import Environment
 from proxy.core.events import (
@@ -39,9 +39,9 @@ from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait, WaitCause
 from waypost.reliability import Reliability, check_level
 
-ASKED_FOR_MS = 5_000
+NOT_MOVED_MS = 5_000
 """For so long at least a session is asked for here before its client is sent to the owner."""
-ASKS_AGAIN_WITHIN_MS = 30_000
+ATTACHES_WITHIN_MS = 30_000
 """A client that attaches again after a longer time has been let in meanwhile, or has gone away."""
 
 
@@ -109,11 +109,9 @@ class AttachHandler:
         self.leave(connection)
         self._output.report(NearRelayEndWanted(connection.number))
         connection.attach = message
-        now = self._env.time.now_ms
-        if now - connection.asked_ms > ASKS_AGAIN_WITHIN_MS:
-            connection.asking_since_ms = now
-        connection.asked_ms = now
-        identity = SessionId(message.session)
+        identity, now, before = SessionId(message.session), self._env.time.now_ms, connection.attaches
+        goes_on = before is not None and before.session == identity and now - before.last_ms <= ATTACHES_WITHIN_MS
+        connection.attaches = Attaches(identity, before.since_ms if before is not None and goes_on else now, now)
         session = self._sessions.serving(identity)
         if session is not None:
             self._output.report(ReceiverReturned(identity))
@@ -148,11 +146,16 @@ class AttachHandler:
         """
         owner = self._env.cluster.owners.get(session)
         row = self._env.cluster.proxies.get(owner.proxy) if owner is not None else None
-        if row is None or row.proxy == self._env.proxy or connection.relayed_by is not None:
+        if (
+            row is None
+            or row.proxy == self._env.proxy
+            or connection.relayed_by is not None
+            or connection.attaches is None
+        ):
             return False
-        if self._env.time.now_ms - connection.asking_since_ms <= max(row.lease_ttl_ms, ASKED_FOR_MS):
+        if self._env.time.now_ms - connection.attaches.since_ms <= max(row.lease_ttl_ms, NOT_MOVED_MS):
             return False
-        connection.attach, connection.asked_ms = None, -ASKS_AGAIN_WITHIN_MS
+        connection.attach = connection.attaches = None
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
@@ -235,7 +238,7 @@ class AttachHandler:
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, self._env.known(message.frontier))
         connection.session, connection.receiver = session.id, receiver.id
-        connection.asked_ms = -ASKS_AGAIN_WITHIN_MS
+        connection.attaches = None
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)

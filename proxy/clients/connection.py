@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy.clients.authorization import Proof
 from proxy.clients.tokens import Named
@@ -36,6 +37,20 @@ OfSession = Acknowledge | Change
 """All messages of an attached receiver that concern its session."""
 
 
+class Attaches(NamedTuple):
+    """Attaches to one session, one after the other.
+
+    Args:
+        session: the session.
+        since_ms: when the first one came, in ms of the engine's clock.
+        last_ms: when the last one came.
+    """
+
+    session: SessionId
+    since_ms: int
+    last_ms: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Connection:
     """One client's connection."""
@@ -55,10 +70,8 @@ class Connection:
     """The attach counter of that incarnation."""
     attach: Attach | None = None
     """The attach that is not answered yet."""
-    asking_since_ms: int = 0
-    """When it asked for the first of the attaches, one after the other, that did not let it in here."""
-    asked_ms: int = -(1 << 60)
-    """When it asked for the last one. Both in ms of the engine's clock."""
+    attaches: Attaches | None = None
+    """The attaches that it was not let in by; None: it was, or has asked for nothing."""
     proof: Proof | None = None
     """The proof of its password, for the attach that is not answered yet."""
     principal: str = ""
