@@ -115,9 +115,13 @@ class Process:
             Unreachable: the process ended before, or was killed at the deadline; the hint has the end of the log.
         """
         deadline = time.monotonic() + timeout_s
-        while not ready():
-            if self._child is None or self._child.poll() is not None:
-                status = "never started" if self._child is None else f"status {self._child.returncode}"
+        while True:
+            # Asked before: what a process says last, it says before it ends.
+            has_ended = not self.running
+            if ready():
+                return
+            if has_ended:
+                status = "never started" if self._child is None else f"status {self.exit_status}"
                 raise self._failure(f"{self.name} ended before it was {what} ({status})")
             if time.monotonic() > deadline:
                 self.kill()

@@ -26,7 +26,8 @@ def _refused(first: ProxyProcess, second: ProxyProcess) -> str:
         time.sleep(REPORTED_S)
         second.process.start()
         second.process.wait_until(lambda: second.process.has_logged("error: "), timeout_s=TIMEOUT_S, what="refused")
-        assert first.ready()
+        second.process.wait_until(lambda: not second.process.running, timeout_s=TIMEOUT_S, what="ended")
+        assert first.ready(), first.request("/readyz")
         (line,) = [line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")]
         return line
     finally:
