@@ -95,6 +95,11 @@ def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
     return listed
 
 
+def _repeated(names: Sequence[str]) -> str:
+    """Return the first name that stands there a second time; "": none does."""
+    return next((name for number, name in enumerate(names) if name in names[:number]), "")
+
+
 def _sites(value: str | Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError: one is no name of a site."""
     return tuple(map(_plain, _listed(value)))
@@ -115,7 +120,7 @@ def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
         raise ValueError("'*' does not mean everybody here: name the principals")
     if (together := next((name for name in named if ";" in name), None)) is not None:
         raise ValueError(f"{together!r}: names are separated by commas")
-    if repeated := next((name for number, name in enumerate(named) if name in named[:number]), None):
+    if repeated := _repeated(named):
         raise ValueError(f"{repeated} is named twice")
     if max(map(len, named)) > MAX_ID_LENGTH:
         raise ValueError(f"a name has at most {MAX_ID_LENGTH} characters")
@@ -392,8 +397,8 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
             f"{config.lease_ttl_ms} ms is shorter than etcd's shortest lease, {SHORTEST_ETCD_LEASE_MS} ms",
             field="lease_ttl_ms",
         )
-    if repeated := [site for number, site in enumerate(config.neighbours) if site in config.neighbours[:number]]:
-        raise BadConfiguration(f"{repeated[0]} is named twice", field="neighbours")
+    if repeated := _repeated(config.neighbours):
+        raise BadConfiguration(f"{repeated} is named twice", field="neighbours")
     if config.max_connections_per_address > config.max_connections:
         raise BadConfiguration(
             f"{config.max_connections_per_address} are more than --max-connections, {config.max_connections}, lets in",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -107,8 +107,6 @@ class SelfCheck:
         self._troubles = troubles
         self._began_ms = now_ms
         self._tried_ms: int | None = None
-        self._unreached: set[ProxyId] = set()
-        """Proxies that are reported."""
 
     def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
         """Report the neighbours that are none: GRACE_MS after the start, or at once if only the capitals differ.
@@ -141,23 +139,21 @@ class SelfCheck:
             why = f"{url} is also the address of {others}; each proxy needs one of its own (--advertise)"
             self._troubles.unavailable(SHARED, Unreachable(why))
 
-    def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Collection[ProxyId], now_ms: int) -> None:
+    def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId], now_ms: int) -> None:
         """Report live proxies that could not be reached for UNREACHED_MS: no session moves between them and this one.
 
         Args:
             unreached: see :class:`node.peers.peers.Peers`.
             live: the proxies that have a lease.
         """
-        for proxy in self._unreached - (unreached.keys() & set(live)):
-            self._unreached.discard(proxy)
-            self._troubles.available(PROXY + proxy)
-        for proxy in unreached.keys() & set(live):
-            failed = unreached[proxy]
+        failing = {PROXY + proxy: failed for proxy, failed in unreached.items() if proxy in live}
+        for trouble in [name for name in self._troubles.now if name.startswith(PROXY) and name not in failing]:
+            self._troubles.available(trouble)
+        for trouble, failed in failing.items():
             if failed.last_ms - failed.since_ms < UNREACHED_MS or now_ms - failed.last_ms > AGAIN_MS:
                 continue
-            self._unreached.add(proxy)
             why = f"it cannot be reached from here at {failed.why}; is its --advertise right, and the way there open?"
-            self._troubles.unavailable(PROXY + proxy, Unreachable(why))
+            self._troubles.unavailable(trouble, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
         """Greet whoever is at the advertised address, every AGAIN_MS until it was this proxy; report who else it is."""

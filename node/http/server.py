@@ -170,9 +170,9 @@ async def _frame(socket: WebSocket) -> bytes | str:
 class _FrameReader:
     """The frames of a client, one by one."""
 
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, is_lost: Callable[[], bool]) -> None:
         self._socket = socket
-        self._is_lost: Callable[[], bool] = socket.scope["extensions"]["abort"]["is_lost"]
+        self._is_lost = is_lost
         self._waiting: deque[bytes | str] = deque()
         """Frames received during a pause."""
         self._waiting_bytes = 0
@@ -238,13 +238,13 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
         return
+    is_lost = socket.scope["extensions"]["abort"]["is_lost"]
     line, reader, principal = (
         Socket(socket, node.unsent, node.writes),
-        _FrameReader(socket),
+        _FrameReader(socket, is_lost),
         shown_by(socket.scope["extensions"]),
     )
     engine = node.engine
-    is_lost = socket.scope["extensions"]["abort"]["is_lost"]
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
     writer = asyncio.create_task(line.write())
     paces = RateLimits(node.config.publish_rate, node.config.change_rate, time.monotonic())

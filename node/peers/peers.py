@@ -259,7 +259,7 @@ class Peers:
         ) as socket:
             sealer = await self._introduced(socket, row, incarnation)
             if sealer is None:
-                self._unreached(row, "whoever answers there is not that proxy")
+                self._unreached(row, "it and this proxy did not prove to each other who they are")
                 await asyncio.sleep(PAUSE_S)
                 return False
             self.unreached.pop(row.proxy, None)

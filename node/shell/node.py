@@ -591,7 +591,7 @@ class Node:
             if engine.env.cluster.is_watching:
                 rows = [*engine.env.cluster.proxies.values()]
                 check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
-                check.check_peers(self.peers.unreached, {row.proxy for row in rows}, now_ms)
+                check.check_peers(self.peers.unreached, engine.env.cluster.proxies, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 

@@ -110,8 +110,10 @@ class AttachHandler:
         self._output.report(NearRelayEndWanted(connection.number))
         connection.attach = message
         identity, now, before = SessionId(message.session), self._env.time.now_ms, connection.attaches
-        goes_on = before is not None and before.session == identity and now - before.last_ms <= ATTACHES_WITHIN_MS
-        connection.attaches = Attaches(identity, before.since_ms if before is not None and goes_on else now, now)
+        if before is None or before.session != identity or now - before.last_ms > ATTACHES_WITHIN_MS:
+            connection.attaches = Attaches(identity, since_ms=now, last_ms=now)
+        else:
+            connection.attaches = before._replace(last_ms=now)
         session = self._sessions.serving(identity)
         if session is not None:
             self._output.report(ReceiverReturned(identity))

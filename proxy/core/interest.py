@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from federation.site_state import SiteState
 from proxy.core.effects import Append
@@ -46,17 +46,18 @@ class Interest:
         for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
-    def correct(self, sessions: Sequence[Session]) -> None:
+    def correct(self, sessions: Iterable[Session]) -> None:
         """Register the needs of these sessions again where the log, read beyond the last registration, has another.
 
         An append that had no answer may come to stand behind later ones: then it is in force, and not what was said
         last.
         """
-        for session in sessions:
+        wrong = [session for session in sessions if not self.is_exact(session)]
+        for session in wrong:
             offset = self._offsets.get(session.id)
-            if offset is not None and self._state.position > offset and not self.is_exact(session):
+            if offset is not None and self._state.position > offset:
                 self.forget(session.id)
-        self.register_all(session for session in sessions if not self.is_exact(session))
+        self.register_all(wrong)
 
     def withdraw(self, session: SessionId) -> None:
         """Append a record that this proxy needs nothing for the session any more."""

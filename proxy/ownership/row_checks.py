@@ -169,7 +169,7 @@ class RowChecks:
         for session in present:
             self._check(session)
         # An append of a hold may have failed: say again what the log does not have.
-        self._sessions.interest.correct([session for session in present if self._sessions.get(session.id) is session])
+        self._sessions.interest.correct(session for session in present if self._sessions.get(session.id) is session)
         for proxy, identity in registrations:
             if proxy == self._env.proxy and identity not in self._sessions:
                 self._sessions.interest.withdraw(identity)

@@ -55,9 +55,7 @@ class Promises:
             return
         if session.role is not Role.SERVING or not self._env.lease.may_serve():
             return
-        if not self._sessions.interest.is_installed(session) or not any(
-            r.connection is not None for r in session.receivers.values()
-        ):
+        if not self._sessions.interest.is_installed(session) or not session.receivers.attached():
             return
         while session.cut_short:
             self._unmake(*session.cut_short.pop())

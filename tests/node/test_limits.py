@@ -196,7 +196,6 @@ class SocketWithFrames:
 
     def __init__(self) -> None:
         self.is_lost = self.is_closed = False
-        self.scope = {"extensions": {"abort": {"is_lost": lambda: self.is_lost}}}
         self.read = 0
 
     async def receive(self) -> dict[str, object]:
@@ -208,7 +207,7 @@ class SocketWithFrames:
 
 async def test_what_waits_for_a_rate_is_dropped_when_the_client_is_lost_also_where_it_is_read_no_more() -> None:
     socket_ = SocketWithFrames()
-    reader = _FrameReader(socket_)  # type: ignore[arg-type]
+    reader = _FrameReader(socket_, lambda: socket_.is_lost)  # type: ignore[arg-type]
     pause = asyncio.create_task(reader.pause(600, lambda frame: False))
     await until_seen(lambda: socket_.read == 4, "as much waits as may", within_s=5)
     assert not pause.done()
@@ -222,7 +221,7 @@ async def test_what_a_client_said_last_is_freed_when_it_ends_during_a_pause() ->
 
     socket_ = SocketWithFrames()
     socket_.is_closed = True
-    reader = _FrameReader(socket_)  # type: ignore[arg-type]
+    reader = _FrameReader(socket_, lambda: socket_.is_lost)  # type: ignore[arg-type]
 
     async def serve(reader: _FrameReader) -> weakref.ref[Message]:
         message = Message()
