@@ -10,9 +10,10 @@ made, where there is no row and no changelog has a session of that name, LOOKING
 RECORDING, before its row is there, CREATING. A changelog that has one says that the registry has lost its row,
 COMPARING: whoever has a copy is waited for, and then it is taken over as if its owner were dead (handover rule 28).
 
-A copy that is here and sleeps stands in line, QUEUED, and takes the next epoch, ACTIVATING. Where the registry has lost
-its row, the changelogs are asked first whether a later owner wrote something, CHECKING. A staged copy without its
-transfer is stored, STORING, and commits as its transfer would have, COMMITTING (handover rule 5).
+A copy that is here and sleeps stands in line, QUEUED. The changelog is asked whether a later owner wrote something,
+CHECKING: a registry that was put back may have the very row that the copy had. Then the copy takes the next epoch,
+ACTIVATING. A staged copy without its transfer is stored, STORING, and commits as its transfer would have, COMMITTING
+(handover rule 5).
 
 An answer comes with the :class:`ReplyKey` of the question. Whoever drives the machine refuses one whose key is not the
 machine's present one, in one place, and counts it by :class:`StaleReply`. So no state needs to ask what has changed
@@ -336,6 +337,18 @@ class LookForLost:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForLater:
+    """Look for what a later owner than the copy's wrote; answered with NothingFound, RecordOutdated or Unavailable, or
+    with CopyInDoubt where there is something and the row was not read yet.
+
+    Args:
+        everywhere: in the changelogs of all sites, for the registry has lost the row; else in that of this site.
+    """
+
+    everywhere: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecordFirst:
     """Write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable."""
 
@@ -472,6 +485,7 @@ Question = (
     Fetch
     | ReadRow
     | LookForLost
+    | LookForLater
     | RecordFirst
     | Create
     | FindCheckpoint
@@ -503,7 +517,7 @@ def _by_row(state: Enum) -> Table:
         (state, CopyServed): ((ReportServed,), _S.ENDED),
         (state, CopyInTransfer): ((), _S.ENDED),
         (state, CopyToActivate): ((JoinLine,), _S.QUEUED),
-        (state, CopyToCheck): ((LookForLost,), _S.CHECKING),
+        (state, CopyToCheck): ((JoinLine,), _S.QUEUED),
         (state, CopyToCommit): ((StoreCopy,), _S.STORING),
         (state, CopyInDoubt): ((ReadRow,), _S.READING),
         (state, CopySuperseded): ((DropCopy,), _S.ENDED),
@@ -538,10 +552,11 @@ TABLE: Table = {
     (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
     (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
-    (_S.CHECKING, NothingFound): ((JoinLine,), _S.QUEUED),
+    (_S.QUEUED, Turn): ((LookForLater,), _S.CHECKING),
+    (_S.CHECKING, NothingFound): ((ClaimNext,), _S.ACTIVATING),
+    (_S.CHECKING, CopyInDoubt): ((ReadRow,), _S.READING),
     (_S.CHECKING, RecordOutdated): ((DropCopy,), _S.ENDED),
     (_S.CHECKING, Unavailable): ((GiveUp,), _S.ENDED),
-    (_S.QUEUED, Turn): ((ClaimNext,), _S.ACTIVATING),
     (_S.ACTIVATING, Won): ((ServeActivated,), _S.ENDED),
     (_S.ACTIVATING, CopyToActivate): ((ClaimNext,), _S.ACTIVATING),
     (_S.ACTIVATING, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
@@ -586,6 +601,10 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """The epoch of a row of the session that the registry has lost, as far as this proxy knows."""
         self.may_be_elsewhere = False
         """A changelog that could not be read may have a session of that name."""
+        self.has_read_row = False
+        """The row was read from the registry, and not told by the watch, or expected."""
+        self.is_row_lost = False
+        """The copy is served only if no changelog of any site has something later: the registry has lost its row."""
         self.checkpoint: Checkpoint | None = None
         """The session's last one, once it was found."""
         self.chosen = NO_EPOCH
@@ -614,7 +633,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         A first one, of serial 0, is of somebody who makes the session as we do, or was: above ours it would hide ours.
         """
         if self.state is AcquisitionState.CHECKING:
-            return serial > 0 and epoch > self.copy_epoch
+            # Where the row is ours, an earlier incarnation of ours wrote it, which served at the row's epoch.
+            return serial > 0 and epoch > max(self.copy_epoch, self.row.epoch if self.row else NO_EPOCH)
         return serial > 0 or epoch > self.epoch
 
     def _next_epoch(self) -> Epoch:
@@ -646,7 +666,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             ):
                 # Another way: what was known of the way before counts no more.
                 self.row, self.outdated, self.checkpoint, self.chosen = row, None, None, NO_EPOCH
-                self.may_be_elsewhere = False
+                self.may_be_elsewhere, self.is_row_lost = False, isinstance(input, CopyToCheck)
             case NothingFound(is_certain=is_certain):
                 self.may_be_elsewhere = not is_certain
             case NotHandedOver():
@@ -664,6 +684,10 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             return GiveUp(self._why_not(input))
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
+        if kind is ReadRow:
+            self.has_read_row = True
+        if kind is LookForLater:
+            return LookForLater(self.is_row_lost)
         if kind in (RecordFirst, TakeOver, ClaimNext):
             self.chosen = self._next_epoch()
         if kind is RecordFirst:

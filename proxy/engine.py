@@ -9,7 +9,7 @@ The shell (node/) performs the effects in order, and steps the engine with answe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from federation.acceptance import Acceptance
@@ -285,8 +285,8 @@ class Engine:
                 self.dispatcher.disconnected(connection)
             case RegistryReported(event):
                 self._registry_reported(event)
-            case LeaseGranted(incarnation, until_ms):
-                self._lease_granted(incarnation, until_ms)
+            case LeaseGranted(incarnation, until_ms, ended):
+                self._lease_granted(incarnation, until_ms, ended)
             case LeaseRenewed(until_ms):
                 self.env.lease.granted(until_ms)
             case LeaseLost():
@@ -675,9 +675,11 @@ class Engine:
 
     # ------------------------------------------------------------ the registry
 
-    def _lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
+    def _lease_granted(self, incarnation: Incarnation, until_ms: int, ended: Sequence[Incarnation]) -> None:
         """Begin to serve: register interests, and activate dormant sessions."""
         self._begin(incarnation)
+        for earlier in ended:
+            self.output.journal.attest(FactKind.ENDED, proxy=writer_of(self.env.proxy, earlier))
         self.env.lease.granted(until_ms)
         self._register_interests_again()
         for session in list(self.sessions.values()):

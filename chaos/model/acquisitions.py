@@ -67,6 +67,8 @@ class Running(NamedTuple):
     row: Ownership | None
     found: Written | None
     outdated: acquisition.RecordOutdated | None
+    has_read_row: bool = False
+    is_row_lost: bool = False
 
 
 class Question(NamedTuple):
@@ -111,7 +113,8 @@ class Acquisitions:
         faults: how many there are at most: crashes, ends of a lease, lost answers.
         begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
             its transfer, whose commit may still be under way; `lost`: the registry went back to before the session was
-            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote.
+            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote; `put
+            back`: so it is, but the registry has the very row of a's copy.
         without: rules that are not kept.
     """
 
@@ -126,9 +129,10 @@ class Acquisitions:
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)
-        if self.begins == "lost":
+        if self.begins in ("lost", "put back"):
             sleeps, idle = Proxy("up", 1, Copy(DORMANT, 1, 1), None), Proxy("up", 1, None, None)
-            return World(None, Written(2, 1, 2), (sleeps, idle), self.faults)
+            row = Ownership(NAMES[0], Epoch(1)) if self.begins == "put back" else None
+            return World(row, Written(2, 1, 2), (sleeps, idle), self.faults)
         serves = Proxy("up", 1, Copy(SERVING, 1, 1, was_served=True), None)
         row, written = Ownership(NAMES[0], Epoch(1)), Written(1, 1, 1)
         other = Proxy("up", 1, None, None)
@@ -258,7 +262,9 @@ class Acquisitions:
         match effect:
             case acquisition.ReadRow():
                 return self._ask(world, which, "read")
-            case acquisition.LookForLost():
+            case acquisition.LookForLater() if "CHECK" in self.without and proxy.running is not None:
+                return self._feed(world, which, proxy.running, acquisition.NothingFound(is_certain=True))
+            case acquisition.LookForLost() | acquisition.LookForLater():
                 return self._ask(world, which, "look")
             case acquisition.RecordFirst(epoch=epoch):
                 return self._ask(world, which, "record", new=Ownership(me, epoch))
@@ -361,6 +367,8 @@ class Acquisitions:
         if question.kind == "look":
             found, machine = question.found, _machine(which, running, world)
             counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
+            if counts and state is State_.CHECKING and not machine.has_read_row:
+                return acquisition.CopyInDoubt()
             return _outdated(found) if found is not None and counts else acquisition.NothingFound(is_certain=True)
         if question.kind == "find":
             found = question.found
@@ -399,8 +407,10 @@ class Acquisitions:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
-        was_served, is_past = copy.was_served or "CHECK" in self.without, self.begins == "lost"
-        return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, was_served=was_served, is_past=is_past)
+        is_past = self.begins == "lost"
+        return acquisition.sleeping_input(
+            epoch, NAMES[which], row, read=read, was_served=copy.was_served, is_past=is_past
+        )
 
 
 def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
@@ -443,6 +453,7 @@ def _machine(which: int, running: Running, world: World) -> Acquisition:
     machine.state = running.state
     machine.row = running.row
     machine.outdated = running.outdated
+    machine.has_read_row, machine.is_row_lost = running.has_read_row, running.is_row_lost
     machine.checkpoint = _checkpoint(running.found)
     return machine
 
@@ -461,6 +472,8 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
         row=machine.row,
         found=found,
         outdated=machine.outdated,
+        has_read_row=machine.has_read_row,
+        is_row_lost=machine.is_row_lost,
     )
 
 

@@ -49,6 +49,7 @@ ACQUISITIONS = {
     "owned": Acquisitions(begins="owned", faults=3),
     "staged": Acquisitions(begins="staged", faults=2),
     "lost": Acquisitions(begins="lost", faults=2),
+    "put back": Acquisitions(begins="put back", faults=2),
 }
 """Worlds in which a session is acquired without a transfer."""
 
@@ -83,9 +84,9 @@ RULES = {
         "a copy that sleeps takes a new epoch before it is served (rule 1)", TWO_OWNERS, ACQUISITIONS["owned"]
     ),
     "CHECK": Rule(
-        "a copy from a disk whose row is lost wakes if no changelog has a later one (rule 28)",
+        "a copy is activated if the changelog has nothing that a later owner wrote (rule 28)",
         OUTDATED,
-        ACQUISITIONS["lost"],
+        ACQUISITIONS["put back"],
     ),
     "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
     "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),

@@ -194,6 +194,8 @@ class EmbeddedRegistry:
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         """Implement :meth:`federation.ports.Registry.watch`."""
         self._poll()
+        # Until now perhaps nobody looked for leases that have ended.
+        await self._end_leases_due()
         place: int | None = None
         while True:
             seen = self._changed.version

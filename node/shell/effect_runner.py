@@ -195,6 +195,8 @@ class EffectRunner:
             case effects.PutSite():
                 return await parts.changelog.put_site(effect.snapshot)
             case effects.FindCheckpoint():
+                if effect.own_site:
+                    return await self._find_own_checkpoint(effect)
                 return await self._find_checkpoint(effect.session, effect.within_ms)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
@@ -222,6 +224,21 @@ class EffectRunner:
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
+
+    async def _find_own_checkpoint(self, effect: effects.FindCheckpoint) -> effects.FoundCheckpoint:
+        """Return the last checkpoint that this site's changelog has.
+
+        Raises:
+            LogUnavailable: it has not answered in time.
+        """
+        try:
+            async with asyncio.timeout(effect.within_ms / 1_000 if effect.within_ms is not None else None):
+                own = await self._backends.changelog.latest(effect.session)
+        except BadRecord as error:
+            return effects.FoundCheckpoint((), complete=True, damaged=error.message)
+        except TimeoutError:
+            raise LogUnavailable("the changelog of this site does not answer") from None
+        return effects.FoundCheckpoint((own,) if own is not None else (), complete=True)
 
     async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
         """Return the last checkpoints that the changelogs of all known sites have.

@@ -217,6 +217,8 @@ class Node:
         """The disk had been damaged when this node began."""
         self._waits_for = ""
         """The address of the process that has our name, while we wait for its lease to end."""
+        self._ended: tuple[Incarnation, ...] = ()
+        """Incarnations that had our name before, and have ended."""
         self._replaces = config.replace
         self._appends = 0
         self._append_admission = AppendAdmission(lambda bodies: self._engine.sessions.matcher.foreseen_ns(bodies))
@@ -446,7 +448,7 @@ class Node:
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 assert self.lease is not None
                 self.links.lease = self.lease
-                self.step(inputs.LeaseGranted(incarnation, until_ms))
+                self.step(inputs.LeaseGranted(incarnation, until_ms, self._ended))
             case lifecycle.KeepLease():
                 assert self.lease is not None
                 await self._renew(self.lease)
@@ -663,7 +665,7 @@ class Node:
 
         Raises NameTaken: the holder goes on.
         """
-        earlier = tuple(self.instance.earlier)
+        earlier = self._ended = tuple(self.instance.earlier)
         await asyncio.to_thread(self.instance.announcing, incarnation)
         ends_ms: int | None = None
         while True:
@@ -678,6 +680,7 @@ class Node:
                 if ends_ms is None:
                     ends_ms = began + max(error.holder.lease_ttl_ms, self.config.lease_ttl_ms) + NAME_MARGIN_MS
                     self._waits_for = error.holder.url
+                    self._ended = (*earlier, error.holder.incarnation)
                     log.warning(
                         "the name is in use; waiting for its lease to end", proxy=self.proxy, url=error.holder.url
                     )

@@ -211,11 +211,15 @@ def _last(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):
-    """Find the session's last checkpoint. `within_ms`: what has not answered by then counts as away; None: wait."""
+    """Find the session's last checkpoint. `within_ms`: what has not answered by then counts as away; None: wait.
+
+    `own_site`: look in this site's changelog alone.
+    """
 
     session: SessionId
     on_done: Callable[[FoundCheckpoint | WaypostError], None]
     within_ms: int | None = None
+    own_site: bool = False
 
 
 class History(msgspec.Struct, frozen=True):

@@ -81,10 +81,16 @@ class RegistryReported:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """The registry has announced this incarnation, under a lease until `until_ms`."""
+    """The registry has announced this incarnation, under a lease until `until_ms`.
+
+    Args:
+        ended: incarnations that have had the name before, and have certainly ended. Where no other proxy watched the
+            registry then, nobody else says so in a journal.
+    """
 
     incarnation: Incarnation
     until_ms: int
+    ended: tuple[Incarnation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

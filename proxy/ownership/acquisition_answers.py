@@ -282,12 +282,20 @@ def _recorded_input(answer: object) -> AcquisitionInput:
 
 
 def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
-    """Return what the changelogs say of a copy from the disk whose row is lost, but for a site that is away."""
+    """Return what the changelogs say of a copy that is to be activated.
+
+    A site that is away is not waited for; nor is this one's changelog, unless the row is lost: what the registry says
+    counts then.
+    """
     if not isinstance(answer, FoundCheckpoint):
-        return Unavailable("the changelogs cannot be read yet")
+        if machine.is_row_lost:
+            return Unavailable("the changelogs cannot be read yet")
+        return acquisition.NothingFound(is_certain=False)
     found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
-        return acquisition.RecordOutdated(found.epoch, by_owner=True)
+        if machine.has_read_row:
+            return acquisition.RecordOutdated(found.epoch, by_owner=True)
+        return acquisition.CopyInDoubt()
     return acquisition.NothingFound(is_certain=answer.complete)
 
 

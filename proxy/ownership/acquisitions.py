@@ -40,8 +40,8 @@ from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
-LOOK_FOR_LOST_MS = 1_000
-"""So long the changelogs of other sites are looked at, at most, before a session is made."""
+LOOK_MS = 1_000
+"""So long changelogs are looked at, at most, before a session is made, or a copy activated."""
 OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
 """States of an acquisition whose copy is to be served as it is."""
 
@@ -213,6 +213,9 @@ class Acquisitions:
                 self._output.emit(ReadRow(session, self._reply(running)))
             case acquisition.LookForLost():
                 self._look_for_lost(running)
+            case acquisition.LookForLater(everywhere=everywhere):
+                reply = self._in_turn(self._reply(running))
+                self._output.emit(FindCheckpoint(session, reply, LOOK_MS, own_site=not everywhere))
             case acquisition.RecordFirst(epoch=epoch):
                 reply = self._reply(running)
                 record = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
@@ -244,11 +247,10 @@ class Acquisitions:
         """
         session, reply = running.machine.session, self._reply(running)
         is_only_site = self._env.cluster.changelogs.keys() <= {self._env.settings.site}
-        is_made = running.request.create and running.copy is None
-        if is_made and is_only_site and self._env.registry_memory.lost_row(session) is None:
+        if running.request.create and is_only_site and self._env.registry_memory.lost_row(session) is None:
             reply(FoundCheckpoint((), complete=True))
         else:
-            self._output.emit(FindCheckpoint(session, reply, LOOK_FOR_LOST_MS))
+            self._output.emit(FindCheckpoint(session, reply, LOOK_MS))
 
     def _once_dropped(
         self, running: RunningAcquisition, begin: Callable[[], None], reply: Callable[[object], None]
@@ -348,18 +350,21 @@ class Acquisitions:
     def _claim_next(self, running: RunningAcquisition, row: Ownership | None) -> None:
         machine, copy = running.machine, running.copy
         assert copy is not None
-        self._line.claim_begins()
         if row is not None:
             copy.epoch = max(copy.epoch, row.epoch)
-        reply = self._reply(running)
+        own_row = Ownership(self._env.proxy, machine.epoch)
+        self._output.emit(claim_row(machine.session, row, own_row, self._in_turn(self._reply(running))))
 
-        def on_done(answer: Claimed | WaypostError) -> None:
-            self._line.claim_ends()
+    def _in_turn(self, reply: Callable[[object], None]) -> Callable[[object], None]:
+        """Return what takes the answer to a question of which the line lets only so many be under way at a time."""
+        self._line.question_begins()
+
+        def on_done(answer: object) -> None:
+            self._line.question_ends()
             reply(answer)
             self._advance_line()
 
-        own_row = Ownership(self._env.proxy, machine.epoch)
-        self._output.emit(claim_row(machine.session, row, own_row, on_done))
+        return on_done
 
     # ------------------------------------------------------------ answers
 

@@ -13,7 +13,7 @@ class ActivationQueue:
     """The line of dormant sessions that wait for their activation.
 
     Args:
-        at_once: claims that may be under way at a time.
+        at_once: questions of activations, to changelog and registry, that may be under way at a time.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -40,7 +40,7 @@ class ActivationQueue:
         self._others.pop(session, None)
 
     def next(self) -> SessionId | None:
-        """Take the next session from the line; None: it is empty, or `at_once` claims are under way."""
+        """Take the next session from the line; None: it is empty, or `at_once` questions are under way."""
         line = self._waited_for or self._others
         if not line or self._under_way >= self._at_once:
             return None
@@ -48,12 +48,12 @@ class ActivationQueue:
         del line[session]
         return session
 
-    def claim_begins(self) -> None:
-        """Count a claim that is under way from now on."""
+    def question_begins(self) -> None:
+        """Count a question that is under way from now on."""
         self._under_way += 1
 
-    def claim_ends(self) -> None:
-        """Count a claim that was answered, whatever the result."""
+    def question_ends(self) -> None:
+        """Count a question that was answered, whatever the result."""
         self._under_way -= 1
 
     def fence(self) -> None:

@@ -297,6 +297,21 @@ async def test_a_lease_of_an_earlier_boot_has_ended(tmp_path: Path) -> None:
     await after.close()
 
 
+async def test_a_lease_that_ended_while_nobody_watched_is_not_loaded(tmp_path: Path) -> None:
+    """The command that asks who runs is the first to look for ended leases: it would wait for ever."""
+    path, hand = tmp_path / "registry.db", [1_000]
+    killed = EmbeddedRegistry(path, clock=HandClock("boot", hand))
+    await killed.announce(row(), 500)
+    await killed.close()
+    hand[0] = 1_500
+    registry = EmbeddedRegistry(path, clock=HandClock("boot", hand))
+    async with aclosing(changes(registry)) as events:
+        reloaded = await anext(events)
+    assert isinstance(reloaded, Reloaded)
+    assert reloaded.proxies == {}
+    await registry.close()
+
+
 async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> None:
     registry = EmbeddedRegistry(tmp_path / "registry.db")
     events: Any = changes(registry)

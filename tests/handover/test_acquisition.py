@@ -146,11 +146,37 @@ def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
 def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     machine = acquiring(copy_epoch=4)
     assert steps(machine, q.CopyToActivate(mine(4))) == [q.JoinLine()]
-    assert steps(machine, q.Turn()) == [q.ClaimNext(mine(4))]
+    assert steps(machine, q.Turn()) == [q.LookForLater(everywhere=False)]
+    assert steps(machine, q.NothingFound(is_certain=True)) == [q.ClaimNext(mine(4))]
     assert machine.epoch == 5
     assert steps(machine, q.CopyToActivate(mine(7))) == [q.ClaimNext(mine(7))]
     assert machine.epoch == 8
     assert steps(machine, q.Won()) == [q.ServeActivated()]
+
+
+def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read() -> None:
+    """The registry was put back to the very row of the copy (rule 28)."""
+    machine = acquiring(copy_epoch=4)
+    assert steps(machine, q.CopyToActivate(mine(4)), q.Turn(), q.CopyInDoubt()) == [q.ReadRow()]
+    assert machine.has_read_row
+    assert steps(machine, q.CopyToActivate(mine(4)), q.Turn()) == [q.LookForLater(everywhere=False)]
+    assert steps(machine, q.RecordOutdated(Epoch(5), by_owner=True)) == [q.DropCopy()]
+
+
+@pytest.mark.parametrize(("row", "found", "is_outdated"), [(4, 4, False), (4, 5, True), (6, 6, False), (6, 7, True)])
+def test_copy_is_outdated_by_what_was_written_at_a_later_epoch_than_its_own_and_its_rows(
+    row: int, found: int, is_outdated: bool
+) -> None:
+    """An earlier incarnation of ours may have served at the row's epoch, and have ended before its store said so."""
+    machine = acquiring(copy_epoch=4)
+    steps(machine, q.CopyToActivate(mine(row)), q.Turn())
+    assert machine.is_outdated_by(Epoch(found), 1) is is_outdated
+    assert not machine.is_outdated_by(Epoch(found), 0)
+
+
+def test_copy_whose_row_is_lost_is_looked_for_in_all_changelogs() -> None:
+    machine = acquiring(copy_epoch=4)
+    assert steps(machine, q.CopyToCheck(None), q.Turn()) == [q.LookForLater(everywhere=True)]
 
 
 def test_staged_copy_is_stored_before_it_commits() -> None:

@@ -9,13 +9,14 @@ import pytest
 from federation.ports import Claimed
 from handover.messages import Prepare, Refused
 from proxy.core import effects
-from proxy.core.inputs import Leave, StopHandovers, StoreAll
+from proxy.core.inputs import LeaseGranted, Leave, StopHandovers, StoreAll
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from tests.properties.test_wrong_handover_messages import Stage, copying, frozen, nothing, reclaiming, right, waiting
 from waypost.checkpoint import Descriptor
 from waypost.errors import LogUnavailable
-from waypost.identity import Origin, ReceiverId
+from waypost.facts import FactKind
+from waypost.identity import Incarnation, Origin, ReceiverId
 from waypost.messages import Acknowledge, Attach, ClientMessage, Detach
 
 ORIGIN, R = Origin("A/0"), ReceiverId("r")
@@ -170,3 +171,12 @@ def test_state_that_a_receiver_attached_with_is_in_the_changelog_when_its_proxy_
     harness.send(3, Attach(session=SESSION, receiver="r", incarnation="i3", frontier={ORIGIN: last}))
     leave(harness)
     assert had(harness.next(effects.PutCheckpoint).checkpoint.descriptor) == last
+
+
+def test_earlier_incarnations_that_have_ended_are_on_record_though_nobody_saw_their_end() -> None:
+    """All proxies were killed together: no watch of the registry told anybody, and an audit would wait for them."""
+    harness = EngineHarness(lease=False)
+    harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40, (Incarnation("me#0"), Incarnation("me#1"))))
+    harness.run_effects()
+    ended = [fact.proxy for fact in harness.facts if fact.kind is FactKind.ENDED]
+    assert ended == ["proxy/me/me#0", "proxy/me/me#1"]

@@ -12,7 +12,7 @@ from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.proxy.test_ownership import disk, role
 from waypost.checkpoint import Checkpoint, Descriptor
-from waypost.errors import StoreFailed
+from waypost.errors import LogUnavailable, StoreFailed
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Ownership, ProxyId, SessionId
 from waypost.messages import Attach, Problem, Wait
 from waypost.records import InterestRegistered, InterestsExpired
@@ -244,11 +244,15 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
     harness.lease()
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=True))
     harness.complete(effects.ClaimRow, Claimed(False, None))
     nobody_corrects(harness, None)
     assert not claims(harness)
     last = () if later is None else (Checkpoint(SESSION, Epoch(later), 2, Descriptor(), {}),)
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(last, complete=True))
+    asked = harness.next(effects.FindCheckpoint)
+    assert not asked.own_site
+    harness.finish(asked, effects.FoundCheckpoint(last, complete=True))
+    harness.run_effects()
     if later == 6:
         assert role(harness) is None
         found = effects.FoundCheckpoint(last, complete=True)
@@ -261,6 +265,36 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
         assert harness.next(effects.CreateRow).ownership == owner("me", 7)
     else:
         assert harness.next(effects.CreateRow).ownership == owner("me", 5)
+
+
+@pytest.mark.parametrize("copy_role", [Role.SERVING, Role.DORMANT])
+def test_a_registry_that_has_the_very_row_of_a_copy_again_wakes_it_only_if_no_later_owner_wrote(
+    copy_role: Role,
+) -> None:
+    """Else two proxies would serve at one epoch: the row says nothing of who took the session over since."""
+    harness = EngineHarness(disk(copy_role, 4), watch=False, lease=False)
+    harness.changelog_waits = True
+    tell(harness, {SESSION: owner("me", 4)})
+    harness.lease()
+    later = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(5), 2, Descriptor(), {}),), complete=True)
+    for is_known in (False, True):
+        asked = harness.next(effects.FindCheckpoint)
+        assert asked.own_site
+        harness.finish(asked, later)
+        harness.run_effects()
+        if not is_known:
+            harness.complete(effects.ReadRow, owner("me", 4))
+    assert role(harness) is None
+    assert not claims(harness)
+
+
+def test_a_copy_wakes_while_the_changelog_of_its_site_does_not_answer() -> None:
+    harness = EngineHarness(disk(Role.SERVING, 4), watch=False, lease=False)
+    harness.changelog_waits = True
+    tell(harness, {SESSION: owner("me", 4)})
+    harness.lease()
+    harness.complete(effects.FindCheckpoint, LogUnavailable("away"))
+    assert harness.next(effects.ClaimRow).new == owner("me", 5)
 
 
 def test_absent_site_does_not_prevent_the_creation_of_a_session() -> None:

@@ -882,7 +882,7 @@ class Node(Process):
                 self._answer(world.delay(), effect.on_done, answer)
             else:
                 noted = world.registry.noted.get(effect.session)
-                others = sorted({*engine.env.cluster.changelogs.values()} - {self.site})
+                others = [] if effect.own_site else sorted({*engine.env.cluster.changelogs.values()} - {self.site})
                 read = [site for site in others if not world.chances(world.faults.answers)]
                 found = [world.changelogs[site].latest(effect.session) for site in (self.site, *read)]
                 checkpoints, complete = tuple(filter(None, found)), len(read) == len(others)

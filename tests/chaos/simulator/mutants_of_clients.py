@@ -116,7 +116,7 @@ MUTANTS = (
         "a client does not publish again what the log did not take",
         replaced(Connector, "_follow", _follow_all_but(PublishFailed)),
         ("STUCK",),
-        (10, 44, 54),
+        (43, 48, 83),
     ),
     Mutant(
         "connects once",

@@ -176,7 +176,7 @@ MUTANTS = (
             {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (machine.Deadline, machine.PeerGone, Aborted)},
         ),
         ("SIDES",),
-        (143, 345, 588),
+        (12, 18, 28),
         rule=1,
     ),
     Mutant(
@@ -201,7 +201,7 @@ MUTANTS = (
         "a target gives all its transfers of a session one id",
         replaced(TargetTransfer, "__init__", _named_alike),
         ("STUCK",),
-        (12, 32, 70),
+        (388, 1349, 1589),
     ),
     Mutant(
         "no barrier at the target",
@@ -252,7 +252,7 @@ MUTANTS = (
         "nobody looks for rows that name a proxy without the session",
         replaced(RowChecks, "_sweep", _sweep_the_own_only),
         ("SIDES", "STUCK"),
-        (48, 52, 75),
+        (1277, 1490, 4520),
         rule=2,
     ),
     Mutant(

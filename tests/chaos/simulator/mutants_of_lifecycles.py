@@ -69,7 +69,7 @@ MUTANTS = (
         "a process that is told to end does not, where the registry does not take its lease back",
         rows(TABLE, {(_S.REVOKING, Deadline): ((), _S.REVOKING)}),
         ("STUCK",),
-        (238, 360, 371),
+        (2452, 3163, 3882),
     ),
     Mutant(
         "a log that is read no more",

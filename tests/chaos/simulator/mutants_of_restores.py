@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from federation.link_in import LinkIn
+from handover.acquisition import NothingFound
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
@@ -117,6 +118,13 @@ MUTANTS = (
         replaced(OutgoingTransfers, "_claim", TransferDriver._claim),
         ("EPOCH",),
         kept=("96988196",),
+    ),
+    Mutant(
+        "activates by the row alone",
+        "a copy is activated by the very row that it had, in a registry that was put back after another took it over",
+        replaced(acquisition_answers, "_checked_input", lambda machine, answer: NothingFound(is_certain=True)),
+        ("EPOCH",),
+        kept=("96999658",),
     ),
 )
 MASKED = (
