@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from waypost.checkpoint import Checkpoint, decode_checkpoint
+from waypost.checkpoint import Checkpoint, Rank, decode_checkpoint
 from waypost.errors import BadRecord
 from waypost.identity import SessionId
 
@@ -29,15 +30,36 @@ def _epoch(suffix: str) -> int:
     return int(suffix.removesuffix(FIRST))
 
 
+class _Highest(NamedTuple):
+    rank: Rank = (-1, -1)
+    body: bytes = b""
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.rank[1] == DAMAGED
+
+
+NONE = _Highest()
+
+
 @dataclass(slots=True)
 class _Entry:
-    rank: tuple[int, int] = (-1, -1)
-    body: bytes = b""
+    of_owners: _Highest = NONE
+    of_makers: _Highest = NONE
+    """First checkpoints, of whoever tried to make the session: they hide no owner's."""
     suffixes: set[str] = field(default_factory=set)
     """The suffixes of the keys of which the changelog still has a record."""
 
+    def remove(self, suffix: str) -> None:
+        self.suffixes.discard(suffix)
+        epoch, is_first = _epoch(suffix), suffix.endswith(FIRST)
+        if is_first and self.of_makers.rank[0] == epoch:
+            self.of_makers = NONE
+        if not is_first and self.of_owners.rank[0] == epoch:
+            self.of_owners = NONE
 
-def _rank(epoch: int, value: bytes) -> tuple[int, int]:
+
+def _rank(epoch: int, value: bytes) -> Rank:
     """Return the rank; an unreadable one may be the highest of its epoch: better no session now than an older one
     (P5).
     """
@@ -48,7 +70,7 @@ def _rank(epoch: int, value: bytes) -> tuple[int, int]:
 
 
 class CheckpointTable:
-    """The highest checkpoint of every session, from the changelog's records, applied in their order."""
+    """The highest checkpoints of every session, from the changelog's records, applied in their order."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -58,20 +80,30 @@ class CheckpointTable:
         session, _, suffix = key.decode().rpartition("|")
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
-            entry.suffixes.discard(suffix)
+            entry.remove(suffix)
             if not entry.suffixes:
-                # Outdated keys are removed only below a higher one: so the session was deleted.
                 del self._entries[session]
             return
         entry.suffixes.add(suffix)
-        rank = _rank(_epoch(suffix), value)
-        if rank > entry.rank:
-            entry.rank, entry.body = rank, value
+        read = _Highest(_rank(_epoch(suffix), value), value)
+        if suffix.endswith(FIRST):
+            entry.of_makers = max(entry.of_makers, read)
+        else:
+            entry.of_owners = max(entry.of_owners, read)
 
-    def latest(self, session: SessionId) -> Checkpoint | None:
-        """Return the session's highest checkpoint; None: there is none. Raises BadRecord: it is damaged."""
+    def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        """Return the session's highest checkpoints, as :meth:`federation.ports.Changelog.latest` does.
+
+        Raises:
+            BadRecord: what counts most is damaged.
+        """
         entry = self._entries.get(session)
-        return decode_checkpoint(entry.body) if entry is not None and entry.body else None
+        if entry is None:
+            return ()
+        of_owner = (decode_checkpoint(entry.of_owners.body),) if entry.of_owners.body else ()
+        if entry.of_makers.rank < entry.of_owners.rank or (of_owner and entry.of_makers.is_damaged):
+            return of_owner
+        return (*of_owner, decode_checkpoint(entry.of_makers.body))
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
         """Tell whether to write the checkpoint; compaction would remove a higher one of its key in favour of it.
@@ -79,14 +111,14 @@ class CheckpointTable:
         Raises:
             CheckpointOutdated: there is one that counts more (handover rule 19).
         """
-        entry = self._entries.get(checkpoint.session)
-        if entry is not None:
-            checkpoint.check_above(entry.rank, is_damaged=entry.rank[1] == DAMAGED)
-        return entry is None or checkpoint.rank > entry.rank
+        entry = self._entries.get(checkpoint.session, _Entry())
+        highest = max(entry.of_owners, entry.of_makers) if checkpoint.is_first else entry.of_owners
+        checkpoint.check_above(highest.rank, is_damaged=highest.is_damaged)
+        return checkpoint.rank > highest.rank
 
     def outdated_by(self, checkpoint: Checkpoint) -> list[bytes]:
-        """Return the keys of the session's lower epochs."""
-        return self.keys_of(checkpoint.session, checkpoint.epoch - 1)
+        """Return the keys of the session's lower epochs, unless it is a first checkpoint, which outdates nothing."""
+        return [] if checkpoint.is_first else self.keys_of(checkpoint.session, checkpoint.epoch - 1)
 
     def keys_of(self, session: SessionId, epoch: int) -> list[bytes]:
         """Return the keys of the session's epochs up to this one."""

@@ -559,7 +559,7 @@ class KafkaChangelog(_Handle):
     """Checkpoints in the compacted `topic`, and a table of them in memory that follows it.
 
     Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
-    kept (handover rule 19). So the key is session|epoch; whoever wrote a higher epoch deletes the lower ones.
+    kept (handover rule 19). So the key is session|epoch; an owner who wrote a higher epoch deletes the lower ones.
     A key without an epoch is that of a part of the site's state.
 
     Args:
@@ -641,7 +641,7 @@ class KafkaChangelog(_Handle):
         await self._lost.wait()
         self._lost.clear()
 
-    async def latest(self, session: SessionId) -> Checkpoint | None:
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
         """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
         await self._read_up()
         return self._table.latest(session)

@@ -426,13 +426,16 @@ class Changelog(Protocol):
 
         Raises:
             CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows; it has
-                read all that was there before its own first one, and before the first one of a session.
+                read all that was there before its own first one, and before the first one of a session. A first
+                one never counts more than an owner's.
             LogUnavailable: it is not known whether it was written.
         """
         ...
 
-    async def latest(self, session: SessionId) -> Checkpoint | None:
-        """Return the session's checkpoint with the highest (epoch, serial); None: there is none."""
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        """Return the session's checkpoint with the highest (epoch, serial) that an owner wrote, if there is one; and
+        a first one, if there is one that is higher: whoever made the session has written it, or tried to.
+        """
         ...
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:

@@ -642,7 +642,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         checkpoint's, and that of a row which the registry has lost. A session that is made in the place of a lost one,
         or of one that may be where nobody could look, is of the next generation.
         """
-        found = self.checkpoint.epoch if self.checkpoint else NO_EPOCH
+        # A first one is nobody's: at its epoch nobody has served, unless the row says so.
+        found = self.checkpoint.epoch if self.checkpoint and self.checkpoint.serial else NO_EPOCH
         known = max(self.row.epoch if self.row else NO_EPOCH, self.copy_epoch, found)
         lost = max(self.outdated.epoch if self.outdated else NO_EPOCH, self.lost_epoch)
         if self.row is None or self.row.deleted:

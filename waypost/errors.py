@@ -209,7 +209,7 @@ class CheckpointOutdated(LogUnavailable):
     """A changelog has a checkpoint that counts more than the one to be written, which was not written.
 
     `epoch`: of the one that is there. `by_owner`: the session's owner wrote it, and clients may have been answered by
-    it; else it is one from before the session was created, or damaged.
+    it; else it is damaged, or one from before the session was created, above another such one.
     """
 
     code = "CHECKPOINT_OUTDATED"

@@ -1,4 +1,4 @@
-"""The embedded changelog: one row a session, its checkpoint of the highest rank, and one row for the site."""
+"""The embedded changelog: of each session the last checkpoint of owners, and a first one above it; and the site's."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ from waypost.errors import BadRecord, LogUnavailable
 from waypost.identity import SessionId
 
 SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT PRIMARY KEY, epoch INTEGER NOT NULL,"
-    " serial INTEGER NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT NOT NULL, is_first INTEGER NOT NULL, epoch INTEGER NOT NULL,"
+    " serial INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (session, is_first)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), position INTEGER NOT NULL,"
     " body BLOB NOT NULL, log_epoch INTEGER NOT NULL)",
 )
-# A late write of an old owner finds the higher rank there and changes nothing (handover rule 19).
-PUT = """
-INSERT INTO checkpoints VALUES (?, ?, ?, ?)
-ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.serial, body = excluded.body
-WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
-"""
-RANK = "SELECT epoch, serial FROM checkpoints WHERE session = ?"
+PUT = "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)"
+HIGHEST = "SELECT epoch, serial FROM checkpoints WHERE session = ? AND is_first <= ? ORDER BY epoch DESC, serial DESC"
+LATEST = "SELECT epoch, body FROM checkpoints WHERE session = ? ORDER BY is_first"
 FORGET = "DELETE FROM checkpoints WHERE session = ? AND epoch <= ?"
 PUT_SITE = """
 INSERT INTO site VALUES (0, ?, ?, ?)
@@ -71,14 +67,12 @@ class EmbeddedChangelog:
         if highest is not None:
             checkpoint.check_above(highest)
 
-    async def latest(self, session: SessionId) -> Checkpoint | None:
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
         """Implement :meth:`federation.ports.Changelog.latest`."""
         with self._translated():
-            body = await self._reader.call(lambda connection: _latest(connection, session))
-        if body is None:
-            return None
-        found = decode_checkpoint(body)
-        if found.session != session:
+            bodies = await self._reader.call(lambda connection: _latest(connection, session))
+        found = tuple(map(decode_checkpoint, bodies))
+        if any(checkpoint.session != session for checkpoint in found):
             raise BadRecord(f"the checkpoint of session {session} is damaged: it is of another one")
         return found
 
@@ -126,12 +120,17 @@ def _put(connection: sqlite3.Connection, rows: list[Row]) -> list[Rank | None]:
 
 
 def _put_one(connection: sqlite3.Connection, row: Row) -> Rank | None:
-    if connection.execute(PUT, row).rowcount:
-        return None
-    highest: Rank = connection.execute(RANK, row[:1]).fetchone()
-    return highest
+    """A late write of an old owner finds the higher rank there and changes nothing (handover rule 19)."""
+    session, epoch, serial, body = row
+    is_first = serial == 0
+    highest: Rank | None = connection.execute(HIGHEST, (session, is_first)).fetchone()
+    if highest is not None and highest >= (epoch, serial):
+        return highest
+    connection.execute(PUT, (session, is_first, epoch, serial, body))
+    return None
 
 
-def _latest(connection: sqlite3.Connection, session: SessionId) -> bytes | None:
-    row = connection.execute("SELECT body FROM checkpoints WHERE session = ?", (session,)).fetchone()
-    return row[0] if row else None
+def _latest(connection: sqlite3.Connection, session: SessionId) -> list[bytes]:
+    """Return the highest one of an owner, and a first one above it."""
+    rows = connection.execute(LATEST, (session,)).fetchall()
+    return [body for place, (epoch, body) in enumerate(rows) if not place or epoch > rows[0][0]]

@@ -40,6 +40,8 @@ class RemoteChangelogs:
         opened = self._opened.get(locator)
         if opened is None:
             opened = self._opened[locator] = asyncio.create_task(self._start(locator), name=f"changelog {locator}")
+            # Whoever asked may have waited for long enough before it fails.
+            opened.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(opened)
 
     async def _start(self, locator: str) -> Changelog:
@@ -52,7 +54,7 @@ class RemoteChangelogs:
         return changelog
 
     async def latest(self, session: SessionId, sites: Mapping[SiteId, str], within_ms: int | None = None) -> Found:
-        """Return the last checkpoint of a session in each of these changelogs; an error of one is in `missing`.
+        """Return the last checkpoints of a session in each of these changelogs; an error of one is in `missing`.
 
         Args:
             sites: site -> locator of its changelog.
@@ -61,11 +63,13 @@ class RemoteChangelogs:
         """
         answers = await asyncio.gather(*(self._ask(session, locator, within_ms) for locator in sites.values()))
         return Found(
-            [answer for answer in answers if isinstance(answer, Checkpoint)],
+            [checkpoint for answer in answers if not isinstance(answer, WaypostError) for checkpoint in answer],
             {site: answer for site, answer in zip(sites, answers, strict=True) if isinstance(answer, WaypostError)},
         )
 
-    async def _ask(self, session: SessionId, locator: str, within_ms: int | None) -> Checkpoint | WaypostError | None:
+    async def _ask(
+        self, session: SessionId, locator: str, within_ms: int | None
+    ) -> tuple[Checkpoint, ...] | WaypostError:
         try:
             if within_ms is not None and locator not in self._asked:
                 within_ms = max(within_ms, OPENING_MS)

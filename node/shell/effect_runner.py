@@ -20,6 +20,7 @@ from proxy.core import effects
 from proxy.core.counters import MILLISECONDS, Histogram
 from proxy.core.environment import Environment
 from waypost import cancellation
+from waypost.checkpoint import Checkpoint
 from waypost.clock import Clock
 from waypost.errors import (
     BadRecord,
@@ -238,7 +239,7 @@ class EffectRunner:
             return effects.FoundCheckpoint((), complete=True, damaged=error.message)
         except TimeoutError:
             raise LogUnavailable("the changelog of this site does not answer") from None
-        return effects.FoundCheckpoint((own,) if own is not None else (), complete=True)
+        return effects.FoundCheckpoint(own, complete=True)
 
     async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
         """Return the last checkpoints that the changelogs of all known sites have.
@@ -246,7 +247,7 @@ class EffectRunner:
         The registry's note is read first: a checkpoint that it names was durable before.
         """
         noted = await self._backends.registry.noted_checkpoint(session)
-        damaged, own = "", None
+        damaged, own = "", tuple[Checkpoint, ...]()
         try:
             own = await self._backends.changelog.latest(session)
         except BadRecord as error:
@@ -262,6 +263,6 @@ class EffectRunner:
                 self._troubles.unavailable(CHANGELOG_OF + site, missing)
             else:
                 self._troubles.available(CHANGELOG_OF + site)
-        checkpoints = tuple(filter(None, (own, *found.checkpoints)))
+        checkpoints = (*own, *found.checkpoints)
         complete = all(isinstance(error, BadRecord) for error in found.missing.values())
         return effects.FoundCheckpoint(checkpoints, complete, damaged, noted)

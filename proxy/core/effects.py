@@ -172,7 +172,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
     one who tried to. Where it is of a later epoch than the row, nobody has made that session.
 
     Args:
-        checkpoints: the last one of each changelog that has one.
+        checkpoints: of each changelog the last one of an owner, and a first one above it.
         complete: the changelogs of all sites that are known have answered.
         damaged: what one of them has of the session cannot be read, in words.
         noted: up to which one of its checkpoints clients were answered, by the registry; None: it does not say.
@@ -194,9 +194,9 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
         return _last(checkpoint for checkpoint in self.checkpoints if checkpoint.serial)
 
     def last_under(self, row: Ownership) -> Checkpoint | None:
-        """The last one of the session that the row is of. Where an owner's was never accepted, for a first one of a
-        later epoch is in its changelog, that one: nothing was answered of what the owner had. What a changelog has of
-        a session of the name that was deleted before counts only where there is nothing else.
+        """The last one of the session that the row is of. Where an owner has written none, a first one of a later
+        epoch: nothing was answered of what the owner had. What a changelog has of a session of the name that was
+        deleted before counts only where there is nothing else.
         """
         of_row = (
             checkpoint

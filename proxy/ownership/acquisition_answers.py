@@ -147,14 +147,14 @@ class AcquisitionAnswers:
         found = answer.last_of_owner if machine.row is None or machine.row.deleted else answer.last_under(machine.row)
         if owner is None or not _is_owners(found, owner):
             if answer.damaged and answer.complete:
-                return self._nobody_has_it(running, answer.damaged)
+                return self._not_in_changelogs(running, answer.damaged)
             if not answer.complete:
                 return unread
         if found is None or _is_outlived(found, machine.row, lost):
-            return self._nobody_has_it(running, "no changelog has a checkpoint of it")
+            return self._not_in_changelogs(running, "no changelog has a checkpoint of it")
         if answer.noted is not None and found.rank < answer.noted:
             why = "the changelog has lost its last checkpoint, and with it what clients were answered"
-            return self._nobody_has_it(running, why)
+            return self._not_in_changelogs(running, why)
         if machine.has_no_row:
             return acquisition.Found(found)
         if (
@@ -165,10 +165,17 @@ class AcquisitionAnswers:
             return acquisition.GONE_BACK
         return acquisition.Found(found)
 
-    def _nobody_has_it(self, running: RunningAcquisition, why: str) -> AcquisitionInput:
-        """A session whose row the registry has lost too is made anew."""
-        if running.machine.has_no_row:
+    def _not_in_changelogs(self, running: RunningAcquisition, why: str) -> AcquisitionInput:
+        """A session whose row the registry has lost too is made anew. An owner whose lease has ended may have it on its
+        disk, and is waited for before the session counts as lost.
+        """
+        machine = running.machine
+        if machine.has_no_row:
             return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
+        assert machine.row is not None
+        may_come_back = machine.row.proxy != self._env.proxy
+        if may_come_back and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
+            return Unavailable(f"{why}; proxy {machine.row.proxy}, whose lease has ended, may have it on its disk")
         return acquisition.NobodyHasIt(why)
 
     def _unless_only_wanted(self, running: RunningAcquisition, input: AcquisitionInput) -> AcquisitionInput:

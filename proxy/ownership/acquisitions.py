@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
-from federation.ports import Claimed
 from handover import acquisition
 from handover.acquisition import (
     NO_EPOCH,

@@ -108,8 +108,8 @@ class RowChecks:
         """A changelog has a checkpoint that counts more than what is written of a session served here (rule 19).
 
         Nothing of that counts, then, and nobody is answered. Where an owner wrote it, the registry went back to before
-        that one: what clients were answered is there and not here, so the session is rebuilt from it. Where it is one
-        from before a session was created, or damaged, the copy here takes an epoch above it.
+        that one: what clients were answered is there and not here, so the session is rebuilt from it. Where it is
+        damaged, the copy here takes an epoch above it.
         """
 
         def on_done(answer: Ownership | WaypostError | None) -> None:

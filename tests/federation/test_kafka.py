@@ -288,7 +288,7 @@ async def test_changelog_that_lost_its_end_reports_the_loss_and_forgets_the_lost
         )
         for serial in range(1, 41):
             await changelog.put(Checkpoint(session, Epoch(1), serial, Descriptor(), {}))
-        assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 40
+        assert [found.serial for found in await changelog.latest(session)] == [40]
         lost = asyncio.create_task(changelog.lost())
         # A blip of the broker alone is no loss.
         await asyncio.to_thread(kafka.kill)
@@ -299,9 +299,9 @@ async def test_changelog_that_lost_its_end_reports_the_loss_and_forgets_the_lost
         await fault.heal()
         async with asyncio.timeout(TIMEOUT_S):
             await lost
-            while (found := await changelog.latest(session)) is None or found.serial == 40:
+            while [found.serial for found in await changelog.latest(session)] in ([], [40]):
                 await asyncio.sleep(0.1)
             # What is written again counts, also where it is lower than what was known.
             await changelog.put(Checkpoint(session, Epoch(1), 39, Descriptor(), {}))
-            assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 39
+            assert [found.serial for found in await changelog.latest(session)] == [39]
         await changelog.close()

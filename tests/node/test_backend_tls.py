@@ -118,7 +118,7 @@ async def test_the_changelog_of_another_site_is_read_over_tls_too(config: NodeCo
     other = open_changelog(locator, credentials_of(config))
     try:
         await other.start()
-        assert await other.latest(SessionId(SESSION)) is None
+        assert await other.latest(SessionId(SESSION)) == ()
         with pytest.raises(Unreachable):
             await open_changelog(locator, None).start()
     finally:

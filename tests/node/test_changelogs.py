@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from chaos.servers.kafka import KafkaServer
 from federation.embedded.changelog import EmbeddedChangelog
 from federation.kafka import KafkaChangelog
 from federation.ports import Changelog
+from node.peers import remote_changelogs
 from node.peers.remote_changelogs import RemoteChangelogs
 from node.startup.backends import open_changelog
 from waypost.checkpoint import Checkpoint, Descriptor
@@ -33,8 +35,8 @@ class Slow:
         if self.fails:
             raise Unreachable("nobody there")
 
-    async def latest(self, session: SessionId) -> Checkpoint:
-        return Checkpoint(session, Epoch(1), 1, Descriptor(), {})
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        return (Checkpoint(session, Epoch(1), 1, Descriptor(), {}),)
 
     async def close(self) -> None:
         self.closed += 1
@@ -145,5 +147,22 @@ async def test_another_sites_topic_that_is_not_there_is_not_made(kafka: KafkaSer
     await own.close()
     changelog = open_changelog(f"kafka:{kafka.bootstrap}/{name}", None)
     await changelog.start()
-    assert await changelog.latest(SessionId("s")) is None
+    assert await changelog.latest(SessionId("s")) == ()
     await changelog.close()
+
+
+async def test_changelog_that_fails_to_open_after_nobody_waits_any_more_is_no_unhandled_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, unhandled = Slow(fails=True), list[Any]()
+    monkeypatch.setattr(remote_changelogs, "OPENING_MS", 1)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    changelogs = RemoteChangelogs(Made(slow))
+    checkpoints, missing = await changelogs.latest(SessionId("s"), {SiteId("B"): "B"}, within_ms=1)
+    assert (checkpoints, [*missing]) == ([], ["B"])
+    slow.go.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    del changelogs
+    gc.collect()
+    assert unhandled == []

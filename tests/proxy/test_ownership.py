@@ -389,6 +389,31 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     assert [subscription.id for subscription in harness.engine.sessions[SESSION].active()] == ["x"]
 
 
+def nobody_comes_back(harness: EngineHarness, row: Ownership, found: object) -> None:
+    """The changelogs answer, and the client asks until the owner has had the time to come back with its disk."""
+    for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 1):
+        harness.complete_all(effects.FindCheckpoint, found)
+        assert isinstance(harness.received()[-1], Wait)
+        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.attach()
+        harness.complete_all(effects.ReadRow, row)
+    harness.complete_all(effects.FindCheckpoint, found)
+
+
+def test_owner_whose_checkpoint_the_changelog_has_lost_may_come_back_with_its_disk() -> None:
+    """Another proxy is asked for the session between its owner's end and its next start (F109)."""
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("dead", 4)})
+    harness.attach()
+    harness.complete(effects.ReadRow, owner("dead", 4))
+    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
+    (*_, told) = harness.received()
+    assert isinstance(told, Wait) and "proxy dead, whose lease has ended, may have it on its disk" in told.reason
+    harness.reload({SESSION: owner("dead", 5)}, "dead")
+    harness.attach()
+    assert [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+
+
 @pytest.mark.parametrize("noted", [(4, 3), (5, 0)])
 def test_a_checkpoint_below_what_clients_were_answered_is_not_served(noted: Rank) -> None:
     """The changelog has lost its end, and nobody else has the session any more (rule 19)."""
@@ -397,7 +422,7 @@ def test_a_checkpoint_below_what_clients_were_answered_is_not_served(noted: Rank
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True, noted=noted))
+    nobody_comes_back(harness, owner("dead", 4), effects.FoundCheckpoint((checkpoint,), True, noted=noted))
     assert role(harness) is None
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
@@ -442,7 +467,7 @@ def test_session_without_any_checkpoint_is_lost_and_not_served_empty(found: obje
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
-    harness.complete(effects.FindCheckpoint, found)
+    nobody_comes_back(harness, owner("dead", 4), found)
     (told,) = (problem for problem in harness.received() if isinstance(problem, Problem))
     assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
     assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
@@ -465,7 +490,7 @@ def test_a_lost_session_begins_anew_when_it_was_deleted() -> None:
     harness.reload({SESSION: owner("dead", 4)})
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
-    harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
+    nobody_comes_back(harness, owner("dead", 4), effects.FoundCheckpoint((), True))
     harness.step(RegistryReported(OwnerChanged(SESSION, owner("dead", 4).gone())))
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4).gone())

@@ -209,6 +209,17 @@ def test_lost_changelog_gets_every_checkpoint_again_without_a_change() -> None:
     harness.next(effects.PutSite)
 
 
+def test_lost_changelog_has_every_checkpoint_again_at_an_orderly_end_right_after() -> None:
+    """Else whoever takes the sessions over finds what was answered nowhere."""
+    harness = serving()
+    harness.pass_time(5_000)
+    harness.step(ChangelogLost())
+    done: list[None] = []
+    harness.step(Leave(done.append))
+    harness.run_effects()
+    assert harness.next(effects.PutCheckpoint).checkpoint.session == SESSION
+
+
 def noted(harness: EngineHarness) -> list[effects.NoteCheckpoints]:
     return [effect for effect in harness.pending if isinstance(effect, effects.NoteCheckpoints)]
 

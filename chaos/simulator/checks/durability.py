@@ -78,7 +78,7 @@ class Statement:
 
     def _checkpoint_of(self, site: SiteId) -> Descriptor | None:
         latest = self._node.world.changelogs[site].latest(self._session.id)
-        return None if latest is None else latest.descriptor
+        return latest[0].descriptor if latest else None
 
     def _is_deleted(self) -> bool:
         """Tell whether the session was deleted meanwhile: then nothing needs to show what its last owner tells."""

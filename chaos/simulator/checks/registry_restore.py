@@ -94,10 +94,13 @@ class RegistryRestores:
 
     def recorded(self, checkpoint: Checkpoint, changelog: PlainChangelog) -> None:
         """A checkpoint is to be written: no session is made anew where its site's changelog has it (rule 28)."""
-        known = changelog.latest(checkpoint.session)
-        is_first = checkpoint.serial == 0 and checkpoint.session in self._lost
-        if is_first and known is not None and known.serial > 0 and checkpoint.rank > known.rank:
-            self._world.add_violation(f"ANEW {checkpoint.session} is made, and the changelog has it at {known.epoch}")
+        if not checkpoint.is_first or checkpoint.session not in self._lost:
+            return
+        for known in changelog.latest(checkpoint.session):
+            if known.serial > 0 and checkpoint.rank > known.rank:
+                self._world.add_violation(
+                    f"ANEW {checkpoint.session} is made, and the changelog has it at {known.epoch}"
+                )
 
     def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
         """A proxy serves the session from now on; tell whether it is made anew, in the place of one that was lost.

@@ -237,35 +237,39 @@ class PlainRegistry:
 
 
 class PlainChangelog:
-    """One site's checkpoints; the highest rank of a session wins."""
+    """One site's checkpoints; the highest rank of a session's owners wins, and a first one hides none of theirs."""
 
     def __init__(self) -> None:
-        self._highest: dict[SessionId, tuple[tuple[int, int], bytes]] = {}
+        self._highest: dict[tuple[SessionId, bool], tuple[tuple[int, int], bytes]] = {}
         self.site: SiteSnapshot | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint. Raises CheckpointOutdated, as the port does."""
-        known = self._highest.get(checkpoint.session)
-        if known is not None:
-            checkpoint.check_above(known[0])
-        if known is None or known[0] < checkpoint.rank:
-            self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
+        kinds = (False, True) if checkpoint.is_first else (False,)
+        known = [rank for kind in kinds for rank, _ in filter(None, (self._highest.get((checkpoint.session, kind)),))]
+        for rank in known:
+            checkpoint.check_above(rank)
+        if all(rank < checkpoint.rank for rank in known):
+            self._highest[checkpoint.session, checkpoint.is_first] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
     def forget(self, deleted: Mapping[SessionId, int]) -> None:
         """Remove the checkpoints of deleted sessions, up to the given epoch."""
         for session, epoch in deleted.items():
-            if session in self._highest and self._highest[session][0][0] <= epoch:
-                del self._highest[session]
+            for key in ((session, False), (session, True)):
+                if key in self._highest and self._highest[key][0][0] <= epoch:
+                    del self._highest[key]
 
     def put_site(self, snapshot: SiteSnapshot) -> None:
         """Add a snapshot of the site; the highest rank stays."""
         if self.site is None or self.site.rank < snapshot.rank:
             self.site = snapshot
 
-    def latest(self, session: SessionId) -> Checkpoint | None:
-        """Return the checkpoint of a session with the highest rank."""
-        known = self._highest.get(session)
-        return None if known is None else decode_checkpoint(known[1])
+    def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        """Return the highest checkpoint of a session that an owner wrote, and a first one above it."""
+        of_owner, first = self._highest.get((session, False)), self._highest.get((session, True))
+        is_last = first is not None and (of_owner is None or first[0] > of_owner[0])
+        found = filter(None, (of_owner, first if is_last else None))
+        return tuple(decode_checkpoint(body) for _, body in found)
 
 
 LOOKED_AT = 3

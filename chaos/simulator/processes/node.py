@@ -884,8 +884,9 @@ class Node(Process):
                 noted = world.registry.noted.get(effect.session)
                 others = [] if effect.own_site else sorted({*engine.env.cluster.changelogs.values()} - {self.site})
                 read = [site for site in others if not world.chances(world.faults.answers)]
-                found = [world.changelogs[site].latest(effect.session) for site in (self.site, *read)]
-                checkpoints, complete = tuple(filter(None, found)), len(read) == len(others)
+                changelogs = [world.changelogs[site] for site in (self.site, *read)]
+                checkpoints = tuple(found for changelog in changelogs for found in changelog.latest(effect.session))
+                complete = len(read) == len(others)
                 self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(checkpoints, complete, noted=noted))
 
         self._afterwards(world.delay(), act)

@@ -56,9 +56,10 @@ _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 def _put_first_of_epoch(self: PlainChangelog, checkpoint: Checkpoint) -> None:
-    rank, _ = self._highest.get(checkpoint.session, ((-1, 0), b""))
+    key = (checkpoint.session, checkpoint.is_first)
+    rank, _ = self._highest.get(key, ((-1, 0), b""))
     if rank[0] < checkpoint.epoch:
-        self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
+        self._highest[key] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
 
 def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
