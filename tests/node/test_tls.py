@@ -18,7 +18,7 @@ from chaos.cluster import Cluster, ProxySpec
 from node.peers.peers import PeerChallenge, decode_introduction
 from tests.helpers.papers import Papers
 from tests.node.test_command_line import run
-from waypost.errors import Forbidden, NoProxy
+from waypost.errors import BadConfiguration, Forbidden, NoProxy
 from waypost.notification import Notification
 
 SESSION = "tls/session"
@@ -56,23 +56,52 @@ def test_the_command_line_speaks_tls_as_the_environment_says(
 ) -> None:
     url = cluster.proxies["a1"].url
     done = run("pub", "n=1", "--proxy", url)
-    assert done.returncode == 3 and "certificate verify failed" in done.stderr
+    assert done.returncode == 2
+    wrong = f"error: BAD_CONFIGURATION: WAYPOST_CA: {url}: the proxy's certificate is not accepted"
+    assert done.stderr.startswith(wrong)
+    assert "WAYPOST_CA names the file of the authority" in done.stderr
     monkeypatch.setenv("WAYPOST_CA", str(papers.authority))
     done = run("pub", "n=1", "--proxy", url)
     assert (done.returncode, done.stderr) == (0, "")
     done = run("sessions", "ls", "--proxy", url)
     assert (done.returncode, done.stderr) == (0, "")
     monkeypatch.setenv("WAYPOST_CA", "/nowhere")
-    done = run("sessions", "ls", "--proxy", url)
-    assert done.returncode == 2 and done.stderr.startswith("error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: ")
+    for command in (("sessions", "ls"), ("pub", "n=1"), ("sub", "n > 0", "--session", SESSION)):
+        done = run(*command, "--proxy", url)
+        assert done.returncode == 2 and done.stderr.startswith("error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: ")
 
 
 async def test_client_without_the_authority_or_tls_does_not_attach(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
-    for address in (url, url.replace("wss:", "ws:")):
-        with pytest.raises(NoProxy):
-            async with waypost.attach(SESSION, proxy=address, timeout_s=2):
+    with pytest.raises(BadConfiguration, match="certificate is not accepted"):
+        async with waypost.attach(SESSION, proxy=url):
+            pass
+    with pytest.raises(NoProxy, match="does it speak TLS, at wss:"):
+        async with waypost.attach(SESSION, proxy=url.replace("wss:", "ws:"), timeout_s=2):
+            pass
+
+
+async def test_client_at_a_port_without_tls_is_told_so_at_once(papers: Papers) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as plain:
+        port = plain.sockets[0].getsockname()[1]
+        with pytest.raises(BadConfiguration, match="what listens there does not speak TLS"):
+            async with waypost.attach(SESSION, proxy=f"wss://127.0.0.1:{port}", tls=papers.client()):
                 pass
+
+
+async def test_client_with_a_certificate_of_another_authority_is_asked_about_it(
+    cluster: Cluster, papers: Papers
+) -> None:
+    context = papers.client()
+    trustme.CA().issue_cert("eve@example.org", common_name="eve").configure_cert(context)
+    with pytest.raises(NoProxy, match="does it accept the client's certificate"):
+        async with waypost.attach(SESSION, proxy=cluster.proxies["a1"].url, tls=context, timeout_s=2):
+            pass
 
 
 async def test_peer_without_a_certificate_is_refused(cluster: Cluster, papers: Papers) -> None:

@@ -24,9 +24,10 @@ from waypost.client.connector import (
     Start,
     Stop,
 )
-from waypost.client.events import Retry
+from waypost.client.events import Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER
+from waypost.errors import BadConfiguration
 from waypost.identity import Epoch, ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Attach, Attached, Hello, Moved, Wait, WaitCause, Welcome
 
@@ -65,6 +66,33 @@ def test_a_connection_begins_with_a_hello_and_asks_for_the_session() -> None:
     made.step(Start(), 0)
     made.step(Opened(), 1)
     assert [type(message) for message in machine.take_messages()] == [Hello, Attach]
+
+
+WRONG = BadConfiguration("the proxy's certificate is not accepted", field="WAYPOST_CA")
+
+
+def test_a_configuration_with_which_no_address_is_of_use_ends_the_client_at_once() -> None:
+    made, _ = connector(HERE, THERE)
+    made.step(Start(), 0)
+    pause_of(made.step(Lost("here", WRONG), 10))
+    assert made.tick(made.next_deadline()) == [Open(THERE)]
+    assert made.step(Lost("there", WRONG), 20) == [Report(Refusal(WRONG))]
+
+
+def test_an_address_that_may_be_of_use_later_is_tried_on() -> None:
+    made, _ = connector(HERE, THERE)
+    made.step(Start(), 0)
+    for _ in range(3):
+        for lost in (Lost("here", WRONG), Lost("refused")):
+            pause_of(made.step(lost, made.next_deadline()))
+            made.tick(made.next_deadline())
+
+
+def test_a_client_that_was_connected_once_does_not_end_by_a_certificate_that_has_ended_since() -> None:
+    made, _ = connected(HERE)
+    pause_of(made.step(Lost("closed"), 10))
+    made.tick(made.next_deadline())
+    pause_of(made.step(Lost("here", WRONG), made.next_deadline()))
 
 
 def test_a_connection_that_is_lost_is_followed_by_one_to_the_next_address_after_a_pause() -> None:

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from waypost.client.events import ClientEvent, PublishFailed, Redirected, Retry
+from waypost.client.events import ClientEvent, PublishFailed, Redirected, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER, full_jitter_ms
-from waypost.errors import Altered
+from waypost.errors import Altered, BadConfiguration
 from waypost.messages import Attached, ProxyMessage, WaitCause, Welcome
 
 LONGEST_WAIT_MS = 2_000
@@ -72,9 +72,12 @@ class Lost:
 
     Args:
         reason: for people.
+        wrong: the configuration that has to change before this address can be of use; None: none has, as far as is
+            known.
     """
 
     reason: str
+    wrong: BadConfiguration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,9 @@ class Connector:
         """Connections since the client was let in."""
         self._waits = 0
         """Retries that proxies asked for since the client was attached last."""
+        self._unusable: set[str] = set()
+        """Addresses at which the client's configuration is wrong, as long as none was of use."""
+        self._was_opened = False
         self._open_at = self._attach_at = self._publish_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
@@ -175,15 +181,15 @@ class Connector:
             case Found(addresses=addresses) if state is ConnectorState.FINDING:
                 return self._open(addresses[self._next_index % len(addresses)])
             case Opened() if state is ConnectorState.OPENING:
-                self.state, self.trouble = ConnectorState.CONNECTED, ""
+                self.state, self.trouble, self._was_opened = ConnectorState.CONNECTED, "", True
                 self._machine.connected()
                 return [Speak()]
             case Opened() if state in (ConnectorState.CLOSING, ConnectorState.STOPPED):
                 return [Close()]
             case Received(message=message) if state is ConnectorState.CONNECTED:
                 return self._received(message, now_ms)
-            case Lost(reason=reason):
-                return self._lost(reason, now_ms)
+            case Lost():
+                return self._lost(input, now_ms)
             case MoveTo(url=url):
                 return self._move(url)
             case Stop():
@@ -244,20 +250,25 @@ class Connector:
         self._open_at = NEVER
         return [Open(url)]
 
-    def _lost(self, reason: str, now_ms: int) -> list[Effect]:
+    def _lost(self, lost: Lost, now_ms: int) -> list[Effect]:
         self._attach_at = self._publish_at = NEVER
         self._machine.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
+        if lost.wrong is not None and not self._was_opened:
+            self._unusable.add(self._url)
+            if self._unusable.issuperset(self.addresses) and self.addresses:
+                # Nothing that the client waits for would change that.
+                return [Report(Refusal(lost.wrong))]
         if self._next_url is not None:
             return self._open_next()
         if self._entered_url is None:
             self._next_index += 1
         self._attempts += 1
-        self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
+        self.state, self.trouble = ConnectorState.PAUSING, f": {lost.reason}"
         wait_ms = full_jitter_ms(self._attempts, self._rng)
         self._open_at = now_ms + wait_ms
-        return [Report(Retry(reason, wait_ms))]
+        return [Report(Retry(lost.reason, wait_ms))]
 
     # ------------------------------------------------------------ messages
 

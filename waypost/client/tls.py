@@ -10,6 +10,33 @@ from waypost.errors import BadConfiguration
 CA, CERT, KEY = "WAYPOST_CA", "WAYPOST_CERT", "WAYPOST_KEY"
 
 
+EXPIRED, NOT_YET_VALID, WRONG_NAME = 10, 9, 62
+"""OpenSSL's codes of why a certificate is not accepted."""
+
+
+def wrong_tls(url: str, error: ssl.SSLError) -> BadConfiguration | None:
+    """Return what in the configuration of client or proxy a failed TLS handshake shows to be wrong.
+
+    Args:
+        url: the address, as ``wss://host:port``.
+        error: of the handshake.
+
+    Returns:
+        None: the handshake may succeed the next time.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"{url}: the proxy's certificate is not accepted: {error.verify_message}"
+        if error.verify_code in (EXPIRED, NOT_YET_VALID):
+            return BadConfiguration(why, hint="the proxy needs another one, or this machine's clock is wrong")
+        if error.verify_code == WRONG_NAME:
+            return BadConfiguration(why, hint="name the proxy as its certificate does")
+        return BadConfiguration(why, field=CA, hint=f"{CA} names the file of the authority that certifies proxies")
+    if error.reason == "WRONG_VERSION_NUMBER":
+        hint = f"the address of a proxy without TLS begins with ws:, not {url.partition('//')[0]}"
+        return BadConfiguration(f"{url}: what listens there does not speak TLS", hint=hint)
+    return None
+
+
 def tls_from_environment() -> ssl.SSLContext:
     """Return the TLS context for ``wss://`` addresses, TLS 1.3 at least.
 

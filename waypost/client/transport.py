@@ -37,9 +37,9 @@ from waypost.client.connector import (
 )
 from waypost.client.events import ClientEvent
 from waypost.client.machine import ClientMachine
-from waypost.client.tls import tls_from_environment
+from waypost.client.tls import tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
-from waypost.errors import Refused, WaypostError
+from waypost.errors import BadConfiguration, Refused, WaypostError
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import Detach
@@ -227,15 +227,15 @@ class Transport:
 
     async def _serve(self, url: str) -> None:
         """Run one connection until it ends."""
-        reason = f"{url} closed the connection"
+        lost = Lost(f"{url} closed the connection")
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 await self._talk(url)
         except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
-            reason = f"{url}: {error or type(error).__name__}"
+            lost = _lost(url, error)
         finally:
             self._socket = None
-            self._step(Lost(reason))
+            self._step(lost)
             self._message_received.set()
 
     async def _talk(self, url: str) -> None:
@@ -278,3 +278,21 @@ class Transport:
     async def _send_all(self, socket: ClientConnection) -> None:
         for message in self._machine.take_messages():
             await socket.send(encode_message(message))
+
+
+def _lost(url: str, error: Exception) -> Lost:
+    """Return how a connection was lost; the cause of the error may tell which configuration is wrong."""
+    cause: BaseException | None = error
+    while cause is not None:
+        wrong = cause if isinstance(cause, BadConfiguration) else None
+        if isinstance(cause, ssl.SSLError):
+            wrong = wrong_tls(url, cause)
+        if wrong is not None:
+            return Lost(wrong.message, wrong)
+        cause = cause.__cause__
+    if isinstance(error, websockets.InvalidMessage):
+        # So it ends, too, where a proxy does not accept a certificate: the alert of TLS is lost with the connection.
+        is_tls = url.startswith("wss:")
+        ask = "does it accept the client's certificate, if it has one" if is_tls else "does it speak TLS, at wss:"
+        return Lost(f"{url}: {error}; is that the port of a proxy, and {ask}?")
+    return Lost(f"{url}: {error or type(error).__name__}")
