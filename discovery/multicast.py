@@ -42,7 +42,7 @@ async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
         finally:
             await _close(zeroconf)
     except Error as error:
-        raise Unreachable(f"zeroconf: {error or type(error).__name__}", field="discovery") from error
+        raise Unreachable(f"zeroconf: {str(error) or type(error).__name__}", field="discovery") from error
     except OSError as error:
         raise Unreachable(f"no multicast on {', '.join(addresses)}: {error.strerror}", field="discovery") from error
 

@@ -115,9 +115,14 @@ class _Topic:
     def unavailable(self, error: BaseException) -> LogUnavailable:
         why = str(error) or type(error).__name__
         return LogUnavailable(
-            f"topic {self.name} of Kafka at {self.bootstrap} does not answer: {why}",
-            hint=f"is a broker running at {self.bootstrap}, and advertised where it can be reached?",
+            f"{self.place} does not answer: {why}",
+            hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, and has it the topic?",
         )
+
+    @property
+    def place(self) -> str:
+        """The topic and the address, for error messages."""
+        return f"topic {self.name} of Kafka at {self.bootstrap}"
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -435,12 +440,14 @@ class _Handle:
             backoff_s=RETRY_PAUSES_S,
             abandoned=self._out_of_reach,
             may_send=self._may_send,
+            name=self._topic.place,
         )
         self._reader = LogReader(
             lambda offset, checked: _Consumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
             dense=dense,
+            name=self._topic.place,
         )
 
     async def _connect(self) -> Sender:

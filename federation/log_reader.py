@@ -93,6 +93,7 @@ class LogReader:
         backoff_s: the first and the longest pause between attempts to connect, in seconds.
         dense: the log has no holes, so a message behind one may have a wrong offset: a server finds a position by what
             the log itself states, and no checksum covers that.
+        name: of the log, for error messages.
     """
 
     def __init__(
@@ -102,8 +103,10 @@ class LogReader:
         deadline_s: float,
         backoff_s: tuple[float, float],
         dense: bool = False,
+        name: str = "the log",
     ) -> None:
         self._dense = dense
+        self._name = name
         self._connect = connect
         self._deadline_s = deadline_s
         self._backoff_s = backoff_s
@@ -248,7 +251,7 @@ class LogReader:
         try:
             messages = list(await consumer.fetch(limit, self._deadline_s))
             if not messages:
-                raise LogUnavailable(f"no answer from the log within {self._deadline_s:g} s")
+                raise LogUnavailable(f"no answer from {self._name} within {self._deadline_s:g} s")
         except Corrupt:
             messages = []
         finally:
@@ -329,7 +332,7 @@ class LogReader:
                     yield self._consumer
             except TimeoutError as error:
                 await self._drop()
-                raise LogUnavailable(f"no answer from the log within {self._deadline_s:g} s") from error
+                raise LogUnavailable(f"no answer from {self._name} within {self._deadline_s:g} s") from error
             except BaseException:
                 await self._drop()
                 raise

@@ -66,6 +66,7 @@ class OrderedAppends:
         backoff_s: the first and the longest pause between attempts to connect, in seconds.
         abandoned: called when a sender was given up whose connection may not have ended.
         may_send: awaited between connecting and sending.
+        name: of the log, for error messages.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class OrderedAppends:
         backoff_s: tuple[float, float],
         abandoned: Callable[[], None] = lambda: None,
         may_send: Callable[[], Awaitable[None]] = _at_once,
+        name: str = "the log",
     ) -> None:
+        self._name = name
         self._connect = connect
         self._abandoned_one = abandoned
         self._may_send = may_send
@@ -138,7 +141,7 @@ class OrderedAppends:
         except Unreachable as error:
             self._fail(error, used)
         except TimeoutError:
-            self._fail(LogUnavailable(f"no answer from the log within {self._deadline_s:g} s"), used)
+            self._fail(LogUnavailable(f"no answer from {self._name} within {self._deadline_s:g} s"), used)
         else:
             self._resolve(offsets)
 

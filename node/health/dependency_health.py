@@ -65,11 +65,15 @@ class DependencyHealth:
 
     Args:
         rng: for the jitter of the back-off.
+        log: where the site's log, journal and changelog are, as Kafka at HOST:PORT.
+        registry: where the registry is.
     """
 
-    def __init__(self, rng: random.Random, clock: Clock) -> None:
+    def __init__(self, rng: random.Random, clock: Clock, log: str = "", registry: str = "") -> None:
         self._rng = rng
         self._clock = clock
+        kept_in_log = (Dependency.LOG, Dependency.APPENDS, Dependency.CHANGELOG, Dependency.JOURNAL)
+        self._places: dict[str, str] = {**dict.fromkeys(kept_in_log, log), Dependency.REGISTRY: registry}
         self._few = RateLimitedLog(clock)
         self._is_closed = False
         self._came_back_ms: dict[str, int] = {}
@@ -90,7 +94,8 @@ class DependencyHealth:
         """Note that a dependency did not answer; the first time of an outage, log it with the error's text and hint."""
         if self._is_closed:
             return
-        text, now_ms = str(error) or "no answer", self._clock.now_ms()
+        place, now_ms = self._places.get(dependency, ""), self._clock.now_ms()
+        text = str(error) or (f"no answer from {place}" if place else "no answer")
         if dependency in self._unsteady:
             self._unsteady[dependency] = False
         elif dependency not in self.now:

@@ -188,7 +188,12 @@ class Node:
         self._lifecycle = Lifecycle(incarnation)
         self.clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self.troubles = DependencyHealth(self._rng, self.clock)
+        self.troubles = DependencyHealth(
+            self._rng,
+            self.clock,
+            log=f"Kafka at {config.kafka}" if config.kafka else f"the log in {config.data}",
+            registry=f"etcd at {config.etcd}" if config.etcd else f"the registry in {config.data}",
+        )
         self._few = RateLimitedLog(self.clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._renewals = self._ticks = 0

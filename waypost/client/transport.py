@@ -214,7 +214,7 @@ class Transport:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 found = list(await self._find()) if self._find is not None else []
         except (OSError, TimeoutError, WaypostError) as error:
-            self._step(Lost(f"finding a proxy: {error or type(error).__name__}"))
+            self._step(Lost(f"finding a proxy: {str(error) or type(error).__name__}"))
             return
         self._step(Found(found) if found else Lost("no proxy is known"))
 
@@ -295,4 +295,4 @@ def _lost(url: str, error: Exception) -> Lost:
         is_tls = url.startswith("wss:")
         ask = "does it accept the client's certificate, if it has one" if is_tls else "does it speak TLS, at wss:"
         return Lost(f"{url}: {error}; is that the port of a proxy, and {ask}?")
-    return Lost(f"{url}: {error or type(error).__name__}")
+    return Lost(f"{url}: {str(error) or type(error).__name__}")
