@@ -264,6 +264,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         """Send a message of the application. What was received behind a close is read for the answer to it."""
         await super().send(message)
+        # Also by an answer of HTTP, after which uvicorn would log an error.
+        self.handshake_complete |= self.close_sent
         if self.close_sent and self._unread and self._feeding is None:
             self._feeding = self.loop.call_soon(self._feed_on)
 

@@ -128,6 +128,7 @@ async def test_websocket_of_a_foreign_page_is_refused_before_accept(proxy: Proxy
         assert await handshake(proxy, path, Origin="https://evil.example") == 403
         assert await handshake(proxy, path, Origin="null") == 403
         assert await handshake(proxy, path, Origin=f"http://127.0.0.1:{proxy.port}") == 403
+    assert "[error" not in proxy.process.log.read_text()
 
 
 async def test_websocket_to_a_rebound_host_name_is_refused_before_accept(proxy: ProxyProcess) -> None:
