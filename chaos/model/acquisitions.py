@@ -113,8 +113,8 @@ class Acquisitions:
         faults: how many there are at most: crashes, ends of a lease, lost answers.
         begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
             its transfer, whose commit may still be under way; `lost`: the registry went back to before the session was
-            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote; `put
-            back`: so it is, but the registry has the very row of a's copy.
+            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote;
+            `put back`: so it is, but the registry has the very row of a's copy.
         without: rules that are not kept.
     """
 

@@ -42,6 +42,8 @@ class Invariants:
         self._decided: dict[tuple[str, int], dict[str, int]] = {}
         """(session, epoch) -> how far policy had come at its last cut, by the generation of each subscription."""
         self._owned: Counter[tuple[str, int]] = Counter()
+        self._generations: dict[SessionId, int] = {}
+        """The latest generation in which each session was served."""
         """(session, epoch) -> how often it was begun."""
 
     def registry_put_back(self) -> None:
@@ -65,6 +67,7 @@ class Invariants:
         """The receivers of a session that was deleted are owed nothing of what was published so far."""
         world = self._world
         world.note(f"{session} is deleted", narrate=True, by=REGISTRY)
+        self._generations.pop(session, None)
         world.deletions[session] = {origin: length - 1 for origin, length in world.lengths().items()}
         for client in world.clients.values():
             if client.session == session:
@@ -162,6 +165,12 @@ class Invariants:
         self._owned[session, fact.epoch] += 1
         if self._owned[session, fact.epoch] > 1:
             self._world.add_violation(f"EPOCH {fact.epoch} of {session} is begun again, by {proxy}")
+        generation = Ownership(proxy, Epoch(fact.epoch)).generation
+        if fact.cause != Acquisition.CREATE and generation > self._generations.get(session, generation):
+            self._world.add_violation(
+                f"GENERATION {session} goes on at {fact.epoch}, by {proxy}, and nobody deleted it"
+            )
+        self._generations[session] = max(generation, self._generations.get(session, 0))
         if fact.cause == Acquisition.HANDOVER:
             self._inherits(proxy, fact)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.link_in import LinkIn
 from handover.acquisition import NothingFound
 from proxy.core.effects import FoundCheckpoint
@@ -16,7 +17,7 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
 from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.checkpoint import Checkpoint, GapRow
+from waypost.checkpoint import Checkpoint, GapRow, encode_checkpoint
 from waypost.facts import GapCause
 from waypost.identity import Origin, Ownership, SessionId
 
@@ -52,6 +53,15 @@ def _keeps_limits(*roles: Role) -> Callable[[Session, Role], None]:
 def _last_of_any_generation(self: FoundCheckpoint, row: Ownership) -> Checkpoint | None:
     of_row = [checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch]
     return max(of_row, key=lambda checkpoint: checkpoint.rank) if of_row else self.last
+
+
+def _put_whatever_it_is(self: PlainChangelog, checkpoint: Checkpoint) -> None:
+    known = self.latest(checkpoint.session)
+    for other in known:
+        checkpoint.check_above(other.rank)
+    for other in known:
+        del self._highest[other.session, other.is_first]
+    self._highest[checkpoint.session, checkpoint.is_first] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
 
 def _announces_all(self: Coverage, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
@@ -118,6 +128,13 @@ MUTANTS = (
         replaced(OutgoingTransfers, "_claim", TransferDriver._claim),
         ("EPOCH",),
         kept=("96988196",),
+    ),
+    Mutant(
+        "a first checkpoint refuses an owner's",
+        "a session goes on in the generation of one that nobody made; its receivers count as those of a deleted one",
+        replaced(PlainChangelog, "put", _put_whatever_it_is),
+        ("GENERATION",),
+        kept=("8101138",),
     ),
     Mutant(
         "activates by the row alone",
