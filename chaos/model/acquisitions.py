@@ -114,7 +114,7 @@ class Acquisitions:
         begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
             its transfer, whose commit may still be under way; `lost`: the registry went back to before the session was
             made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote;
-            `put back`: so it is, but the registry has the very row of a's copy.
+            so it is where it is `restored`, but the registry has the very row of a's copy.
         without: rules that are not kept.
     """
 
@@ -129,9 +129,9 @@ class Acquisitions:
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)
-        if self.begins in ("lost", "put back"):
+        if self.begins in ("lost", "restored"):
             sleeps, idle = Proxy("up", 1, Copy(DORMANT, 1, 1), None), Proxy("up", 1, None, None)
-            row = Ownership(NAMES[0], Epoch(1)) if self.begins == "put back" else None
+            row = Ownership(NAMES[0], Epoch(1)) if self.begins == "restored" else None
             return World(row, Written(2, 1, 2), (sleeps, idle), self.faults)
         serves = Proxy("up", 1, Copy(SERVING, 1, 1, was_served=True), None)
         row, written = Ownership(NAMES[0], Epoch(1)), Written(1, 1, 1)

@@ -49,7 +49,7 @@ ACQUISITIONS = {
     "owned": Acquisitions(begins="owned", faults=3),
     "staged": Acquisitions(begins="staged", faults=2),
     "lost": Acquisitions(begins="lost", faults=2),
-    "put back": Acquisitions(begins="put back", faults=2),
+    "restored": Acquisitions(begins="restored", faults=2),
 }
 """Worlds in which a session is acquired without a transfer."""
 
@@ -86,7 +86,7 @@ RULES = {
     "CHECK": Rule(
         "a copy is activated if the changelog has nothing that a later owner wrote (rule 28)",
         OUTDATED,
-        ACQUISITIONS["put back"],
+        ACQUISITIONS["restored"],
     ),
     "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
     "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),
