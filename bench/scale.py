@@ -24,7 +24,7 @@ from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.process import LOOPBACK
 from federation.embedded.registry import EmbeddedRegistry
 from federation.embedded.site_log import EmbeddedSiteLog
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from node.session_store.sqlite import SqliteSessionStore
 from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
 from proxy.session.stored_notification import StoredNotification

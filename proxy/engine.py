@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, assert_never
 
-from federation.acceptance import Acceptance
 from federation.messages import LogEndRequest, LogEndResponse
 from federation.ports import (
     Batch,
@@ -24,7 +23,8 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_events import (
+from federation.site.acceptance import Acceptance
+from federation.site.events import (
     Covered,
     InterestChanged,
     InterestWithdrawn,
@@ -35,7 +35,7 @@ from federation.site_events import (
     RegistrationsExpired,
     StateReset,
 )
-from federation.site_state import SiteState, Snapshot
+from federation.site.state import SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp
 from proxy.clients.dispatcher import ClientDispatcher

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from federation.link_endpoints import LinkEndpoints
+from federation.links.endpoints import LinkEndpoints
 from handover.acquisition import Acquisition
 from handover.machine import TableMachine, TimedMachine
 from handover.source import SourceTransfer

@@ -4,7 +4,7 @@ A log is a sequence of records at offsets 0, 1, 2, ...; an offset is also the co
 first appended there.
 
 Records of a link carry the epoch of the link's leader. After a record of a newer epoch, older ones mean nothing
-(:mod:`federation.site_state` says what every record means).
+(:mod:`federation.site.state` says what every record means).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A log that loses its end: two proxies of a site, their log, and the registry's row of it (handover rule 27).
 
-The decisions are the code's own: `judge`, `raised`, `as_lost` and `says_so` of federation/log_epochs.py, and what a log
-means of federation/site_state.py. Each proxy has one receiver, which wants everything.
+The decisions are the code's own: `judge`, `raised`, `as_lost` and `says_so` of federation/site/log_epochs.py, and what
+a log means of federation/site/state.py. Each proxy has one receiver, which wants everything.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from federation.log_epochs import LogSeen, as_lost, judge, log_confirms, raised, record_of, row_as_read
 from federation.ports import SiteLogRow
-from federation.site_state import SiteState
+from federation.site.log_epochs import LogSeen, as_lost, judge, log_confirms, raised, record_of, row_as_read
+from federation.site.state import SiteState
 from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
 from waypost.records import LogBegun, Published, Record, checksum_of
 

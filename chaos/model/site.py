@@ -1,4 +1,4 @@
-"""The far site's log and what it means, as `federation/site_state.py` folds it, for one origin and one proxy there.
+"""The far site's log and what it means, as `federation/site/state.py` folds it, for one origin and one proxy there.
 
 Records: ("held", incarnation, kinds as bits, -), ("dropped", incarnation, -, -), ("forwarded", n, -, -), ("progress",
 n, -, -), ("effective", kind, installation, above). The link is an ideal pipe: the far site's ask is installed and

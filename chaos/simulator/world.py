@@ -164,6 +164,10 @@ class World(Environment):
                     # Nobody was told of it, and another may stand there.
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
+        self.published_before = {
+            name: before.without(origins.values(), max(seen_below, len(log)))
+            for name, before in self.published_before.items()
+        }
         self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
         self._interrupt(site)
 

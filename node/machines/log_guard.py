@@ -5,7 +5,7 @@ runs it performs the questions, and throws the error of one that failed into it.
 and other proxies stands here in the order in which it happens; node/site_log/guarded_log.py runs it on the real parts,
 and the simulator on its own, where every answer may be late, lost, or of a part that has changed meanwhile.
 
-The next log epoch is decided in federation/log_epochs.py.
+The next log epoch is decided in federation/site/log_epochs.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from federation.log_epochs import (
+from federation.ports import SiteLogRow
+from federation.site.log_epochs import (
     as_lost,
     log_confirms,
     lost_above,
@@ -24,8 +25,7 @@ from federation.log_epochs import (
     went_back,
     with_seen,
 )
-from federation.ports import SiteLogRow
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from waypost.errors import LogReplaced, Unreachable
 from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
 from waypost.limits import LOG_END_SURE_S

@@ -1,7 +1,7 @@
 """Where a proxy begins to read its site log, and in which log epoch: what is read, and in which order. Pure.
 
 A generator of questions, as in node/machines/log_guard.py: node/startup/log_start.py performs them on the real parts,
-and the simulator on its own. Whether a log has lost its end is judged in federation/log_epochs.py.
+and the simulator on its own. Whether a log has lost its end is judged in federation/site/log_epochs.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from federation.acceptance import Acceptance, LogMark
-from federation.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge, row_as_read
 from federation.ports import Batch, SiteLogRow, SiteSnapshot
-from federation.site_state import Snapshot, read_snapshot
+from federation.site.acceptance import Acceptance, LogMark
+from federation.site.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge, row_as_read
+from federation.site.state import Snapshot, read_snapshot
 from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, ReadLogRow, Wait
 from proxy.core.store_port import Restored
 from waypost.errors import BadConfiguration, BadRecord, HistoryTruncated

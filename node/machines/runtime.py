@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from federation.link_effects import LinkEffect
-from federation.link_endpoints import LinkEndpoints
-from federation.link_inputs import LinksLeaseGranted, LinksLeaseLost, ProxiesChanged, RecordsFolded
+from federation.links.effects import LinkEffect
+from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinksLeaseGranted, LinksLeaseLost, ProxiesChanged, RecordsFolded
 from federation.ports import OwnerChanged
 from handover.machine import Deadline, Table, TimedMachine, render
 from proxy.core.effects import Effect

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import ProxyRow, SiteLog
-from federation.site_state import SiteState
+from federation.site.history import HistoryAnswer
+from federation.site.state import SiteState
 from node.peers.peers import Peers
 from node.resources.loop_turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable

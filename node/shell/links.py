@@ -1,6 +1,6 @@
 """Links as a node runs them: it performs what the machine of their ends asks for, answers, and sets the timer again.
 
-What is decided, federation/link_endpoints.py decides.
+What is decided, federation/links/endpoints.py decides.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, assert_never
 
 import structlog
 
-from federation import link_effects as effects
-from federation.link_endpoints import LinkEndpoints
-from federation.link_in import Pulling
-from federation.link_inputs import LinkEffectCompleted, LinkInput, NeighbourSent
-from federation.link_out import Sending
+from federation.links import effects
+from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkEffectCompleted, LinkInput, NeighbourSent
+from federation.links.link_in import Pulling
+from federation.links.link_out import Sending
 from federation.messages import LinkMessage, LinkRecord
 from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth

@@ -16,9 +16,8 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 import structlog
 
-from federation.link_effects import LinkEffect
-from federation.link_endpoints import LinkEndpoints
-from federation.log_epochs import federation_of
+from federation.links.effects import LinkEffect
+from federation.links.endpoints import LinkEndpoints
 from federation.messages import (
     CatchUp,
     CatchUpFailed,
@@ -32,6 +31,7 @@ from federation.messages import (
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, Reloaded, WatchAlive
+from federation.site.log_epochs import federation_of
 from handover.machine import Deadline
 from handover.messages import RelayDown
 from node.configuration.config import NodeConfig

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from proxy.core.cluster_view import ClusterView
 from proxy.core.lease import Lease
 from proxy.core.registry_memory import RegistryMemory

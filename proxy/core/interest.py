@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from proxy.core.effects import Append
 from proxy.core.lease import Lease
 from proxy.core.output import Output

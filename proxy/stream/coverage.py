@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from federation.messages import CatchUp
-from federation.site_events import LogDamaged, OriginClosed
+from federation.site.events import LogDamaged, OriginClosed
 from handover.gate import Gate
 from proxy.core.effects import FetchHistory, History, Send
 from proxy.core.environment import Environment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CaughtUp
-from federation.site_state import SiteState
+from federation.site.history import HistoryAnswer
+from federation.site.state import SiteState
 from waypost.errors import Unreachable
 from waypost.identity import Incarnation, Origin, SiteId
 from waypost.notification import Notification

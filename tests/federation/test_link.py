@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federation.acceptance import Acceptance
-from federation.link import LinkSender, Position, PositionIndex
+from federation.links.link import LinkSender, Position, PositionIndex
 from federation.messages import LinkRecord
-from federation.site_state import SiteState
+from federation.site.acceptance import Acceptance
+from federation.site.state import SiteState
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import Notification

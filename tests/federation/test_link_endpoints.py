@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from federation import link_effects
-from federation.link_bounds import Bounds
-from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
-from federation.link_endpoints import LinkEndpoints
-from federation.link_inputs import LinkEffectCompleted, LinkInput, LinksLeaseGranted, NeighbourSent, RecordsFolded
-from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
+from federation.links import effects as link_effects
+from federation.links.bounds import Bounds
+from federation.links.effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
+from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkEffectCompleted, LinkInput, LinksLeaseGranted, NeighbourSent, RecordsFolded
+from federation.links.link_out import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_events import Advanced, Covered, NotificationArrived
-from federation.site_state import SiteState
+from federation.site.events import Advanced, Covered, NotificationArrived
+from federation.site.state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import msgspec
 
-from federation.link_bounds import Bounds
-from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
-from federation.link_in import ELECT_MS, RESEND_MS, SILENCE_MS, LinkIn, Phase
+from federation.links.bounds import Bounds
+from federation.links.effects import Append, Elect, FindEnd, LinkEffect, SendPeer
+from federation.links.link_in import ELECT_MS, RESEND_MS, SILENCE_MS, LinkIn, Phase
 from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable

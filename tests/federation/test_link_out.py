@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import pytest
 
-from federation.acceptance import Acceptance
-from federation.link import Position
-from federation.link_bounds import Bounds
-from federation.link_effects import LinkEffect, ReadLog, SendPeer
-from federation.link_out import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkOut
+from federation.links.bounds import Bounds
+from federation.links.effects import LinkEffect, ReadLog, SendPeer
+from federation.links.link import Position
+from federation.links.link_out import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkOut
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
-from federation.site_state import SiteState
+from federation.site.acceptance import Acceptance
+from federation.site.state import SiteState
 from waypost.errors import HistoryTruncated, LogUnavailable, WaypostError
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.notification import Notification

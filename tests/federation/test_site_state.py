@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from federation.site_events import (
+from federation.site.events import (
     Advanced,
     Announced,
     Covered,
@@ -17,7 +17,7 @@ from federation.site_events import (
     RegistrationsExpired,
     WantsChanged,
 )
-from federation.site_state import SiteState, read_snapshot
+from federation.site.state import SiteState, read_snapshot
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.records import (
     Closed,

@@ -10,10 +10,10 @@ from typing import cast
 import msgspec
 import pytest
 
-from federation.link_endpoints import LinkEndpoints
+from federation.links.endpoints import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
 from node.machines.log_guard import LogGuard
 from node.peers.peers import Peers

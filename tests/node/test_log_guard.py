@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from federation.log_epochs import federation_of
 from federation.memory import (
     MemoryChangelog,
     MemoryChangelogStorage,
@@ -19,7 +18,8 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import SiteLogRow, SiteSnapshot
-from federation.site_state import SiteState
+from federation.site.log_epochs import federation_of
+from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
 from node.machines.log_guard import LogGuard
 from node.site_log.guarded_log import GuardedLog

@@ -14,13 +14,13 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from federation.embedded.site_log import EmbeddedSiteLog
-from federation.log_epochs import record_of
 from federation.memory import (
     MemoryLogStorage,
     MemoryRegistry,
     MemoryRegistryStorage,
     MemorySiteLog,
 )
+from federation.site.log_epochs import record_of
 from node.health.dependency_health import DependencyHealth
 from node.machines.log_start import LogStart
 from node.startup.backends import Backends

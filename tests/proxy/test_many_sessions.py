@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from federation.ports import Claimed
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from handover.messages import Prepare
 from proxy.core import effects
 from proxy.core.inputs import LeaseGranted, LeaseLost, PeerSent, StoreAll

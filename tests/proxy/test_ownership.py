@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from federation.ports import Claimed, OwnerChanged, ProxyDown, ProxyUp
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts

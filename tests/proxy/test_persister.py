@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from proxy.core import effects
 from proxy.core.effects import ignore_result
 from proxy.core.inputs import ChangelogLost, CloseLog, Leave

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from federation.ports import Claimed
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected
 from proxy.core.settings import Bounds

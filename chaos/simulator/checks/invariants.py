@@ -21,7 +21,7 @@ from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.messages import Acknowledged
 
 if TYPE_CHECKING:
-    from federation.link_endpoints import LinkEndpoints
+    from federation.links.endpoints import LinkEndpoints
     from proxy.engine import Engine
     from waypost.checkpoint import SubscriptionRow
 

@@ -18,8 +18,8 @@ from chaos.simulator.environment.subscription_names import PublishedBefore, Reus
 from chaos.simulator.kernel.kernel import Kernel
 from chaos.simulator.kernel.narration import brief
 from chaos.simulator.kernel.recorder import log_lane
-from federation.link_effects import LinkEffect
-from federation.link_endpoints import LinkEndpoints
+from federation.links.effects import LinkEffect
+from federation.links.endpoints import LinkEndpoints
 from federation.ports import OwnerChanged, RegistryEvent
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects

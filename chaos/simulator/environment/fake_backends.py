@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from federation.acceptance import LogMark
 from federation.ports import (
     Claimed,
     OwnerChanged,
@@ -23,6 +22,7 @@ from federation.ports import (
     SiteLogRow,
     SiteSnapshot,
 )
+from federation.site.acceptance import LogMark
 from proxy.core.store_port import (
     Outdated,
     Policed,

@@ -25,6 +25,11 @@ class PublishedBefore(NamedTuple):
         """Return up to where the origin is owed at least."""
         return (self.published if is_confirmed else self.read).get(origin, NOTHING)
 
+    def without(self, origins: Iterable[Origin], offset: int) -> PublishedBefore:
+        """Return it after a log has lost what these origins had from `offset` on: others will stand there."""
+        last = {origin: min(self.published[origin], offset - 1) for origin in {*origins} & self.published.keys()}
+        return self._replace(published=self.published | last)
+
 
 @dataclass
 class ReusedNames:

@@ -1,4 +1,4 @@
-"""Links in the world: the machines that a node runs (federation/link_endpoints.py), over its wires, logs and leases.
+"""Links in the world: the machines that a node runs (federation/links/endpoints.py), over its wires, logs and leases.
 
 What one proxy says to another comes in order as long as their connection lasts; another connection may overtake it.
 """
@@ -14,15 +14,15 @@ import msgspec
 
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.environment.environment import Environment, Process
-from federation import link_effects
-from federation.history import HistoryAnswer
-from federation.link_bounds import Bounds
-from federation.link_effects import LinkEffect
-from federation.link_endpoints import LinkEndpoints
-from federation.link_inputs import LinkEffectCompleted, NeighbourSent
+from federation.links import effects as link_effects
+from federation.links.bounds import Bounds
+from federation.links.effects import LinkEffect
+from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkEffectCompleted, NeighbourSent
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import ProxyRow
-from federation.site_state import SiteState
+from federation.site.history import HistoryAnswer
+from federation.site.state import SiteState
 from proxy.core import effects
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable

@@ -21,7 +21,7 @@ from chaos.simulator.kernel.narration import NARRATED_FACTS, line_of
 from chaos.simulator.processes.clients import Wire
 from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import SECRET, Links, LinkShell, history
-from federation.link_effects import LinkEffect
+from federation.links.effects import LinkEffect
 from federation.messages import LogEndMessage
 from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline

@@ -14,7 +14,7 @@ from chaos.simulator.kernel.recorder import log_lane
 from chaos.simulator.processes.clients import Client
 from chaos.simulator.processes.node import Node
 from chaos.simulator.world import World
-from federation.acceptance import Acceptance
+from federation.site.acceptance import Acceptance
 from handover.messages import MoveRequest
 from proxy.core.inputs import PeerSent
 from waypost.access import EVERYTHING, READ

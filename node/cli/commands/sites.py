@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 
-from federation.log_epochs import raised
 from federation.ports import Registry, Reloaded
+from federation.site.log_epochs import raised
 from node.cli.commands.registry import registry_of
 from node.configuration.config import NodeConfig
 from waypost.errors import NotFound, Refused

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.link_out import LinkOut
+from federation.links.link_out import LinkOut
 from federation.ports import Batch
 from proxy.session.receivers import Receiver
 from tests.chaos.simulator.mutation import Mutant, replaced

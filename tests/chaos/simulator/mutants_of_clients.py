@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
-from federation.site_state import SiteState, Snapshot
+from federation.site.state import SiteState, Snapshot
 from proxy.clients import attach, durable_reply
 from proxy.clients.connection import Connection
 from proxy.clients.delivery import DeliveryHandler

@@ -11,14 +11,14 @@ from unittest import mock
 import msgspec
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
-from federation import link
-from federation.acceptance import Acceptance
-from federation.link import LinkSender
-from federation.link_endpoints import LinkEndpoints
-from federation.link_in import LinkIn
+from federation.links import link
+from federation.links.endpoints import LinkEndpoints
+from federation.links.link import LinkSender
+from federation.links.link_in import LinkIn
 from federation.messages import LinkRecords
-from federation.site_events import Covered, Event
-from federation.site_state import Filter, SiteState
+from federation.site.acceptance import Acceptance
+from federation.site.events import Covered, Event
+from federation.site.state import Filter, SiteState
 from handover.gate import Gate
 from proxy.clients.connection import Connection
 from proxy.clients.dispatcher import ClientDispatcher

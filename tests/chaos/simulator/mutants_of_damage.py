@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.history import HistoryAnswer
+from federation.site.history import HistoryAnswer
 from proxy.stream.coverage import Coverage
 from tests.chaos.simulator.mutation import Mutant, replaced
 

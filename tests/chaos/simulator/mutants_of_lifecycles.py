@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.link_inputs import RecordsFolded
+from federation.links.inputs import RecordsFolded
 from handover.machine import Deadline
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
-from federation.history import HistoryAnswer
-from federation.link_out import LinkOut
+from federation.links.link_out import LinkOut
 from federation.messages import CaughtUp
 from federation.ports import Batch
-from federation.site_state import SiteState
+from federation.site.history import HistoryAnswer
+from federation.site.state import SiteState
 from node.machines.log_guard import LogGuard
 from proxy.core.interest import Interest
 from proxy.engine import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
-from federation.link_in import LinkIn
+from federation.links.link_in import LinkIn
 from handover.acquisition import NothingFound
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.registry_memory import RegistryMemory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.messages import CatchUp, CaughtUp
 from federation.ports import Batch
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from waypost.errors import Unreachable
 from waypost.identity import log_epoch_of, site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES

@@ -40,11 +40,11 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from federation.link_bounds import Bounds
-from federation.link_effects import Append, Elect, Emit, FindEnd, SendPeer
+from federation.links.bounds import Bounds
+from federation.links.effects import Append, Elect, Emit, FindEnd, SendPeer
 from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_state import SiteState
+from federation.site.state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId

@@ -50,8 +50,8 @@ from typing import assert_never
 
 import msgspec
 
-from federation.acceptance import Acceptance, EndedOrigin, LogMark
-from federation.site_events import (
+from federation.site.acceptance import Acceptance, EndedOrigin, LogMark
+from federation.site.events import (
     Advanced,
     Announced,
     Covered,

@@ -24,10 +24,10 @@ from typing import TypeVar
 
 import msgspec
 
-from federation.acceptance import Acceptance
 from federation.messages import LinkRecord
-from federation.site_events import Advanced, Announced, EndedAnnounced, NotificationArrived, SeveranceAnnounced
-from federation.site_state import Filter, SiteState
+from federation.site.acceptance import Acceptance
+from federation.site.events import Advanced, Announced, EndedAnnounced, NotificationArrived, SeveranceAnnounced
+from federation.site.state import Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS

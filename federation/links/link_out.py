@@ -1,7 +1,7 @@
 """The sending end of a link: one opening by the neighbour's leader, served until it is replaced or given up. Pure.
 
 It reads our site log in order, from the end of the far frontier: records as they are folded, or from the log where it
-is behind. What :class:`federation.link.LinkSender` forwards is sent in numbered messages, as far ahead of the
+is behind. What :class:`federation.links.link.LinkSender` forwards is sent in numbered messages, as far ahead of the
 acknowledgements as the window allows; markers are queued with the records that they are about. When there is nothing to
 read it sends progress markers, and heartbeats.
 
@@ -21,13 +21,13 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from federation.acceptance import LogMark
-from federation.link import LinkSender, Position
-from federation.link_bounds import Bounds
-from federation.link_effects import Emit, ReadLog, SendPeer
+from federation.links.bounds import Bounds
+from federation.links.effects import Emit, ReadLog, SendPeer
+from federation.links.link import LinkSender, Position
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
-from federation.site_state import SiteState
+from federation.site.acceptance import LogMark
+from federation.site.state import SiteState
 from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogDamaged, LogUnavailable, WaypostError

@@ -11,12 +11,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
-from federation.acceptance import Acceptance, LogMark
-from federation.link import Position, PositionIndex
-from federation.link_bounds import Bounds
-from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
-from federation.link_in import LinkIn, Pulling, Rows
-from federation.link_inputs import (
+from federation.links.bounds import Bounds
+from federation.links.effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
+from federation.links.inputs import (
     LinkEffectCompleted,
     LinkInput,
     LinksLeaseGranted,
@@ -25,10 +22,13 @@ from federation.link_inputs import (
     ProxiesChanged,
     RecordsFolded,
 )
-from federation.link_out import LinkOut, Sending
+from federation.links.link import Position, PositionIndex
+from federation.links.link_in import LinkIn, Pulling, Rows
+from federation.links.link_out import LinkOut, Sending
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
-from federation.site_state import NeighbourFilters, SiteState
+from federation.site.acceptance import Acceptance, LogMark
+from federation.site.state import NeighbourFilters, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of

@@ -19,9 +19,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from federation.acceptance import EndedOrigin, LogMark
 from federation.ports import SiteLogRow
-from federation.site_state import SiteState
+from federation.site.acceptance import EndedOrigin, LogMark
+from federation.site.state import SiteState
 from waypost.errors import BadConfiguration
 from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of, site_of
 from waypost.records import LogBegun
