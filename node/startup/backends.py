@@ -14,8 +14,8 @@ import structlog
 
 from federation.credentials import Credentials
 from federation.journal_segments import Rotation
+from federation.kafka.replication import Replication
 from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
-from federation.replication import Replication
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency
 from node.security.tls import credentials_of

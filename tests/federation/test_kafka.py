@@ -14,8 +14,8 @@ import pytest
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
-from federation import kafka as adapter
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+from federation.kafka import handle as adapter
 from tests.helpers.polling import stands_still, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor

@@ -16,7 +16,16 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from chaos.servers import parts
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from federation.replication import BY_BROKER, CLEANUP, MAX_MESSAGE, MIN_INSYNC, TIMESTAMPS, Replicas, Replication, check
+from federation.kafka.replication import (
+    BY_BROKER,
+    CLEANUP,
+    MAX_MESSAGE,
+    MIN_INSYNC,
+    TIMESTAMPS,
+    Replicas,
+    Replication,
+    check,
+)
 from waypost.errors import BadConfiguration, LogUnavailable
 from waypost.identity import Incarnation
 from waypost.records import Published

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from federation.kafka.snapshot_chunks import SnapshotChunks
 from federation.ports import SiteSnapshot
-from federation.snapshot_chunks import SnapshotChunks
 from waypost.errors import BadRecord
 
 SIZE = 10

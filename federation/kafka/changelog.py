@@ -1,0 +1,188 @@
+"""The changelog on Kafka: a compacted topic, and a table that follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+
+from federation.credentials import Credentials
+from federation.kafka.checkpoint_table import CheckpointTable, checkpoint_key
+from federation.kafka.handle import QUESTION_DEADLINE_S, Handle
+from federation.kafka.log_reader import Message
+from federation.kafka.ordered_appends import Entry
+from federation.kafka.replication import Replication
+from federation.kafka.snapshot_chunks import SnapshotChunks
+from federation.kafka.topic import AS_RECOMMENDED, KEEP_LAST_OF_KEY
+from federation.ports import SiteSnapshot
+from federation.versioned_condition import VersionedCondition
+from waypost.checkpoint import Checkpoint, encode_checkpoint
+from waypost.errors import BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
+from waypost.identity import SessionId
+from waypost.limits import LOG_BATCH_BYTES, LOG_END_SURE_S
+
+POLL_S = 0.5
+PART_ROOM = 1024
+"""Bytes of a record beside the part of a site's state that it carries."""
+
+
+class KafkaChangelog(Handle):
+    """Checkpoints in the compacted `topic`, and a table of them in memory that follows it.
+
+    Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
+    kept (handover rule 19). So the key is session|epoch; an owner who wrote a higher epoch deletes the lower ones.
+    A key without an epoch is that of a part of the site's state.
+
+    Args:
+        make: make the topic if it is missing. Another site's must be there: an empty one in its place would say that
+            no session was ever kept there (P5).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replication: Replication = AS_RECOMMENDED,
+        credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
+        make: bool = True,
+    ) -> None:
+        super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
+        self._table = CheckpointTable()
+        self._site = SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
+        self._position = 0
+        self._seen_below = 0
+        """Below this offset everything was read, or its append was answered."""
+        self._is_read = False
+        """All was read that there was when it began."""
+        self._lost = asyncio.Event()
+        self._changed = VersionedCondition()
+        self._following: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.start`."""
+        await super().start()
+        self._following = asyncio.create_task(self._follow())
+
+    async def put(self, checkpoint: Checkpoint) -> None:
+        """Implement :meth:`federation.ports.Changelog.put`."""
+        if checkpoint.is_first or not self._is_read:
+            await self._read_up()
+            self._is_read = True
+        if self._table.is_news(checkpoint):
+            await self._append([(checkpoint_key(checkpoint), encode_checkpoint(checkpoint))])
+            await self._append([(key, None) for key in self._table.outdated_by(checkpoint)])
+
+    async def _append(self, entries: Sequence[Entry]) -> None:
+        # As of now: what is appended may be read before it is answered.
+        seen_below = self._seen_below
+        offsets = await self._appends.append(entries)
+        if offsets and offsets[0] < seen_below:
+            self._has_lost()
+        self._seen_below = max(self._seen_below, offsets[-1] + 1 if offsets else 0)
+
+    def _out_of_reach(self) -> None:
+        """It may have lost its end."""
+        self._reader.recheck()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._check_lost())
+
+    async def _check_lost(self) -> None:
+        short = 0
+        while short < 2:
+            try:
+                short = short + 1 if await self._reader.end_offset() < self._seen_below else 0
+                if not short:
+                    return
+            except LogUnavailable:
+                pass
+            # A broker that has just begun may not know its own end yet.
+            await asyncio.sleep(LOG_END_SURE_S)
+        self._has_lost()
+
+    def _has_lost(self) -> None:
+        self._seen_below = 0
+        self._is_read = False
+        self._lost.set()
+
+    async def lost(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.lost`."""
+        await self._lost.wait()
+        self._lost.clear()
+
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
+        await self._read_up()
+        return self._table.latest(session)
+
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Implement :meth:`federation.ports.Changelog.forget`."""
+        await self._read_up()
+        keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
+        await self._append([(key, None) for key in keys])
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Implement :meth:`federation.ports.Changelog.put_site`."""
+        await self._read_up()
+        for part in self._site.cut(snapshot):
+            await self._append([part])
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        """As :meth:`latest`."""
+        await self._read_up()
+        return self._site.latest
+
+    async def _read_up(self) -> None:
+        end = await self._reader.end_offset()
+        with self._topic.translated():
+            async with asyncio.timeout(QUESTION_DEADLINE_S):
+                while self._position < end:
+                    self._check_following()
+                    await self._changed.wait(self._changed.version, POLL_S)
+
+    def _check_following(self) -> None:
+        """Raises LogUnavailable: the table was not kept any more. It is from now on, for the next one who asks."""
+        following = self._following
+        if following is None:
+            raise Internal("the changelog has not been started")
+        if not following.done():
+            return
+        self._following = asyncio.create_task(self._follow())
+        why = "it was cancelled" if following.cancelled() else repr(following.exception())
+        raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
+
+    async def close(self) -> None:
+        """Implement :meth:`federation.ports.Changelog.close`."""
+        for task in (self._following, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
+        await super().close()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with aclosing(self._reader.follow(self._position)) as following:
+                    async for messages, self._position in following:
+                        for message in messages:
+                            self._take(message)
+                        self._seen_below = max(self._seen_below, self._position)
+                        self._changed.notify()
+            except HistoryTruncated:
+                pass
+            except LogReplaced:
+                # What is remembered of it hides what it lacks.
+                self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
+                self._has_lost()
+            with suppress(LogUnavailable):
+                self._position = await self._reader.first_offset()
+
+    def _take(self, message: Message) -> None:
+        if b"|" in message.key:
+            self._table.apply(message.key, message.value)
+            return
+        with suppress(BadRecord):
+            # Of what cannot be read there is an older one, or nothing: the log alone, as before the first snapshot.
+            self._site.add(message.key, message.value)

@@ -1,0 +1,169 @@
+"""The connections of aiokafka, as OrderedAppends and LogReader use them: one that sends, one that reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.conn import CloseReason
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaError,
+)
+
+from federation.kafka.log_reader import Consumer, Corrupt, Message
+from federation.kafka.ordered_appends import Entry, Sender
+from federation.kafka.topic import REQUEST_TIMEOUT_MS, Topic, whole
+from waypost.errors import LogUnavailable
+from waypost.limits import LOG_BATCH_BYTES, LOG_REQUEST_BYTES
+
+
+class KafkaSender:
+    """A Sender. Fills its batches itself: an append then costs one future and not one for each record."""
+
+    def __init__(self, topic: Topic, lost: Callable[[], None]) -> None:
+        self._topic = topic
+        self._lost = lost
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done: a connection ended without being told to."""
+        self._producer = AIOKafkaProducer(
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            max_batch_size=LOG_BATCH_BYTES,
+            max_request_size=LOG_REQUEST_BYTES,
+            **topic.connecting,
+        )
+        # aiokafka would connect again and send, without a word to anybody.
+        self._producer.client._on_connection_closed = self._ended
+
+    def _ended(self, connection: object, reason: CloseReason | None) -> None:
+        if reason != CloseReason.SHUTDOWN and not self._producer._closed and not self._broken.done():
+            self._broken.set_result(None)
+            self._stop_sending()
+            self._lost()
+
+    @classmethod
+    async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
+        """Connect; `lost` is told when the connection ends without being told to, and this one sends nothing then."""
+        producer = cls(topic, lost)
+        try:
+            with topic.translated():
+                await whole(producer._producer.start())
+        except BaseException:
+            await producer.abandon()
+            raise
+        return producer
+
+    @property
+    def is_broken(self) -> bool:
+        """Implement :meth:`federation.kafka.ordered_appends.Sender.is_broken`."""
+        return self._broken.done()
+
+    async def send(self, entries: Iterable[Entry]) -> range:
+        """Implement :meth:`federation.kafka.ordered_appends.Sender.send`."""
+        batch = self._producer.create_batch()
+        for key, value in entries:
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                break
+        batch.close()
+        with self._topic.translated():
+            sent = await self._producer.send_batch(batch, self._topic.name, partition=0)
+            # Not cancelled by our deadline: aiokafka stumbles over a batch whose future was.
+            await asyncio.wait((sent, self._broken), return_when=asyncio.FIRST_COMPLETED)
+            if not sent.done():
+                raise KafkaError("the connection broke off")
+            first = sent.result().offset
+            if first < 0:
+                raise KafkaError("the broker did not say at which offsets")
+        return range(first, first + batch.record_count())
+
+    async def abandon(self) -> None:
+        """Implement :meth:`federation.kafka.ordered_appends.Sender.abandon`."""
+        # aiokafka's stop() would first wait until everything is sent, which may be never.
+        self._producer._closed = True
+        if (sending := self._stop_sending()) is not None:
+            await asyncio.wait((sending,), timeout=REQUEST_TIMEOUT_MS / 1000)
+            sending.cancel()
+        with suppress(LogUnavailable), self._topic.translated():
+            await asyncio.wait_for(self._producer.client.close(), REQUEST_TIMEOUT_MS / 1000)
+
+    def _stop_sending(self) -> asyncio.Task[None] | None:
+        sending: asyncio.Task[None] | None = self._producer._sender.sender_task
+        if sending is not None:
+            sending.cancel()
+        return sending
+
+
+class KafkaConsumer:
+    """A Consumer of the only partition, without a group: the broker stores no position."""
+
+    def __init__(self, topic: Topic, *, checked: bool = True) -> None:
+        self._topic = topic
+        self._consumer = AIOKafkaConsumer(
+            check_crcs=checked,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_min_bytes=1,
+            fetch_max_wait_ms=50,
+            max_partition_fetch_bytes=4 * LOG_REQUEST_BYTES,
+            **topic.connecting,
+        )
+
+    @classmethod
+    async def connect(cls, topic: Topic, offset: int | None, *, checked: bool = True) -> Consumer:
+        """Connect at an offset; None: at any. `checked`: checksums are compared."""
+        consumer = cls(topic, checked=checked)
+        try:
+            with topic.translated():
+                consumer._consumer.assign([topic.partition])
+                await whole(consumer._consumer.start())
+                if offset is not None:
+                    consumer.seek(offset)
+        except BaseException:
+            await consumer.stop()
+            raise
+        return consumer
+
+    async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.fetch`."""
+        partition = self._topic.partition
+        try:
+            with self._topic.translated():
+                found = await self._consumer.getmany(partition, timeout_ms=int(wait_s * 1000), max_records=limit)
+        except (LogUnavailable, ValueError, MemoryError) as error:
+            if isinstance(error, LogUnavailable) and not isinstance(error.__cause__, CorruptRecordException):
+                raise
+            raise Corrupt from error
+        messages: Sequence[Message] = found.get(partition, ())
+        return messages
+
+    async def position(self) -> int:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.position`."""
+        with self._topic.translated():
+            return int(await self._consumer.position(self._topic.partition))
+
+    def seek(self, offset: int) -> None:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.seek`."""
+        self._consumer.seek(self._topic.partition, offset)
+
+    async def first_offset(self) -> int:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.first_offset`."""
+        with self._topic.translated():
+            found = await self._consumer.beginning_offsets([self._topic.partition])
+        return int(found[self._topic.partition])
+
+    async def end_offset(self) -> int:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.end_offset`."""
+        with self._topic.translated():
+            found = await self._consumer.end_offsets([self._topic.partition])
+        return int(found[self._topic.partition])
+
+    async def stop(self) -> None:
+        """Implement :meth:`federation.kafka.log_reader.Consumer.stop`."""
+        # A consumer whose fetcher is in back-off lets the cancellation of its own task out.
+        with suppress(LogUnavailable), self._topic.translated():
+            await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)

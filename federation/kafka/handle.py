@@ -1,0 +1,93 @@
+"""What the three ports on Kafka have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from federation.credentials import Credentials
+from federation.kafka.connections import KafkaConsumer, KafkaSender
+from federation.kafka.log_reader import LogReader
+from federation.kafka.ordered_appends import OrderedAppends, Sender
+from federation.kafka.replication import Replication
+from federation.kafka.topic import Topic
+from waypost.limits import RETRY_PAUSES_S
+
+START_S = 4.0
+APPEND_DEADLINE_S = 15.0
+QUESTION_DEADLINE_S = 5.0
+
+
+class Handle:
+    """The common part of the three ports: a topic, its writer and its reader.
+
+    Args:
+        bootstrap: addresses of brokers, host:port, with commas between.
+        topic: its name.
+        settings: of a topic that it makes.
+        replication: of a topic that it makes; an existing one is compared with it.
+        credentials: for TLS; None: without TLS.
+        warn: called with a warning about a topic that has fewer replicas than is recommended.
+        make: make the topic if it is missing.
+        dense: as of LogReader.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        settings: Mapping[str, str],
+        replication: Replication,
+        credentials: Credentials | None,
+        warn: Callable[[str], None],
+        *,
+        make: bool = True,
+        dense: bool = False,
+    ) -> None:
+        self._make = make
+        self._warn = warn
+        self._topic = Topic(bootstrap, topic, replication, settings, credentials)
+        self._appends = OrderedAppends(
+            self._connect,
+            deadline_s=APPEND_DEADLINE_S,
+            backoff_s=RETRY_PAUSES_S,
+            abandoned=self._out_of_reach,
+            may_send=self._may_send,
+            name=self._topic.place,
+        )
+        self._reader = LogReader(
+            lambda offset, checked: KafkaConsumer.connect(self._topic, offset, checked=checked),
+            deadline_s=QUESTION_DEADLINE_S,
+            backoff_s=RETRY_PAUSES_S,
+            dense=dense,
+            name=self._topic.place,
+        )
+
+    async def _connect(self) -> Sender:
+        return await KafkaSender.connect(self._topic, self._out_of_reach)
+
+    def _out_of_reach(self) -> None:
+        """The connection ended without being told to, or was given up: another one is made."""
+
+    async def _may_send(self) -> None:
+        """Wait until what is connected may send."""
+
+    async def start(self) -> None:
+        """Connect. After a failure this handle is closed."""
+        try:
+            with self._topic.translated():
+                async with asyncio.timeout(START_S):
+                    if not self._make:
+                        await self._topic.check()
+                    elif warning := await self._topic.make():
+                        self._warn(warning)
+                    await self._appends.start()
+                    await self._reader.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close both; what is under way may fail."""
+        await self._appends.close()
+        await self._reader.close()

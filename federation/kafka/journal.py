@@ -1,0 +1,63 @@
+"""The journal on Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from federation.credentials import Credentials
+from federation.journal_segments import JournalSegments, Rotation
+from federation.kafka.handle import Handle
+from federation.kafka.replication import Replication
+from federation.kafka.topic import AS_RECOMMENDED, KEEP_ALL
+from waypost.facts import Fact, decode_fact, encode_fact
+from waypost.limits import LOG_BATCH
+
+
+class KafkaJournal(Handle):
+    """Appends to `topic`, which all proxies of a site share.
+
+    Args:
+        writer: what this process's part of the topic is called.
+        rotation: when it says that another part begins; what the topic keeps is the topic's own setting.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replication: Replication = AS_RECOMMENDED,
+        credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
+        writer: str = "",
+        rotation: Rotation | None = None,
+    ) -> None:
+        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
+        self._segments = JournalSegments(writer, rotation or Rotation())
+
+    async def attest(self, facts: Sequence[Fact]) -> None:
+        """Implement :meth:`federation.ports.Journal.attest`."""
+        if not facts:
+            return
+        lines = [encode_fact(fact) for fact in facts]
+        size = sum(map(len, lines))
+        beginning = self._segments.beginning(size, int(time.time() * 1_000), time.monotonic())
+        # Noted before the append is answered: what comes meanwhile may begin the next part.
+        self._segments.wrote(facts, size)
+        first = [] if beginning is None else [encode_fact(beginning)]
+        try:
+            await self._appends.append([(None, line) for line in (*first, *lines)])
+        except BaseException:
+            self._segments.failed(beginning)
+            raise
+
+    async def facts(self) -> list[Fact]:
+        """Return all that the topic holds now, of all writers; for tests and small runs."""
+        place, end = await self._reader.first_offset(), await self._reader.end_offset()
+        found: list[Fact] = []
+        while place < end:
+            messages = await self._reader.read(place, LOG_BATCH)
+            found += [decode_fact(message.value) for message in messages]
+            place = messages[-1].offset + 1
+        return found

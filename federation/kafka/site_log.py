@@ -1,0 +1,117 @@
+"""The site log on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+
+from federation.credentials import Credentials
+from federation.interruption import Interruption
+from federation.kafka.handle import QUESTION_DEADLINE_S, Handle
+from federation.kafka.log_reader import Message
+from federation.kafka.replication import Replication
+from federation.kafka.topic import AS_RECOMMENDED, KEEP_ALL
+from federation.ports import Batch
+from waypost.errors import LogReplaced
+from waypost.limits import LOG_BATCH
+from waypost.records import MISSING, Record, decode_record, encode_record
+
+
+class KafkaSiteLog(Handle):
+    """The site log in `topic`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replication: Replication = AS_RECOMMENDED,
+        credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
+    ) -> None:
+        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn, dense=True)
+        self._interruption = Interruption()
+        self._reader.interruption = self._interruption
+
+    def _out_of_reach(self) -> None:
+        self._interruption.interrupt()
+
+    async def _may_send(self) -> None:
+        await self._interruption.wait_resumed()
+
+    async def append(self, records: Sequence[Record]) -> list[int]:
+        """Implement :meth:`federation.ports.SiteLog.append`."""
+        taken_below = self._interruption.applied_below
+        offsets = await self._appends.append([(None, encode_record(record)) for record in records])
+        if offsets and offsets[0] < taken_below:
+            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {taken_below}", end=offsets[0])
+        self._interruption.saw(offsets[-1] + 1 if offsets else 0)
+        return offsets
+
+    async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        """Implement :meth:`federation.ports.SiteLog.tail`."""
+        self._interruption.saw(offset)
+        async with aclosing(self._reader.follow(offset)) as following:
+            async for messages, place in following:
+                if place > offset:
+                    for batch in _batches(messages, offset, place):
+                        yield batch
+                    offset = place
+                    # Not before: an append that is under way may be answered after its record was read.
+                    self._interruption.saw(place)
+
+    async def read(self, offset: int, limit: int) -> Batch:
+        """Implement :meth:`federation.ports.SiteLog.read`."""
+        messages, place = await self._reader.read_to(offset, limit)
+        return next(iter(_batches(messages, offset, place)), [])
+
+    async def first_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
+        return await self._reader.first_offset()
+
+    async def end_offset(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
+        return await self._reader.end_offset()
+
+    @property
+    def seen_below(self) -> int:
+        """Implement :meth:`federation.ports.SiteLog.seen_below`."""
+        return self._interruption.seen_below
+
+    async def interrupted(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.interrupted`."""
+        await self._interruption.wait_interrupted()
+        # What is looked at without a connection may be lost before there is one, and nobody would notice.
+        await self._appends.connected()
+
+    def resume(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.resume`."""
+        self._interruption.resume()
+
+    async def close(self) -> None:
+        """Implement :meth:`federation.ports.SiteLog.close`."""
+        self._interruption.close()
+        await super().close()
+
+    async def truncate(self, before: int) -> None:
+        """Forget the records below offset `before`."""
+        with self._topic.translated():
+            async with asyncio.timeout(QUESTION_DEADLINE_S):
+                await self._topic.delete_below(before)
+
+
+def _batches(messages: Sequence[Message], offset: int, position: int) -> Iterator[Batch]:
+    """Yield records from `offset` up to `place`, with those missing: nothing of ours leaves holes in a topic."""
+    batch: Batch = []
+    for message in messages:
+        for missing in range(offset, message.offset):
+            batch.append((missing, MISSING))
+            if len(batch) >= LOG_BATCH:
+                yield batch
+                batch = []
+        batch.append((message.offset, decode_record(message.value)))
+        offset = message.offset + 1
+    batch += [(missing, MISSING) for missing in range(offset, position)]
+    if batch:
+        yield batch
