@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from federation.ports import Claimed
 from proxy.core import journal_facts
 from proxy.core.effects import ClaimRow, Send, ignore_result
 from proxy.core.environment import Environment
-from proxy.core.events import NO_REQUESTER, Requester, SessionServed, SessionUnavailable
+from proxy.core.events import NO_REQUESTER, OwnerRead, Requester, SessionServed, SessionUnavailable
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.session import Role, Session
 from proxy.stream.stream import Stream
-from waypost.errors import ReceiverTaken
+from waypost.errors import ReceiverTaken, WaypostError
 from waypost.facts import Acquisition, FactKind
 from waypost.identity import Epoch, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait, WaitCause
@@ -60,10 +61,18 @@ class ServedSessions:
         self._output.report(SessionServed(session))
 
     def delete(self, session: Session, reason: str) -> None:
-        """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
+        """Delete the session in the registry. What came of it, its answer says, or else the watch: a handover may have
+        been first (F32). Nobody is let into a session that is deleted once the answer is here (F111).
+        """
+
+        def on_done(answer: Claimed | WaypostError) -> None:
+            if isinstance(answer, Claimed) and answer.current is not None:
+                self._env.cluster.owned_by(session.id, answer.current)
+                self._output.report(OwnerRead(session.id, answer.current))
+
         self._reasons[session.id] = reason
         own_row = Ownership(self._env.proxy, session.epoch)
-        self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
+        self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), on_done))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
         """Tell the attached receivers where the session went, and delete it here: the registry names another owner.

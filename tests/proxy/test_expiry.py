@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from federation.ports import OwnerChanged
+import pytest
+
+from federation.ports import Claimed, OwnerChanged
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected, RegistryReported
 from proxy.core.store_port import Outdated, Swept
@@ -131,14 +133,19 @@ def test_session_expires_after_no_receiver_was_attached_for_its_expiry() -> None
     assert (claim.expected, claim.new) == (owner(ME, 1), owner(NO_PROXY, GENERATION))
 
 
-def test_deletion_takes_effect_with_the_registry_and_is_reported_to_all_receivers() -> None:
+@pytest.mark.parametrize("by_watch", [True, False])
+def test_deletion_takes_effect_with_the_registry_and_is_reported_to_all_receivers(by_watch: bool) -> None:
+    """Whatever is there first: the registry's answer, or its watch."""
     harness = EngineHarness()
     harness.serve()
     harness.attach(2, "other")
     harness.send(1, Delete())
     claim = harness.next(effects.ClaimRow)
     assert SESSION in harness.engine.sessions
-    harness.step(RegistryReported(OwnerChanged(SESSION, claim.new)))
+    if by_watch:
+        harness.step(RegistryReported(OwnerChanged(SESSION, claim.new)))
+    else:
+        harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     for connection in (1, 2):
         assert isinstance(harness.received(connection)[-1], Deleted)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.links.link_in import LinkIn
 from handover.acquisition import NothingFound
-from proxy.core.effects import FoundCheckpoint
+from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
 from proxy.ownership.outgoing_transfers import OutgoingTransfers
+from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
@@ -62,6 +63,12 @@ def _put_whatever_it_is(self: PlainChangelog, checkpoint: Checkpoint) -> None:
     for other in known:
         del self._highest[other.session, other.is_first]
     self._highest[checkpoint.session, checkpoint.is_first] = (checkpoint.rank, encode_checkpoint(checkpoint))
+
+
+def _delete_by_the_watch(self: ServedSessions, session: Session, reason: str) -> None:
+    self._reasons[session.id] = reason
+    own_row = Ownership(self._env.proxy, session.epoch)
+    self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
 
 
 def _announces_all(self: Coverage, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
@@ -135,6 +142,13 @@ MUTANTS = (
         replaced(PlainChangelog, "put", _put_whatever_it_is),
         ("GENERATION",),
         kept=("8101138",),
+    ),
+    Mutant(
+        "lets in until the watch tells",
+        "a receiver is let into a session that was deleted here, though the registry has answered that it was",
+        replaced(ServedSessions, "delete", _delete_by_the_watch),
+        ("PROBLEM",),
+        kept=("97095278",),
     ),
     Mutant(
         "activates by the row alone",
