@@ -23,10 +23,65 @@ registry says neither yes nor no, the acquisition ends, and the sweep finds what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 
+from handover.acquisition_effects import (
+    AcquisitionEffect,
+    ClaimNext,
+    CommitCopy,
+    Create,
+    DeclareLost,
+    DropCopy,
+    Fetch,
+    FindCheckpoint,
+    GiveUp,
+    JoinLine,
+    LookForLater,
+    LookForLost,
+    ReadRow,
+    RecordFirst,
+    ReleaseCopy,
+    ReportServed,
+    ServeActivated,
+    ServeCommitted,
+    ServeNew,
+    ServeRebuilt,
+    StoreCopy,
+    TakeOver,
+)
+from handover.acquisition_inputs import (
+    AcquisitionInput,
+    CopyInDoubt,
+    CopyInTransfer,
+    CopyOutlived,
+    CopyServed,
+    CopySuperseded,
+    CopyToActivate,
+    CopyToCheck,
+    CopyToCommit,
+    Found,
+    NobodyHasIt,
+    NotHandedOver,
+    NothingFound,
+    NothingToTakeOver,
+    OwnedElsewhere,
+    OwnerEnded,
+    OwnerGone,
+    OwnerUnknown,
+    OwnerWatched,
+    Recorded,
+    RecordOutdated,
+    RowAbsent,
+    RowBehind,
+    RowLost,
+    RowUnchanged,
+    Stored,
+    StoreFailed,
+    Turn,
+    Unavailable,
+    Won,
+)
 from handover.machine import Table, TableMachine
 from waypost.checkpoint import Checkpoint
 from waypost.errors import Refused, SessionLost
@@ -84,423 +139,6 @@ class StaleReply(StrEnum):
     ANOTHER_COPY = "another copy"
     """The copy that it was asked for is not here any more, or a transfer has it."""
 
-
-# ---------------------------------------------------------------- inputs
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerWatched:
-    """Begin; the watch names a live owner elsewhere."""
-
-    owner: Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerUnknown:
-    """Begin; nobody knows who owns the session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """The session cannot be had now, or at all.
-
-    Args:
-        reason: for people; a refusal is final; None: there is no such session.
-    """
-
-    reason: str | Refused | None
-
-
-GONE_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
-
-
-@dataclass(frozen=True, slots=True)
-class RowAbsent:
-    """Nobody owns the session, and it may be made here.
-
-    Args:
-        row: that of a session of this name which was deleted; None: there is none.
-    """
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedElsewhere:
-    """The row names another proxy, which has a lease."""
-
-    row: Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerEnded:
-    """The row names a proxy whose lease has certainly ended, or this one, which has no copy."""
-
-    row: Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class CopyServed:
-    """The session is served here."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyInTransfer:
-    """A copy is here that a transfer has: what comes of it, the transfer says."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyToActivate:
-    """The copy here is the session's latest: it takes the next epoch.
-
-    Args:
-        row: what the next epoch is claimed from; None: the registry has lost it.
-    """
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class CopyToCheck:
-    """The registry has lost the row of a copy from the disk, and nobody has corrected it for long: the copy takes the
-    next epoch, unless a changelog has what a later owner wrote.
-
-    Args:
-        row: what the next epoch is claimed from; None: there is none.
-    """
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class CopyToCommit:
-    """Nobody has served since the cut of a staged copy without its transfer: it commits at its own epoch.
-
-    Args:
-        row: the source's; one of before, which nobody corrects, where the registry has gone back; None: it has none.
-    """
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class CopyInDoubt:
-    """The watch shows no row, or one of long before a staged copy: it may be behind, and the registry is asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopySuperseded:
-    """The row is of the staged copy's epoch or a later one, and another proxy's: the copy is nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyOutlived:
-    """Another proxy owns the session at a later epoch than the copy's, or it was deleted since.
-
-    Args:
-        row: as the registry has it.
-    """
-
-    row: Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class RowBehind:
-    """The row is ours, of an earlier epoch than the copy: whoever serves may correct it yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowUnchanged:
-    """The row is as it was before: still nobody's. What the changelog has is of whoever tried to make the session."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowLost:
-    """The row is as it was, and nobody has corrected it for long: the session goes on from its last checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class NothingToTakeOver:
-    """A session whose row is lost is in no changelog either: it is made."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotHandedOver:
-    """The owner did not hand the session over.
-
-    Args:
-        owner: who was asked.
-        lost: why nobody has the session any more, as it says; empty: it does not.
-    """
-
-    owner: Ownership
-    lost: str
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerGone:
-    """The owner's lease ended before it handed the session over."""
-
-
-@dataclass(frozen=True, slots=True)
-class NothingFound:
-    """No changelog that can be read has a session of that name, or anything that is later than the copy.
-
-    Args:
-        is_certain: all could be read.
-    """
-
-    is_certain: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The first checkpoint is durable."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordOutdated:
-    """A changelog has a checkpoint of the name that counts more: the registry has lost a session, or later owners.
-
-    Args:
-        epoch: of that checkpoint.
-        by_owner: an owner wrote it; else whoever tried to make a session.
-    """
-
-    epoch: Epoch
-    by_owner: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The session's last checkpoint."""
-
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class NobodyHasIt:
-    """All changelogs have answered, and what clients were answered is in none of them.
-
-    Args:
-        why: for people.
-    """
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Won:
-    """The compare-and-set was done: the row is ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The copy is the next one in line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The copy is durable as it is now."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFailed:
-    """The store did not take the copy."""
-
-
-# ---------------------------------------------------------------- effects
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Begin a handover from the owner; answered with NotHandedOver or OwnerGone, or by the session being here."""
-
-    owner: Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRow:
-    """Read the row; the driver says what the answer means (proxy/ownership/acquisition_answers.py)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Tell those who wait for the session why it cannot be had."""
-
-    reason: str | Refused | None
-
-
-@dataclass(frozen=True, slots=True)
-class LookForLost:
-    """Look for a session of that name in all changelogs; answered with NothingFound, RecordOutdated or Unavailable."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookForLater:
-    """Look for what a later owner than the copy's wrote; answered with NothingFound, RecordOutdated or Unavailable, or
-    with CopyInDoubt where there is something and the row was not read yet.
-
-    Args:
-        everywhere: in the changelogs of all sites, for the registry has lost the row; else in that of this site.
-    """
-
-    everywhere: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFirst:
-    """Write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable."""
-
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Set the row, from the one before to ours at this epoch."""
-
-    before: Ownership | None
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class FindCheckpoint:
-    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt, or NothingToTakeOver where the row
-    is lost, or Unavailable.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    """Set the row, from that of the dead owner to ours at the next epoch; None: the registry has lost that row."""
-
-    row: Ownership | None
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class DeclareLost:
-    """Put on record that nobody has the session any more, and say so to those who wait for it."""
-
-    row: Ownership
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServeNew:
-    """Serve an empty session."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServeRebuilt:
-    """Serve the session as its checkpoint has it, and catch up what is missing."""
-
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class ReportServed:
-    """Tell those who wait that the session is served here."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinLine:
-    """The copy sleeps, and waits for its turn; answered with Turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimNext:
-    """Set the row to ours, at the epoch behind the row's and all that the copy was ever served at."""
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class ServeActivated:
-    """Serve the copy at the epoch that was claimed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreCopy:
-    """Have the staged copy stored; answered with Stored or StoreFailed."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitCopy:
-    """Set the row, from the one that is there to ours at the copy's epoch."""
-
-    row: Ownership | None
-
-
-@dataclass(frozen=True, slots=True)
-class ServeCommitted:
-    """Serve the staged copy at its epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class DropCopy:
-    """Delete the copy, which is not the session's latest; tell those who wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseCopy:
-    """Delete the copy; tell those who wait where the session is."""
-
-    row: Ownership
-
-
-AcquisitionInput = (
-    OwnerWatched
-    | OwnerUnknown
-    | Unavailable
-    | RowAbsent
-    | OwnedElsewhere
-    | OwnerEnded
-    | CopyServed
-    | CopyInTransfer
-    | CopyToActivate
-    | CopyToCheck
-    | CopyToCommit
-    | CopyInDoubt
-    | CopySuperseded
-    | CopyOutlived
-    | RowBehind
-    | RowUnchanged
-    | RowLost
-    | NothingToTakeOver
-    | NotHandedOver
-    | OwnerGone
-    | NothingFound
-    | Recorded
-    | RecordOutdated
-    | Found
-    | NobodyHasIt
-    | Won
-    | Turn
-    | Stored
-    | StoreFailed
-)
-"""What an acquisition takes."""
-Question = (
-    Fetch
-    | ReadRow
-    | LookForLost
-    | LookForLater
-    | RecordFirst
-    | Create
-    | FindCheckpoint
-    | TakeOver
-    | JoinLine
-    | ClaimNext
-    | StoreCopy
-    | CommitCopy
-)
-"""Effects that are answered."""
-Conclusion = GiveUp | DeclareLost | ServeNew | ServeRebuilt | ReportServed
-"""Effects with which an acquisition ends."""
-CopyConclusion = ServeActivated | ServeCommitted | DropCopy | ReleaseCopy
-"""Effects with which one ends that has a copy of the session."""
-AcquisitionEffect = Question | Conclusion | CopyConclusion
 
 # ---------------------------------------------------------------- the table
 
@@ -743,88 +381,3 @@ def not_to_be_had(session: SessionId, lost: str = "") -> str | SessionLost:
         lost: why no proxy has it any more, as the owner says; empty: it may be tried again.
     """
     return session_lost(session, lost) if lost else "the session could not be handed over yet"
-
-
-# ---------------------------------------------------------------- what a row means for a copy
-
-
-def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
-    """Tell whether a row is of a time before a copy that is here: of an earlier epoch, or of its own and another's.
-
-    Args:
-        epoch: of the copy.
-        proxy: this proxy.
-        row: as the registry has it; None: it has none.
-    """
-    return row is None or (row.epoch, row.proxy == proxy) < (epoch, True)
-
-
-def sleeping_input(
-    epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_past: bool
-) -> AcquisitionInput:
-    """Return the input that a row is to the acquisition of a dormant copy.
-
-    Args:
-        epoch: of the copy.
-        proxy: this proxy.
-        row: as the registry has it; None: it has none.
-        read: the row was read from the registry for this, and not told by the watch, which may be behind.
-        was_served: this process served the copy: nobody else can have served the session since.
-        is_past: a row of an earlier epoch has stood for so long that nobody corrects it, and names nobody who lives.
-    """
-    if row is None and not read:
-        return CopyInDoubt()
-    if row is None or went_back(epoch, proxy, row):
-        if was_served:
-            return CopyToActivate(row)
-        # Whoever took it over since may live, and corrects the row; or has died, and a changelog says so.
-        return CopyToCheck(row) if is_past else GONE_BACK
-    # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
-    if row.proxy == proxy and not row.outlives(epoch):
-        return CopyToActivate(row)
-    return CopyOutlived(row)
-
-
-def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> AcquisitionInput:
-    """Return the input for a copy whose claim of the next epoch found another row than it expected.
-
-    Args:
-        epoch: of the copy.
-        proxy: this proxy.
-        row: as the registry has it; None: it has none.
-    """
-    if row is not None and row.proxy == proxy and not row.outlives(epoch):
-        # An earlier incarnation of ours may have served at that epoch: the one behind it is taken.
-        return CopyToActivate(row) if row.epoch >= epoch else RowBehind()
-    if row is None or went_back(epoch, proxy, row):
-        return CopyInDoubt()
-    return CopyOutlived(row)
-
-
-def staged_input(
-    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
-) -> AcquisitionInput:
-    """Return the input that a row is to a staged copy without its transfer: it is ours if the row has its very epoch.
-
-    As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier
-    claim of ours may still be applied: the copy commits after all, once it is certainly stored. So it does where the
-    registry has gone back and the source does not write its row again. Had anybody served since, the changelog would
-    say so: what an owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19).
-
-    Args:
-        epoch: of the copy: that at which its transfer would have committed.
-        proxy: this proxy.
-        source: the proxy that handed the copy over; None: it is not known.
-        row: as the registry has it; None: it has none.
-        read: the row was read from the registry for this, and not told by the watch, which may be behind.
-        is_last: a row of long before the copy has stood for so long that nobody will correct it, and nobody who lives
-            is named by it.
-    """
-    if row == Ownership(proxy, epoch):
-        return CopyToActivate(row)
-    if row is None or row.epoch + 1 < epoch:
-        if not read:
-            return CopyInDoubt()
-        return CopyToCommit(row) if is_last else GONE_BACK
-    is_from_there = source is None or row.proxy == source
-    return CopyToCommit(row) if row.epoch + 1 == epoch and is_from_there else CopySuperseded()

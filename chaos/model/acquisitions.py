@@ -1,6 +1,6 @@
 """How two proxies come to own one session, without a transfer: another small model, explored to its end.
 
-The decisions are the code's own: the table of `handover/acquisition.py`, its epochs, and what it says that a row
+The decisions are the code's own: the table of `handover/acquisition.py`, its epochs, and what is said there that a row
 means for a copy. The world is the registry's row, the changelog's last checkpoint, and two proxies with at most one
 copy each. A question to registry or changelog is asked, taken and answered in three steps; between them a process may
 crash, its lease may end and be granted anew. An answer may be lost. A question whose asker is gone may still be
@@ -13,16 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from handover import acquisition
-from handover.acquisition import (
-    NO_EPOCH,
-    Acquisition,
-    AcquisitionEffect,
-    AcquisitionInput,
-    AcquisitionState,
-    ReplyKey,
-    Unavailable,
-)
+from handover import acquisition_effects as effects
+from handover import acquisition_inputs as inputs
+from handover import acquisition_rows
+from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionState, ReplyKey
+from handover.acquisition_effects import AcquisitionEffect
+from handover.acquisition_inputs import AcquisitionInput, Unavailable
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
 
@@ -66,7 +62,7 @@ class Running(NamedTuple):
     copy_epoch: int
     row: Ownership | None
     found: Written | None
-    outdated: acquisition.RecordOutdated | None
+    outdated: inputs.RecordOutdated | None
     has_read_row: bool = False
     is_row_lost: bool = False
 
@@ -203,7 +199,7 @@ class Acquisitions:
             return
         begun = _begun(proxy, copy)
         if copy is None:
-            yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
+            yield "a client wants it", self._feed(world, which, begun, inputs.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
             input = _staged(copy.epoch, which, world.row, read=False)
             yield "sweeps", self._feed(world, which, begun, input), ""
@@ -242,17 +238,17 @@ class Acquisitions:
         if copy is None or copy.role != DORMANT or (proxy.running is not None and "STALE" in self.without):
             return world
         mine = Ownership(NAMES[which], Epoch(copy.epoch))
-        return self._feed(world, which, _begun(proxy, copy), acquisition.CopyToActivate(mine))
+        return self._feed(world, which, _begun(proxy, copy), inputs.CopyToActivate(mine))
 
     # ------------------------------------------------------------ the machine
 
     def _feed(self, world: World, which: int, running: Running, input: AcquisitionInput) -> World:
         machine = _machine(which, running, world)
-        effects = machine.step(input, 0)
+        steps = machine.step(input, 0)
         proxy = world.proxies[which]
         kept = None if machine.over else _running_of(machine, running)
         world = _put(world, which, proxy._replace(running=kept))
-        for effect in effects:
+        for effect in steps:
             world = self._perform(world, which, machine, effect)
         return world
 
@@ -260,52 +256,52 @@ class Acquisitions:
         me = NAMES[which]
         proxy, wanted = world.proxies[which], Ownership(me, machine.epoch)
         match effect:
-            case acquisition.ReadRow():
+            case effects.ReadRow():
                 return self._ask(world, which, "read")
-            case acquisition.LookForLater() if "CHECK" in self.without and proxy.running is not None:
-                return self._feed(world, which, proxy.running, acquisition.NothingFound(is_certain=True))
-            case acquisition.LookForLost() | acquisition.LookForLater():
+            case effects.LookForLater() if "CHECK" in self.without and proxy.running is not None:
+                return self._feed(world, which, proxy.running, inputs.NothingFound(is_certain=True))
+            case effects.LookForLost() | effects.LookForLater():
                 return self._ask(world, which, "look")
-            case acquisition.RecordFirst(epoch=epoch):
+            case effects.RecordFirst(epoch=epoch):
                 return self._ask(world, which, "record", new=Ownership(me, epoch))
-            case acquisition.Create(before=before, epoch=epoch):
+            case effects.Create(before=before, epoch=epoch):
                 return self._ask(world, which, "claim", before, Ownership(me, epoch))
-            case acquisition.FindCheckpoint():
+            case effects.FindCheckpoint():
                 return self._ask(world, which, "find")
-            case acquisition.TakeOver(row=row):
+            case effects.TakeOver(row=row):
                 if row is not None and wanted.outlives(row.epoch) and not row.deleted:
                     world = world._replace(wrong=GENERATION_KEPT)
                 return self._ask(world, which, "claim", row, wanted)
-            case acquisition.JoinLine():
+            case effects.JoinLine():
                 running = proxy.running
                 assert running is not None
                 if proxy.copy is not None and proxy.copy.role == ORPHAN:
                     proxy = proxy._replace(copy=proxy.copy._replace(role=DORMANT))
-                return self._feed(_put(world, which, proxy), which, running, acquisition.Turn())
-            case acquisition.ClaimNext(row=row):
+                return self._feed(_put(world, which, proxy), which, running, inputs.Turn())
+            case effects.ClaimNext(row=row):
                 if "AGAIN" in self.without and proxy.copy is not None:
                     return self._serve(world, which, proxy.copy, proxy.copy.epoch)
                 return self._ask(world, which, "claim", row, wanted)
-            case acquisition.StoreCopy():
+            case effects.StoreCopy():
                 running = proxy.running
                 assert running is not None
-                return self._feed(world, which, running, acquisition.Stored())
-            case acquisition.CommitCopy(row=row):
+                return self._feed(world, which, running, inputs.Stored())
+            case effects.CommitCopy(row=row):
                 return self._ask(world, which, "claim", row, Ownership(me, machine.copy_epoch))
-            case acquisition.ServeNew():
+            case effects.ServeNew():
                 is_there = world.written is not None and bool(world.written.content)
                 world = world._replace(wrong=EMPTY if is_there else "")
                 return self._serve(world, which, Copy(DORMANT, machine.epoch, 0), machine.epoch)
-            case acquisition.ServeRebuilt(checkpoint=checkpoint):
+            case effects.ServeRebuilt(checkpoint=checkpoint):
                 found = Copy(DORMANT, machine.epoch, checkpoint.serial)
                 return self._serve(world, which, found, machine.epoch)
-            case acquisition.ServeActivated() if proxy.copy is not None:
+            case effects.ServeActivated() if proxy.copy is not None:
                 return self._serve(world, which, proxy.copy, machine.epoch)
-            case acquisition.ServeCommitted() if proxy.copy is not None:
+            case effects.ServeCommitted() if proxy.copy is not None:
                 return self._serve(world, which, proxy.copy, proxy.copy.epoch)
-            case acquisition.DropCopy() | acquisition.ReleaseCopy():
+            case effects.DropCopy() | effects.ReleaseCopy():
                 return _put(world, which, proxy._replace(copy=None))
-            case acquisition.Fetch():
+            case effects.Fetch():
                 # A transfer is another model's: from here its owner does not hand the session over.
                 return _put(world, which, proxy._replace(running=None))
             case _:
@@ -363,31 +359,29 @@ class Acquisitions:
     def _meaning(self, world: World, which: int, running: Running, question: Question) -> AcquisitionInput:
         me, state, row = NAMES[which], running.state, question.row
         if question.kind == "record":
-            return acquisition.Recorded() if question.outdated is None else _outdated(question.outdated)
+            return inputs.Recorded() if question.outdated is None else _outdated(question.outdated)
         if question.kind == "look":
             found, machine = question.found, _machine(which, running, world)
             counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
             if counts and state is State_.CHECKING and not machine.has_read_row:
-                return acquisition.CopyInDoubt()
-            return _outdated(found) if found is not None and counts else acquisition.NothingFound(is_certain=True)
+                return inputs.CopyInDoubt()
+            return _outdated(found) if found is not None and counts else inputs.NothingFound(is_certain=True)
         if question.kind == "find":
             found = question.found
             if found is None:
-                return acquisition.NobodyHasIt("no changelog has a checkpoint of it")
-            return acquisition.Found(Checkpoint(SESSION, Epoch(found.epoch), found.content, Descriptor(), {}))
+                return inputs.NobodyHasIt("no changelog has a checkpoint of it")
+            return inputs.Found(Checkpoint(SESSION, Epoch(found.epoch), found.content, Descriptor(), {}))
         if question.won:
-            return acquisition.Won()
+            return inputs.Won()
         if state is State_.ACTIVATING:
             epoch = Epoch(_machine(which, running, world).epoch - 1)
-            return acquisition.activation_input(epoch, me, row)
+            return acquisition_rows.activation_input(epoch, me, row)
         if state is State_.TAKING_OVER:
             return AWAY
         if state is State_.COMMITTING:
             return _staged(running.copy_epoch, which, row, read=False)
         if state is State_.COMPARING and row == running.row:
-            return (
-                acquisition.RowLost() if running.outdated and running.outdated.by_owner else acquisition.RowUnchanged()
-            )
+            return inputs.RowLost() if running.outdated and running.outdated.by_owner else inputs.RowUnchanged()
         return self._row_meaning(world, which, row)
 
     def _row_meaning(self, world: World, which: int, row: Ownership | None) -> AcquisitionInput:
@@ -395,31 +389,31 @@ class Acquisitions:
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
                 return _staged(proxy.copy.epoch, which, row, read=True)
-            return acquisition.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
+            return inputs.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
         if row is None or row.proxy == NO_PROXY:
-            return acquisition.RowAbsent(row)
+            return inputs.RowAbsent(row)
         owner = NAMES.index(row.proxy)
         if owner != which and world.proxies[owner].status == "up":
-            return acquisition.OwnedElsewhere(row)
-        return acquisition.OwnerEnded(row)
+            return inputs.OwnedElsewhere(row)
+        return inputs.OwnerEnded(row)
 
     def _sleeping(self, world: World, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
         is_past = self.begins == "lost"
-        return acquisition.sleeping_input(
+        return acquisition_rows.sleeping_input(
             epoch, NAMES[which], row, read=read, was_served=copy.was_served, is_past=is_past
         )
 
 
 def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
     """Return what a row means for a copy that was staged from a; its registry never goes back."""
-    return acquisition.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
+    return acquisition_rows.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
 
 
 def _outdated(written: Written) -> AcquisitionInput:
-    return acquisition.RecordOutdated(Epoch(written.epoch), written.serial > 0)
+    return inputs.RecordOutdated(Epoch(written.epoch), written.serial > 0)
 
 
 def _stale(asked: frozenset[Question]) -> frozenset[Question]:

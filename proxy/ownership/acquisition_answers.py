@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federation.ports import Claimed
-from handover import acquisition
-from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionInput, Unavailable
+from handover import acquisition_inputs as inputs
+from handover import acquisition_rows
+from handover.acquisition import NO_EPOCH, Acquisition
 from handover.acquisition import AcquisitionState as State
+from handover.acquisition_inputs import AcquisitionInput, Unavailable
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest
@@ -73,9 +75,9 @@ class AcquisitionAnswers:
             case State.FINDING:
                 return self._found_input(running, answer)
             case State.STORING:
-                return acquisition.Stored() if answer is None else acquisition.StoreFailed()
+                return inputs.Stored() if answer is None else inputs.StoreFailed()
             case _ if won:
-                return acquisition.Won()
+                return inputs.Won()
             case _ if not isinstance(answer, Claimed):
                 return Unavailable(NO_REGISTRY)
             case State.CREATING:
@@ -85,10 +87,10 @@ class AcquisitionAnswers:
                 return Unavailable("another proxy took the session over")
             case State.ACTIVATING:
                 claimed_from = Epoch(machine.epoch - 1)
-                return acquisition.activation_input(claimed_from, machine.proxy, row)
+                return acquisition_rows.activation_input(claimed_from, machine.proxy, row)
             case State.COMMITTING:
                 source = running.copy.source if running.copy is not None else None
-                return acquisition.staged_input(
+                return acquisition_rows.staged_input(
                     machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
                 )
             case _:
@@ -111,15 +113,15 @@ class AcquisitionAnswers:
             return Unavailable("the changelogs cannot be read yet")
         for found in filter(None, (answer.last_of_owner, answer.last)):
             if machine.is_outdated_by(found.epoch, found.serial) and not _is_outlived(found, machine.row, lost):
-                return acquisition.RecordOutdated(found.epoch, by_owner=found.serial > 0)
+                return inputs.RecordOutdated(found.epoch, by_owner=found.serial > 0)
         if not answer.complete:
             # The changelog that has it may be the one that is away.
             if not running.request.create:
                 return Unavailable("the changelog of a site does not answer, and may have the session")
             is_lost = lost is not None and not lost.deleted
             if is_lost and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
-                return acquisition.GONE_BACK
-        return self._unless_only_wanted(running, acquisition.NothingFound(is_certain=answer.complete))
+                return inputs.GONE_BACK
+        return self._unless_only_wanted(running, inputs.NothingFound(is_certain=answer.complete))
 
     def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
@@ -127,12 +129,12 @@ class AcquisitionAnswers:
         if isinstance(answer, WaypostError) or answer != machine.row:
             return self._read_input(running, answer)
         if machine.outdated is None or not machine.outdated.by_owner:
-            return self._unless_only_wanted(running, acquisition.RowUnchanged())
+            return self._unless_only_wanted(running, inputs.RowUnchanged())
         if not self._env.cluster.is_watching:
             return Unavailable(NO_LEASE)
         if not memory.is_past(machine.session, machine.row, and_woken=True):
-            return acquisition.GONE_BACK
-        return acquisition.RowLost()
+            return inputs.GONE_BACK
+        return inputs.RowLost()
 
     def _found_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session whose row names a dead owner, or us without data, or is lost."""
@@ -156,14 +158,14 @@ class AcquisitionAnswers:
             why = "the changelog has lost its last checkpoint, and with it what clients were answered"
             return self._not_in_changelogs(running, why)
         if machine.has_no_row:
-            return acquisition.Found(found)
+            return inputs.Found(found)
         if (
             owner is not None
             and has_later_owner(found, owner)
             and not self._env.registry_memory.is_past(machine.session, owner)
         ):
-            return acquisition.GONE_BACK
-        return acquisition.Found(found)
+            return inputs.GONE_BACK
+        return inputs.Found(found)
 
     def _not_in_changelogs(self, running: RunningAcquisition, why: str) -> AcquisitionInput:
         """A session whose row the registry has lost too is made anew. An owner whose lease has ended may have it on its
@@ -171,12 +173,12 @@ class AcquisitionAnswers:
         """
         machine = running.machine
         if machine.has_no_row:
-            return self._unless_only_wanted(running, acquisition.NothingToTakeOver())
+            return self._unless_only_wanted(running, inputs.NothingToTakeOver())
         assert machine.row is not None
         may_come_back = machine.row.proxy != self._env.proxy
         if may_come_back and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
             return Unavailable(f"{why}; proxy {machine.row.proxy}, whose lease has ended, may have it on its disk")
-        return acquisition.NobodyHasIt(why)
+        return inputs.NobodyHasIt(why)
 
     def _unless_only_wanted(self, running: RunningAcquisition, input: AcquisitionInput) -> AcquisitionInput:
         """Return the input by which the session is made, unless whoever wants it means one that there is."""
@@ -194,14 +196,14 @@ class AcquisitionAnswers:
         if row is None or row.deleted:
             return self._absent_input(running, row)
         if self._is_known_older(session, row, row.epoch):
-            return acquisition.GONE_BACK
+            return inputs.GONE_BACK
         if self.lives_elsewhere(row):
-            return acquisition.OwnedElsewhere(row)
+            return inputs.OwnedElsewhere(row)
         if not self._is_gone(session, row):
             return Unavailable("the registry's watch is behind: the owner may be alive")
         if not self._env.lease.may_serve() or not self._env.cluster.is_watching:
             return Unavailable(NO_LEASE)
-        return acquisition.OwnerEnded(row)
+        return inputs.OwnerEnded(row)
 
     def copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> AcquisitionInput:
         """Return what a row means for a copy of the session that is here.
@@ -212,24 +214,24 @@ class AcquisitionAnswers:
         proxy, epoch = self._env.proxy, copy.epoch
         if copy.role is Role.SERVING:
             is_served = self._sessions.serving(copy.id) is copy
-            return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
+            return inputs.CopyServed() if is_served else Unavailable(NO_LEASE)
         if copy.role not in (Role.DORMANT, Role.ORPHAN):
-            return acquisition.CopyInTransfer()
+            return inputs.CopyInTransfer()
         lost = self._env.registry_memory.lost_row(copy.id)
         if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
             # Somebody has served since the cut.
-            return acquisition.CopySuperseded()
+            return inputs.CopySuperseded()
         if lost is not None and lost.outlives(epoch):
             # It is of a session that was deleted before the lost one was made (handover rule 22).
-            return acquisition.CopyOutlived(lost)
+            return inputs.CopyOutlived(lost)
         if self._is_known_older(copy.id, row, epoch):
-            return acquisition.GONE_BACK
+            return inputs.GONE_BACK
         if copy.role is Role.DORMANT:
-            went_back = (read or row is not None) and acquisition.went_back(epoch, proxy, row)
+            went_back = (read or row is not None) and acquisition_rows.went_back(epoch, proxy, row)
             is_past = went_back and self._env.registry_memory.is_past(copy.id, row)
             if is_past and not copy.was_served and row is not None and self.lives_elsewhere(row):
-                return acquisition.CopyOutlived(row)
-            input = acquisition.sleeping_input(
+                return inputs.CopyOutlived(row)
+            input = acquisition_rows.sleeping_input(
                 epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
             )
         else:
@@ -237,8 +239,8 @@ class AcquisitionAnswers:
                 read and (row is None or row.epoch + 1 < epoch) and self._env.registry_memory.is_past(copy.id, row)
             )
             is_past = is_past and (row is None or not self.lives_elsewhere(row))
-            input = acquisition.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
-        takes = isinstance(input, acquisition.CopyToActivate | acquisition.CopyToCheck | acquisition.CopyToCommit)
+            input = acquisition_rows.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
+        takes = isinstance(input, inputs.CopyToActivate | inputs.CopyToCheck | inputs.CopyToCommit)
         return Unavailable(NO_LEASE) if takes and not self._env.lease.may_serve() else input
 
     def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
@@ -254,12 +256,12 @@ class AcquisitionAnswers:
             return Unavailable(NO_LEASE)
         if not request.create:
             # There is none, unless some changelog says otherwise.
-            return acquisition.RowAbsent(row)
+            return inputs.RowAbsent(row)
         if len(self._sessions) >= self._env.settings.max_sessions:
             return Unavailable("this proxy has as many sessions as it may; attach at another one")
         if not self.creation_rate.take():
             return Unavailable("many sessions are being made here at the moment")
-        return acquisition.RowAbsent(row)
+        return inputs.RowAbsent(row)
 
     def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
         """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
@@ -284,8 +286,8 @@ class AcquisitionAnswers:
 
 def _recorded_input(answer: object) -> AcquisitionInput:
     if isinstance(answer, CheckpointOutdated):
-        return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
-    return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
+        return inputs.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
+    return inputs.Recorded() if answer is None else Unavailable("the changelog does not answer")
 
 
 def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
@@ -297,13 +299,13 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
     if not isinstance(answer, FoundCheckpoint):
         if machine.is_row_lost:
             return Unavailable("the changelogs cannot be read yet")
-        return acquisition.NothingFound(is_certain=False)
+        return inputs.NothingFound(is_certain=False)
     found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
         if machine.has_read_row:
-            return acquisition.RecordOutdated(found.epoch, by_owner=True)
-        return acquisition.CopyInDoubt()
-    return acquisition.NothingFound(is_certain=answer.complete)
+            return inputs.RecordOutdated(found.epoch, by_owner=True)
+        return inputs.CopyInDoubt()
+    return inputs.NothingFound(is_certain=answer.complete)
 
 
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from federation.ports import Claimed
-from handover.acquisition import went_back
+from handover.acquisition_rows import went_back
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, ActivationAfterWanted, CopyCheckWanted, OwnerRead, SessionWanted

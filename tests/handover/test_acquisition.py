@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from handover import acquisition as q
-from handover.acquisition import Acquisition, AcquisitionState, activation_input, sleeping_input, staged_input
+from handover import acquisition_effects as effects
+from handover import acquisition_inputs as inputs
+from handover.acquisition import Acquisition, AcquisitionState
+from handover.acquisition_rows import activation_input, sleeping_input, staged_input
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import SessionLost, UnexpectedInput
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
@@ -29,88 +31,99 @@ def acquiring(state: AcquisitionState = AcquisitionState.WANTED, copy_epoch: int
     return machine
 
 
-def steps(machine: Acquisition, *inputs: q.AcquisitionInput) -> list[q.AcquisitionEffect]:
+def steps(machine: Acquisition, *given: inputs.AcquisitionInput) -> list[effects.AcquisitionEffect]:
     """Step the machine; return the effects of the last input."""
-    effects: list[q.AcquisitionEffect] = []
-    for given in inputs:
-        effects = machine.step(given, 0)
-    return effects
+    last: list[effects.AcquisitionEffect] = []
+    for input in given:
+        last = machine.step(input, 0)
+    return last
 
 
 def test_session_without_an_owner_is_recorded_before_its_row_is_created() -> None:
     machine = acquiring()
-    assert steps(machine, q.OwnerUnknown()) == [q.ReadRow()]
-    assert steps(machine, q.RowAbsent(None)) == [q.LookForLost()]
-    assert steps(machine, q.NothingFound(is_certain=True)) == [q.RecordFirst(Epoch(1))]
-    assert steps(machine, q.Recorded()) == [q.Create(None, Epoch(1))]
-    assert steps(machine, q.Won()) == [q.ServeNew()]
+    assert steps(machine, inputs.OwnerUnknown()) == [effects.ReadRow()]
+    assert steps(machine, inputs.RowAbsent(None)) == [effects.LookForLost()]
+    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.RecordFirst(Epoch(1))]
+    assert steps(machine, inputs.Recorded()) == [effects.Create(None, Epoch(1))]
+    assert steps(machine, inputs.Won()) == [effects.ServeNew()]
     assert machine.over
 
 
 def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> None:
     gone = yours(3).gone()
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.RowAbsent(gone), q.NothingFound(is_certain=True)) == [q.RecordFirst(Epoch(gone.epoch + 1))]
-    assert steps(machine, q.Recorded()) == [q.Create(gone, Epoch(gone.epoch + 1))]
+    assert steps(machine, inputs.RowAbsent(gone), inputs.NothingFound(is_certain=True)) == [
+        effects.RecordFirst(Epoch(gone.epoch + 1))
+    ]
+    assert steps(machine, inputs.Recorded()) == [effects.Create(gone, Epoch(gone.epoch + 1))]
 
 
 @pytest.mark.parametrize("row", [None, Ownership(ME, Epoch(3)).gone()])
 def test_session_created_while_a_changelog_is_away_outlives_its_checkpoints(row: Ownership | None) -> None:
     """The registry may have been restored meanwhile: what is there of that name is not to replace this one."""
     machine = acquiring(AcquisitionState.READING)
-    (record,) = steps(machine, q.RowAbsent(row), q.NothingFound(is_certain=False))
-    assert isinstance(record, q.RecordFirst)
+    (record,) = steps(machine, inputs.RowAbsent(row), inputs.NothingFound(is_certain=False))
+    assert isinstance(record, effects.RecordFirst)
     there = row.epoch + 5 if row is not None else 5
     assert Ownership(ME, record.epoch).outlives(there)
-    assert steps(machine, q.Recorded()) == [q.Create(row, record.epoch)]
+    assert steps(machine, inputs.Recorded()) == [effects.Create(row, record.epoch)]
 
 
 def test_session_whose_row_is_lost_goes_on_from_its_last_checkpoint() -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True)) == [q.ReadRow()]
-    assert steps(machine, q.RowLost()) == [q.FindCheckpoint()]
-    assert steps(machine, q.Found(checkpoint(7))) == [q.TakeOver(None, checkpoint(7))]
+    assert steps(machine, inputs.RowAbsent(None), inputs.RecordOutdated(Epoch(7), by_owner=True)) == [effects.ReadRow()]
+    assert steps(machine, inputs.RowLost()) == [effects.FindCheckpoint()]
+    assert steps(machine, inputs.Found(checkpoint(7))) == [effects.TakeOver(None, checkpoint(7))]
     assert machine.epoch == 8
-    assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(7))]
+    assert steps(machine, inputs.Won()) == [effects.ServeRebuilt(checkpoint(7))]
 
 
 @pytest.mark.parametrize("by_owner", [True, False])
 def test_session_that_registry_and_changelogs_have_lost_is_made_above_what_was_there(by_owner: bool) -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=by_owner)) == [q.ReadRow()]
+    assert steps(machine, inputs.RowAbsent(None), inputs.RecordOutdated(Epoch(7), by_owner=by_owner)) == [
+        effects.ReadRow()
+    ]
     if by_owner:
-        assert steps(machine, q.RowLost()) == [q.FindCheckpoint()]
-    (record,) = steps(machine, q.NothingToTakeOver() if by_owner else q.RowUnchanged())
-    assert isinstance(record, q.RecordFirst)
+        assert steps(machine, inputs.RowLost()) == [effects.FindCheckpoint()]
+    (record,) = steps(machine, inputs.NothingToTakeOver() if by_owner else inputs.RowUnchanged())
+    assert isinstance(record, effects.RecordFirst)
     assert Ownership(ME, record.epoch).outlives(7)
-    assert steps(machine, q.Recorded()) == [q.Create(None, record.epoch)]
+    assert steps(machine, inputs.Recorded()) == [effects.Create(None, record.epoch)]
 
 
 def test_row_that_changed_while_a_session_was_recorded_counts() -> None:
     machine = acquiring(AcquisitionState.READING)
-    effects = steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True), q.OwnedElsewhere(yours(8)))
-    assert effects == [q.Fetch(yours(8))]
+    last = steps(
+        machine,
+        inputs.RowAbsent(None),
+        inputs.RecordOutdated(Epoch(7), by_owner=True),
+        inputs.OwnedElsewhere(yours(8)),
+    )
+    assert last == [effects.Fetch(yours(8))]
 
 
 def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() -> None:
     machine = acquiring()
-    assert steps(machine, q.OwnerWatched(yours(2))) == [q.Fetch(yours(2))]
-    assert steps(machine, q.NotHandedOver(yours(2), "")) == [q.ReadRow()]
-    assert steps(machine, q.OwnedElsewhere(yours(3))) == [q.Fetch(yours(3))]
-    assert steps(machine, q.NotHandedOver(yours(3), "")) == [q.GiveUp("the session could not be handed over yet")]
+    assert steps(machine, inputs.OwnerWatched(yours(2))) == [effects.Fetch(yours(2))]
+    assert steps(machine, inputs.NotHandedOver(yours(2), "")) == [effects.ReadRow()]
+    assert steps(machine, inputs.OwnedElsewhere(yours(3))) == [effects.Fetch(yours(3))]
+    assert steps(machine, inputs.NotHandedOver(yours(3), "")) == [
+        effects.GiveUp("the session could not be handed over yet")
+    ]
     assert machine.over
 
 
 def test_acquisition_gives_up_with_session_lost_when_the_owner_has_lost_the_session() -> None:
-    (effect,) = steps(acquiring(AcquisitionState.FETCHING), q.NotHandedOver(yours(3), "its changelog is gone"))
-    assert isinstance(effect, q.GiveUp)
+    (effect,) = steps(acquiring(AcquisitionState.FETCHING), inputs.NotHandedOver(yours(3), "its changelog is gone"))
+    assert isinstance(effect, effects.GiveUp)
     assert isinstance(effect.reason, SessionLost)
     assert "its changelog is gone" in effect.reason.message
 
 
 @pytest.mark.parametrize("state", [AcquisitionState.ASKING, AcquisitionState.FETCHING])
 def test_owner_whose_lease_ends_meanwhile_is_looked_up_in_the_registry(state: AcquisitionState) -> None:
-    assert steps(acquiring(state), q.OwnerGone()) == [q.ReadRow()]
+    assert steps(acquiring(state), inputs.OwnerGone()) == [effects.ReadRow()]
 
 
 def checkpoint(epoch: int) -> Checkpoint:
@@ -120,47 +133,53 @@ def checkpoint(epoch: int) -> Checkpoint:
 @pytest.mark.parametrize(("row", "found", "epoch"), [(4, 4, 5), (4, 3, 5), (2, 6, 7)])
 def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int, epoch: int) -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.OwnerEnded(yours(row))) == [q.FindCheckpoint()]
-    assert steps(machine, q.Found(checkpoint(found))) == [q.TakeOver(yours(row), checkpoint(found))]
+    assert steps(machine, inputs.OwnerEnded(yours(row))) == [effects.FindCheckpoint()]
+    assert steps(machine, inputs.Found(checkpoint(found))) == [effects.TakeOver(yours(row), checkpoint(found))]
     assert machine.epoch == epoch
-    assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(found))]
+    assert steps(machine, inputs.Won()) == [effects.ServeRebuilt(checkpoint(found))]
 
 
 def test_failover_behind_a_creation_that_came_too_late_stays_in_its_generation() -> None:
     """What was known of the way before counts no more: the session was made by another proxy, which has died since."""
     machine = acquiring(AcquisitionState.READING)
     steps(
-        machine, q.RowAbsent(None), q.RecordOutdated(Epoch(1), by_owner=True), q.OwnedElsewhere(yours(1)), q.OwnerGone()
+        machine,
+        inputs.RowAbsent(None),
+        inputs.RecordOutdated(Epoch(1), by_owner=True),
+        inputs.OwnedElsewhere(yours(1)),
+        inputs.OwnerGone(),
     )
-    assert steps(machine, q.OwnerEnded(yours(1))) == [q.FindCheckpoint()]
-    steps(machine, q.Found(checkpoint(1)))
+    assert steps(machine, inputs.OwnerEnded(yours(1))) == [effects.FindCheckpoint()]
+    steps(machine, inputs.Found(checkpoint(1)))
     assert machine.epoch == 2
 
 
 def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, q.OwnerEnded(yours(4)), q.NobodyHasIt("gone")) == [q.DeclareLost(yours(4), "gone")]
+    assert steps(machine, inputs.OwnerEnded(yours(4)), inputs.NobodyHasIt("gone")) == [
+        effects.DeclareLost(yours(4), "gone")
+    ]
     assert machine.over
 
 
 def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, q.CopyToActivate(mine(4))) == [q.JoinLine()]
-    assert steps(machine, q.Turn()) == [q.LookForLater(everywhere=False)]
-    assert steps(machine, q.NothingFound(is_certain=True)) == [q.ClaimNext(mine(4))]
+    assert steps(machine, inputs.CopyToActivate(mine(4))) == [effects.JoinLine()]
+    assert steps(machine, inputs.Turn()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(mine(4))]
     assert machine.epoch == 5
-    assert steps(machine, q.CopyToActivate(mine(7))) == [q.ClaimNext(mine(7))]
+    assert steps(machine, inputs.CopyToActivate(mine(7))) == [effects.ClaimNext(mine(7))]
     assert machine.epoch == 8
-    assert steps(machine, q.Won()) == [q.ServeActivated()]
+    assert steps(machine, inputs.Won()) == [effects.ServeActivated()]
 
 
 def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read() -> None:
     """The registry was put back to the very row of the copy (rule 28)."""
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, q.CopyToActivate(mine(4)), q.Turn(), q.CopyInDoubt()) == [q.ReadRow()]
+    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn(), inputs.CopyInDoubt()) == [effects.ReadRow()]
     assert machine.has_read_row
-    assert steps(machine, q.CopyToActivate(mine(4)), q.Turn()) == [q.LookForLater(everywhere=False)]
-    assert steps(machine, q.RecordOutdated(Epoch(5), by_owner=True)) == [q.DropCopy()]
+    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
 
 
 @pytest.mark.parametrize(("row", "found", "is_outdated"), [(4, 4, False), (4, 5, True), (6, 6, False), (6, 7, True)])
@@ -169,55 +188,55 @@ def test_copy_is_outdated_by_what_was_written_at_a_later_epoch_than_its_own_and_
 ) -> None:
     """An earlier incarnation of ours may have served at the row's epoch, and have ended before its store said so."""
     machine = acquiring(copy_epoch=4)
-    steps(machine, q.CopyToActivate(mine(row)), q.Turn())
+    steps(machine, inputs.CopyToActivate(mine(row)), inputs.Turn())
     assert machine.is_outdated_by(Epoch(found), 1) is is_outdated
     assert not machine.is_outdated_by(Epoch(found), 0)
 
 
 def test_copy_whose_row_is_lost_is_looked_for_in_all_changelogs() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, q.CopyToCheck(None), q.Turn()) == [q.LookForLater(everywhere=True)]
+    assert steps(machine, inputs.CopyToCheck(None), inputs.Turn()) == [effects.LookForLater(everywhere=True)]
 
 
 def test_staged_copy_is_stored_before_it_commits() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, q.CopyToCommit(yours(3))) == [q.StoreCopy()]
-    assert steps(machine, q.Stored()) == [q.CommitCopy(yours(3))]
-    assert steps(machine, q.Won()) == [q.ServeCommitted()]
+    assert steps(machine, inputs.CopyToCommit(yours(3))) == [effects.StoreCopy()]
+    assert steps(machine, inputs.Stored()) == [effects.CommitCopy(yours(3))]
+    assert steps(machine, inputs.Won()) == [effects.ServeCommitted()]
 
 
 def test_staged_copy_that_cannot_be_stored_does_not_commit() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, q.CopyToCommit(yours(3)), q.StoreFailed()) == []
+    assert steps(machine, inputs.CopyToCommit(yours(3)), inputs.StoreFailed()) == []
     assert machine.over
 
 
 @pytest.mark.parametrize("state", BY_ROW)
 def test_row_means_the_same_wherever_it_is_learnt(state: AcquisitionState) -> None:
-    assert steps(acquiring(state), q.OwnedElsewhere(yours(3))) == [q.Fetch(yours(3))]
-    assert steps(acquiring(state), q.Unavailable("away")) == [q.GiveUp("away")]
-    assert steps(acquiring(state), q.CopyServed()) == [q.ReportServed()]
+    assert steps(acquiring(state), inputs.OwnedElsewhere(yours(3))) == [effects.Fetch(yours(3))]
+    assert steps(acquiring(state), inputs.Unavailable("away")) == [effects.GiveUp("away")]
+    assert steps(acquiring(state), inputs.CopyServed()) == [effects.ReportServed()]
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state is not AcquisitionState.QUEUED])
 def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionState) -> None:
     machine = acquiring(state)
     with pytest.raises(UnexpectedInput):
-        machine.step(q.Turn(), 0)
+        machine.step(inputs.Turn(), 0)
     assert (machine.state, machine.row) == (state, None)
 
 
 @pytest.mark.parametrize(
     ("row", "was_served", "means"),
     [
-        (mine(4), False, q.CopyToActivate(mine(4))),
-        (mine(6), False, q.CopyToActivate(mine(6))),
-        (yours(6), False, q.CopyOutlived(yours(6))),
-        (mine(4).gone().next(ME), False, q.CopyOutlived(mine(4).gone().next(ME))),
-        (mine(4).gone(), True, q.CopyOutlived(mine(4).gone())),
-        (mine(2), True, q.CopyToActivate(mine(2))),
-        (yours(4), True, q.CopyToActivate(yours(4))),
-        (None, True, q.CopyToActivate(None)),
+        (mine(4), False, inputs.CopyToActivate(mine(4))),
+        (mine(6), False, inputs.CopyToActivate(mine(6))),
+        (yours(6), False, inputs.CopyOutlived(yours(6))),
+        (mine(4).gone().next(ME), False, inputs.CopyOutlived(mine(4).gone().next(ME))),
+        (mine(4).gone(), True, inputs.CopyOutlived(mine(4).gone())),
+        (mine(2), True, inputs.CopyToActivate(mine(2))),
+        (yours(4), True, inputs.CopyToActivate(yours(4))),
+        (None, True, inputs.CopyToActivate(None)),
     ],
 )
 def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, means: object) -> None:
@@ -226,30 +245,30 @@ def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, mean
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(4)])
 def test_stored_copy_is_checked_before_its_activation_by_an_uncorrected_row(row: Ownership | None) -> None:
-    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=True) == q.CopyToCheck(row)
-    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=True, is_past=True) == q.CopyToActivate(row)
+    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=True) == inputs.CopyToCheck(row)
+    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=True, is_past=True) == inputs.CopyToActivate(row)
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
 def test_copy_waits_for_a_restored_registry_unless_no_proxy_can_have_served_since(row: Ownership | None) -> None:
-    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=False), q.Unavailable)
+    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=False), inputs.Unavailable)
 
 
 def test_row_that_only_the_watch_lacks_is_read() -> None:
-    assert sleeping_input(Epoch(4), ME, None, read=False, was_served=True, is_past=True) == q.CopyInDoubt()
-    assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == q.CopyInDoubt()
+    assert sleeping_input(Epoch(4), ME, None, read=False, was_served=True, is_past=True) == inputs.CopyInDoubt()
+    assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == inputs.CopyInDoubt()
 
 
 @pytest.mark.parametrize(
     ("row", "means"),
     [
-        (mine(4), q.CopyToActivate(mine(4))),
-        (mine(3), q.RowBehind()),
-        (yours(6), q.CopyOutlived(yours(6))),
-        (mine(4).gone().next(ME), q.CopyOutlived(mine(4).gone().next(ME))),
-        (yours(3), q.CopyInDoubt()),
-        (yours(4), q.CopyInDoubt()),
-        (None, q.CopyInDoubt()),
+        (mine(4), inputs.CopyToActivate(mine(4))),
+        (mine(3), inputs.RowBehind()),
+        (yours(6), inputs.CopyOutlived(yours(6))),
+        (mine(4).gone().next(ME), inputs.CopyOutlived(mine(4).gone().next(ME))),
+        (yours(3), inputs.CopyInDoubt()),
+        (yours(4), inputs.CopyInDoubt()),
+        (None, inputs.CopyInDoubt()),
     ],
 )
 def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership | None, means: object) -> None:
@@ -259,12 +278,12 @@ def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership |
 @pytest.mark.parametrize(
     ("row", "read", "means"),
     [
-        (mine(4), False, q.CopyToActivate(mine(4))),
-        (yours(3), False, q.CopyToCommit(yours(3))),
-        (yours(2), False, q.CopyInDoubt()),
-        (yours(4), False, q.CopySuperseded()),
-        (Ownership(ProxyId("another"), Epoch(3)), True, q.CopySuperseded()),
-        (mine(5), False, q.CopySuperseded()),
+        (mine(4), False, inputs.CopyToActivate(mine(4))),
+        (yours(3), False, inputs.CopyToCommit(yours(3))),
+        (yours(2), False, inputs.CopyInDoubt()),
+        (yours(4), False, inputs.CopySuperseded()),
+        (Ownership(ProxyId("another"), Epoch(3)), True, inputs.CopySuperseded()),
+        (mine(5), False, inputs.CopySuperseded()),
     ],
 )
 def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, means: object) -> None:
@@ -275,5 +294,5 @@ def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, m
 def test_staged_copy_waits_for_its_source_where_the_registry_went_back_and_commits_at_last(
     row: Ownership | None,
 ) -> None:
-    assert isinstance(staged_input(Epoch(4), ME, YOU, row, read=True, is_last=False), q.Unavailable)
-    assert staged_input(Epoch(4), ME, YOU, row, read=True, is_last=True) == q.CopyToCommit(row)
+    assert isinstance(staged_input(Epoch(4), ME, YOU, row, read=True, is_last=False), inputs.Unavailable)
+    assert staged_input(Epoch(4), ME, YOU, row, read=True, is_last=True) == inputs.CopyToCommit(row)

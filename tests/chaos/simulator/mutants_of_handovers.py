@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from handover import acquisition, machine, source, target
+from handover import acquisition, acquisition_rows, machine, source, target
+from handover import acquisition_inputs as inputs
 from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
 from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
@@ -30,7 +31,7 @@ from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 _S, _T = SourceState, TargetState
 _arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
-_staged_input, _sweep = acquisition.staged_input, RowChecks._sweep
+_staged_input, _sweep = acquisition_rows.staged_input, RowChecks._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -82,7 +83,7 @@ def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> No
 
 def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:
     if running.machine.session not in self._sessions and row is not None and row.proxy == self._env.proxy:
-        return acquisition.Unavailable("the session is not here")
+        return inputs.Unavailable("the session is not here")
     return _row_input(self, running, row)
 
 
@@ -90,21 +91,21 @@ def _any_staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
     if row is not None:
-        return acquisition.CopyToActivate(row) if row.proxy == proxy else acquisition.CopySuperseded()
-    return acquisition.Unavailable("no row")
+        return inputs.CopyToActivate(row) if row.proxy == proxy else inputs.CopySuperseded()
+    return inputs.Unavailable("no row")
 
 
 def _no_staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
-    return acquisition.Unavailable("no row") if row is None else acquisition.CopySuperseded()
+    return inputs.Unavailable("no row") if row is None else inputs.CopySuperseded()
 
 
 def _staged_input_of_the_very_epoch(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
     if row is not None and row.proxy != proxy:
-        return acquisition.CopySuperseded()
+        return inputs.CopySuperseded()
     return _staged_input(epoch, proxy, source, row, read=read, is_last=is_last)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.links.link_in import LinkIn
-from handover.acquisition import NothingFound
+from handover.acquisition_inputs import NothingFound
 from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers

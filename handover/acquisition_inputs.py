@@ -1,0 +1,264 @@
+"""What an acquisition takes (handover/acquisition.py): what is learnt of a session's row, copies and checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waypost.checkpoint import Checkpoint
+from waypost.errors import Refused
+from waypost.identity import Epoch, Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerWatched:
+    """Begin; the watch names a live owner elsewhere."""
+
+    owner: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUnknown:
+    """Begin; nobody knows who owns the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The session cannot be had now, or at all.
+
+    Args:
+        reason: for people; a refusal is final; None: there is no such session.
+    """
+
+    reason: str | Refused | None
+
+
+GONE_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
+
+
+@dataclass(frozen=True, slots=True)
+class RowAbsent:
+    """Nobody owns the session, and it may be made here.
+
+    Args:
+        row: that of a session of this name which was deleted; None: there is none.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedElsewhere:
+    """The row names another proxy, which has a lease."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEnded:
+    """The row names a proxy whose lease has certainly ended, or this one, which has no copy."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class CopyServed:
+    """The session is served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInTransfer:
+    """A copy is here that a transfer has: what comes of it, the transfer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToActivate:
+    """The copy here is the session's latest: it takes the next epoch.
+
+    Args:
+        row: what the next epoch is claimed from; None: the registry has lost it.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToCheck:
+    """The registry has lost the row of a copy from the disk, and nobody has corrected it for long: the copy takes the
+    next epoch, unless a changelog has what a later owner wrote.
+
+    Args:
+        row: what the next epoch is claimed from; None: there is none.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToCommit:
+    """Nobody has served since the cut of a staged copy without its transfer: it commits at its own epoch.
+
+    Args:
+        row: the source's; one of before, which nobody corrects, where the registry has gone back; None: it has none.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInDoubt:
+    """The watch shows no row, or one of long before a staged copy: it may be behind, and the registry is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySuperseded:
+    """The row is of the staged copy's epoch or a later one, and another proxy's: the copy is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutlived:
+    """Another proxy owns the session at a later epoch than the copy's, or it was deleted since.
+
+    Args:
+        row: as the registry has it.
+    """
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class RowBehind:
+    """The row is ours, of an earlier epoch than the copy: whoever serves may correct it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowUnchanged:
+    """The row is as it was before: still nobody's. What the changelog has is of whoever tried to make the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLost:
+    """The row is as it was, and nobody has corrected it for long: the session goes on from its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToTakeOver:
+    """A session whose row is lost is in no changelog either: it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotHandedOver:
+    """The owner did not hand the session over.
+
+    Args:
+        owner: who was asked.
+        lost: why nobody has the session any more, as it says; empty: it does not.
+    """
+
+    owner: Ownership
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerGone:
+    """The owner's lease ended before it handed the session over."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFound:
+    """No changelog that can be read has a session of that name, or anything that is later than the copy.
+
+    Args:
+        is_certain: all could be read.
+    """
+
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The first checkpoint is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutdated:
+    """A changelog has a checkpoint of the name that counts more: the registry has lost a session, or later owners.
+
+    Args:
+        epoch: of that checkpoint.
+        by_owner: an owner wrote it; else whoever tried to make a session.
+    """
+
+    epoch: Epoch
+    by_owner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The session's last checkpoint."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyHasIt:
+    """All changelogs have answered, and what clients were answered is in none of them.
+
+    Args:
+        why: for people.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The compare-and-set was done: the row is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The copy is the next one in line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The copy is durable as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The store did not take the copy."""
+
+
+AcquisitionInput = (
+    OwnerWatched
+    | OwnerUnknown
+    | Unavailable
+    | RowAbsent
+    | OwnedElsewhere
+    | OwnerEnded
+    | CopyServed
+    | CopyInTransfer
+    | CopyToActivate
+    | CopyToCheck
+    | CopyToCommit
+    | CopyInDoubt
+    | CopySuperseded
+    | CopyOutlived
+    | RowBehind
+    | RowUnchanged
+    | RowLost
+    | NothingToTakeOver
+    | NotHandedOver
+    | OwnerGone
+    | NothingFound
+    | Recorded
+    | RecordOutdated
+    | Found
+    | NobodyHasIt
+    | Won
+    | Turn
+    | Stored
+    | StoreFailed
+)
+"""What an acquisition takes."""
