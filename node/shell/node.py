@@ -29,8 +29,7 @@ from federation.messages import (
     SeenRequest,
     SeenResponse,
 )
-from federation.names import NameInUse
-from federation.ports import Batch, Claimed, Lease, ProxyRow, Reloaded, WatchAlive
+from federation.ports import Batch, Claimed, ProxyRow, Reloaded, WatchAlive
 from federation.site.log_epochs import federation_of
 from handover.machine import Deadline
 from handover.messages import RelayDown
@@ -57,13 +56,14 @@ from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
 from node.shell.effect_runner import EffectRunner
 from node.shell.journal_writer import JournalWriter
-from node.shell.lease_renewal import Heart, LeaseRenewal
+from node.shell.lease_renewal import Heart
 from node.shell.links import Links
+from node.shell.name_claim import NameClaim
 from node.site_log.append_admission import AppendAdmission
 from node.site_log.guarded_log import GuardedLog
 from node.site_log.log_fold import LogFolding
 from node.site_log.witnesses import Witnesses
-from node.startup.backends import Backends, changelog_locator, own_folder
+from node.startup.backends import Backends, own_folder
 from node.startup.instance import Instance
 from node.startup.log_start import run_log_start
 from proxy.core import effects, inputs
@@ -121,9 +121,6 @@ RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 LOG_END_S = 2.5
 """So long the log may take to say where it ends. With POLL_S before that, one that stands still is noticed in 5 s."""
 LOG_GUARD_S = 10.0
-NAME_POLL_S = 0.25
-NAME_MARGIN_MS = 2_500
-"""So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
 LEASE_STALLS = 3
 """Times to live of a lease without a renewal."""
 
@@ -166,6 +163,7 @@ class Node:
     guarded_log: GuardedLog
     witnesses: Witnesses
     instance: Instance
+    name: NameClaim
 
     def __init__(
         self,
@@ -196,7 +194,7 @@ class Node:
         )
         self._few = RateLimitedLog(self.clock)
         self.watchdog = Watchdog()
-        self._watch_signs = self._renewals = self._ticks = 0
+        self._watch_signs = self._ticks = 0
         self._connections: dict[int, Connection] = {}
         self._addresses: Counter[str] = Counter()
         """From where they come."""
@@ -220,18 +218,12 @@ class Node:
         self.certificate: CertificateCheck | None = None
         self._store_damaged = False
         """The disk had been damaged when this node began."""
-        self._waits_for = ""
-        """The address of the process that has our name, while we wait for its lease to end."""
-        self._ended: tuple[Incarnation, ...] = ()
-        """Incarnations that had our name before, and have ended."""
-        self._replaces = config.replace
         self._appends = 0
         self._append_admission = AppendAdmission(lambda bodies: self._engine.sessions.matcher.foreseen_ns(bodies))
         self._heart = Heart()
         self._room = asyncio.Event()
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
         self._has_opened = False
-        self.lease: Lease | None = None
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
         self.peers = Peers(
@@ -258,7 +250,7 @@ class Node:
             return "it is starting"
         cluster, lease = self.engine.env.cluster, self.engine.env.lease
         condition = Condition(
-            name_taken_at=self._waits_for,
+            name_taken_at=self.name.waits_for,
             has_lease=lease.holds_at(self.clock.now_ms()),
             is_watching=cluster.is_watching,
             troubles=self.troubles.now,
@@ -314,6 +306,7 @@ class Node:
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
         self.backends = parts = await self.troubles.retry(Dependency.ALL, self._open_backends)
+        self.name = NameClaim(self.config, self.instance, parts, self.troubles, self.clock, self._url)
         self._has_opened = True
         restored = await self._restored(parts)
         neighbours = tuple(SiteId(neighbour) for neighbour in self.config.neighbours)
@@ -448,15 +441,14 @@ class Node:
                 await self._read_secret()
                 return lifecycle.SecretLearnt()
             case lifecycle.Announce(incarnation=incarnation):
-                began, self.lease = await self._claim_name(incarnation)
+                began = await self.name.claim(incarnation)
                 return lifecycle.Announced(began + self.config.lease_ttl_ms)
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
-                assert self.lease is not None
-                self.links.lease = self.lease
-                self.step(inputs.LeaseGranted(incarnation, until_ms, self._ended))
+                assert self.name.lease is not None
+                self.links.lease = self.name.lease
+                self.step(inputs.LeaseGranted(incarnation, until_ms, self.name.ended))
             case lifecycle.KeepLease():
-                assert self.lease is not None
-                await self._renew(self.lease)
+                await self.name.keep(self._heart, self._lease_renewed)
                 return lifecycle.LeaseEnded(new_incarnation())
             case lifecycle.ProlongLease(until_ms=until_ms):
                 self.step(inputs.LeaseRenewed(until_ms))
@@ -480,9 +472,9 @@ class Node:
                 await self._speak_last(self._engine, marked=marked)
                 return lifecycle.Spoken()
             case lifecycle.RevokeLease():
-                if self.lease is not None:
+                if self.name.lease is not None:
                     # Also where the journal is away: others need not wait for the lease to run out.
-                    await self.lease.revoke()
+                    await self.name.lease.revoke()
                 return lifecycle.Revoked()
             case lifecycle.End():
                 return None
@@ -613,7 +605,7 @@ class Node:
         oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
-            "lease", self._renewals, self._renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
+            "lease", self.name.renewals, self.name.renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
         )
         for link in self.links.shown()[0]:
             name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
@@ -651,94 +643,17 @@ class Node:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
         ended = self._engine.env.lease.incarnation
-        if row is not None and row.incarnation != ended and not self._is_earlier_incarnation(row):
+        if row is not None and row.incarnation != ended and not self.name.is_earlier(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
                 hint="give every proxy a name of its own",
             )
 
-    def _is_earlier_incarnation(self, row: ProxyRow) -> bool:
-        """Tell whether the row is of an earlier incarnation of this proxy: a registry that was restored from an older
-        copy has it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_claim_name` says
-        so.
-        """
-        return row.incarnation in self.instance.earlier or row.url == self._url()
-
-    async def _claim_name(self, incarnation: Incarnation) -> tuple[int, Lease]:
-        """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
-
-        Raises NameTaken: the holder goes on.
-        """
-        earlier = self._ended = tuple(self.instance.earlier)
-        await asyncio.to_thread(self.instance.announcing, incarnation)
-        ends_ms: int | None = None
-        while True:
-            began = self.clock.now_ms()
-            try:
-                announce = partial(self._announce, incarnation, earlier)
-                lease = await self.troubles.retry(Dependency.REGISTRY, announce)
-                self._waits_for = ""
-                self._replaces = False
-                return began, lease
-            except NameInUse as error:
-                if ends_ms is None:
-                    ends_ms = began + max(error.holder.lease_ttl_ms, self.config.lease_ttl_ms) + NAME_MARGIN_MS
-                    self._waits_for = error.holder.url
-                    self._ended = (*earlier, error.holder.incarnation)
-                    log.warning(
-                        "the name is in use; waiting for its lease to end", proxy=self.proxy, url=error.holder.url
-                    )
-                if began >= ends_ms:
-                    raise
-            await asyncio.sleep(NAME_POLL_S)
-
-    async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
-        ttl_ms = self.config.lease_ttl_ms
-        row = ProxyRow(
-            proxy=self.proxy,
-            incarnation=incarnation,
-            site=self.site,
-            url=self._url(),
-            changelog=changelog_locator(self.config),
-            instance=self.instance.id,
-            lease_ttl_ms=ttl_ms,
-            neighbours=tuple(SiteId(neighbour) for neighbour in self.config.neighbours),
-        )
-        # What this call itself had announced, when its answer was lost, is no other one's.
-        return await self.backends.registry.announce(
-            row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces
-        )
-
-    async def _renew(self, lease: Lease) -> None:
-        """Return when the lease has ended."""
-        if self.backends.renewing is not None:
-            renewal = LeaseRenewal(
-                self.backends.renewing, self.clock, self._heart, self._lease_renewed, self._not_renewed
-            )
-            await renewal.keep(lease)
-            return
-        pause = lease.ttl_ms / 3000
-        while True:
-            await asyncio.sleep(pause)
-            began = self.clock.now_ms()
-            try:
-                async with asyncio.timeout(lease.ttl_ms / 1000):
-                    if not await lease.renew():
-                        return
-                self._lease_renewed(began + lease.ttl_ms)
-            except (WaypostError, TimeoutError) as error:
-                self._not_renewed(error)
-
     def _lease_renewed(self, until_ms: int) -> None:
-        self.troubles.available(Dependency.REGISTRY)
-        self._renewals += 1
         for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self.clock.now_ms()):
             assert isinstance(effect, lifecycle.ProlongLease)
             self.step(inputs.LeaseRenewed(effect.until_ms))
-
-    def _not_renewed(self, error: Exception) -> None:
-        self.troubles.unavailable(Dependency.REGISTRY, error)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""

@@ -15,6 +15,7 @@ from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency
 from node.http.api import routes
 from node.shell.links import Links
+from node.shell.name_claim import NameClaim
 from node.shell.node import Node
 from node.startup.backends import Backends
 from proxy.core.inputs import LeaseGranted, LeaseRenewed, RegistryReported
@@ -36,6 +37,7 @@ def started(clock: ManualClock) -> tuple[Node, Engine]:
     node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
+    node.name = cast(NameClaim, SimpleNamespace(waits_for=""))
     node.engine = Engine(
         Settings(proxy=ProxyId("a"), site=SiteId("A")), random.Random(0), INCARNATION, now_ms=clock.now_ms(), unix_ms=0
     )

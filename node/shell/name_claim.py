@@ -1,0 +1,154 @@
+"""The claim of a proxy's name in the registry: each incarnation is announced once, and its lease is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from federation.names import NameInUse
+from federation.ports import Lease, ProxyRow
+from node.configuration.config import NodeConfig
+from node.health.dependency_health import Dependency, DependencyHealth
+from node.shell.lease_renewal import Heart, LeaseRenewal
+from node.startup.backends import Backends, changelog_locator
+from node.startup.instance import Instance
+from waypost.clock import Clock
+from waypost.errors import WaypostError
+from waypost.identity import Incarnation, ProxyId, SiteId
+
+log = structlog.get_logger("waypost")
+
+NAME_POLL_S = 0.25
+NAME_MARGIN_MS = 2_500
+"""So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
+
+
+class NameClaim:
+    """The claim of this proxy's name, for one incarnation after the other.
+
+    Args:
+        config: of the node.
+        instance: the identity of this proxy, in its folder.
+        backends: the registry among them.
+        health: is told whether the registry answers.
+        clock: the one by which leases count.
+        url: returns the address at which this node is reached.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        instance: Instance,
+        backends: Backends,
+        health: DependencyHealth,
+        clock: Clock,
+        url: Callable[[], str],
+    ) -> None:
+        self._config = config
+        self._instance = instance
+        self._backends = backends
+        self._health = health
+        self._clock = clock
+        self._url = url
+        self._replaces = config.replace
+        self.waits_for = ""
+        """The address of the process that has our name, while we wait for its lease to end; "": we do not."""
+        self.ended: tuple[Incarnation, ...] = ()
+        """Incarnations that had our name before, and have ended."""
+        self.lease: Lease | None = None
+        """The last one that we had; None: we have had none."""
+        self.renewals = 0
+        """How often a lease was renewed."""
+
+    async def claim(self, incarnation: Incarnation) -> int:
+        """Announce this incarnation under a lease; return when that began, in ms of the clock.
+
+        It waits for a holder of the name to end.
+
+        Raises:
+            NameInUse: the holder goes on.
+        """
+        earlier = self.ended = tuple(self._instance.earlier)
+        await asyncio.to_thread(self._instance.announcing, incarnation)
+        ends_ms: int | None = None
+        while True:
+            began = self._clock.now_ms()
+            try:
+                announce = partial(self._announce, incarnation, earlier)
+                self.lease = await self._health.retry(Dependency.REGISTRY, announce)
+                self.waits_for = ""
+                self._replaces = False
+                return began
+            except NameInUse as error:
+                if ends_ms is None:
+                    ends_ms = began + max(error.holder.lease_ttl_ms, self._config.lease_ttl_ms) + NAME_MARGIN_MS
+                    self.waits_for = error.holder.url
+                    self.ended = (*earlier, error.holder.incarnation)
+                    log.warning(
+                        "the name is in use; waiting for its lease to end",
+                        proxy=self._config.name,
+                        url=error.holder.url,
+                    )
+                if began >= ends_ms:
+                    raise
+            await asyncio.sleep(NAME_POLL_S)
+
+    async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
+        ttl_ms = self._config.lease_ttl_ms
+        row = ProxyRow(
+            proxy=ProxyId(self._config.name),
+            incarnation=incarnation,
+            site=SiteId(self._config.site),
+            url=self._url(),
+            changelog=changelog_locator(self._config),
+            instance=self._instance.id,
+            lease_ttl_ms=ttl_ms,
+            neighbours=tuple(SiteId(neighbour) for neighbour in self._config.neighbours),
+        )
+        # What this call itself had announced, when its answer was lost, is no other one's.
+        return await self._backends.registry.announce(
+            row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces
+        )
+
+    async def keep(self, heart: Heart, renewed: Callable[[int], None]) -> None:
+        """Renew the lease; return when it has ended.
+
+        Args:
+            heart: of the node's loop: without it nothing is renewed.
+            renewed: called with the time until which the lease holds, in ms of the clock.
+        """
+        lease = self.lease
+        assert lease is not None, "there is a lease to keep"
+
+        def on_renewed(until_ms: int) -> None:
+            self._health.available(Dependency.REGISTRY)
+            self.renewals += 1
+            renewed(until_ms)
+
+        if self._backends.renewing is not None:
+            renewal = LeaseRenewal(self._backends.renewing, self._clock, heart, on_renewed, self._not_renewed)
+            await renewal.keep(lease)
+            return
+        pause = lease.ttl_ms / 3000
+        while True:
+            await asyncio.sleep(pause)
+            began = self._clock.now_ms()
+            try:
+                async with asyncio.timeout(lease.ttl_ms / 1000):
+                    if not await lease.renew():
+                        return
+                on_renewed(began + lease.ttl_ms)
+            except (WaypostError, TimeoutError) as error:
+                self._not_renewed(error)
+
+    def _not_renewed(self, error: Exception) -> None:
+        self._health.unavailable(Dependency.REGISTRY, error)
+
+    def is_earlier(self, row: ProxyRow) -> bool:
+        """Tell whether the row is of an earlier incarnation of this proxy: a registry that was restored from an older
+        copy has it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`claim` says so.
+        """
+        return row.incarnation in self._instance.earlier or row.url == self._url()
