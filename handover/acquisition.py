@@ -240,7 +240,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.may_be_elsewhere = False
         """A changelog that could not be read may have a session of that name."""
         self.has_read_row = False
-        """The row was read from the registry, and not told by the watch, or expected."""
+        """The row was read from the registry, and not told by the watch, or expected; whoever drives this says so."""
         self.is_row_lost = False
         """The copy is served only if no changelog of any site has something later: the registry has lost its row."""
         self.checkpoint: Checkpoint | None = None
@@ -323,8 +323,6 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             return GiveUp(self._why_not(input))
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
-        if kind is ReadRow:
-            self.has_read_row = True
         if kind is LookForLater:
             return LookForLater(self.is_row_lost)
         if kind in (RecordFirst, TakeOver, ClaimNext):

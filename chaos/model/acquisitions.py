@@ -354,6 +354,8 @@ class Acquisitions:
         if is_stale or running is None:
             return world
         input = AWAY if lost else self._meaning(world, which, running, question)
+        if question.kind == "read" and not lost:
+            running = running._replace(has_read_row=True)
         return self._feed(world, which, running, input)
 
     def _meaning(self, world: World, which: int, running: Running, question: Question) -> AcquisitionInput:

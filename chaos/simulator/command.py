@@ -16,6 +16,7 @@ from waypost.errors import BadMessage, NotFound
 
 if TYPE_CHECKING:
     from chaos.simulator.runs.batch import RunSummary
+    from chaos.simulator.runs.schedule import Schedule
 
 # The simulator is imported when it is needed: `waypost --help` lists this command, and must not wait for that.
 
@@ -32,12 +33,18 @@ def sim(
     scenario: Annotated[
         str | None, typer.Option("--scenario", metavar="NAME", help="Play one scenario instead.")
     ] = None,
+    kept: Annotated[
+        str | None,
+        typer.Option(
+            "--kept", metavar="NAME", help="Play one kept schedule instead: a name in chaos/schedules, or a file."
+        ),
+    ] = None,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Print all that happened. For one seed, or a scenario.")
+        bool, typer.Option("--trace", help="Print all that happened. For one seed, kept schedule, or scenario.")
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Draw one seed as a page: lanes, messages, roles, faults."),
+        typer.Option("--html", metavar="FILE", help="Draw one of them as a page: lanes, messages, roles, faults."),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="So many seeds that nobody has played before.")
@@ -54,21 +61,27 @@ def sim(
 
     Example: waypost sim --seeds 0..2000
     """
-    if as_json and (scenario is not None or trace or html is not None):
-        raise BadMessage("a scenario, a trace and a picture are for people; leave --json out", field="json")
-    if scenario is not None and seeds:
-        raise BadMessage("a scenario is no seed; leave --seeds or --scenario out", field="seeds")
-    if scenario is not None:
-        raise typer.Exit(_scenario(scenario, trace=trace))
+    if as_json and (scenario or kept or trace or html is not None):
+        raise BadMessage(
+            "a scenario, a kept schedule, a trace and a picture are for people; leave --json out", field="json"
+        )
+    if (scenario or kept) and (seeds or count):
+        raise BadMessage("a scenario or a kept schedule is no seed; leave --seeds and --count out", field="seeds")
+    if scenario and kept:
+        raise BadMessage("one of --scenario and --kept", field="kept")
+    if html is not None and trace:
+        raise BadMessage("a picture has all that a trace has; leave --trace out", field="html")
+    if scenario:
+        raise typer.Exit(_scenario(scenario, trace=trace, html=html))
+    if kept:
+        raise typer.Exit(_one(_kept(kept), f"kept schedule {kept}", trace=trace, html=html))
     wanted = _range(seeds) if seeds else new_seeds(count or NEW_SEEDS)
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
-    if html is not None and (len(wanted) != 1 or scenario is not None or trace):
-        raise BadMessage("a picture is of one seed, such as 7..8, and needs no --trace", field="html")
-    if html is not None:
-        raise typer.Exit(_picture(wanted[0], html))
-    if trace:
-        raise typer.Exit(_trace(wanted[0]))
+    if html is not None and len(wanted) != 1:
+        raise BadMessage("a picture is of one seed, such as 7..8", field="html")
+    if trace or html is not None:
+        raise typer.Exit(_seed(wanted[0], trace=trace, html=html))
     raise typer.Exit(_many(wanted, workers, as_json=as_json, never=never))
 
 
@@ -85,7 +98,7 @@ def _range(text: str) -> range:
     return range(int(found[1]), int(found[2]))
 
 
-def _scenario(name: str, *, trace: bool) -> int:
+def _scenario(name: str, *, trace: bool, html: Path | None) -> int:
     from chaos.simulator.runs.scenario import SCENARIOS, Scenario
 
     path = SCENARIOS / f"{name}.txt"
@@ -97,36 +110,70 @@ def _scenario(name: str, *, trace: bool) -> int:
             field="scenario",
             hint="" if close else f"there are {', '.join(names)}",
         )
-    scenario = Scenario()
+    scenario = Scenario(recorded=html is not None)
     lines = scenario.run(path.read_text(encoding="utf-8"))
+    if html is not None:
+        from chaos.simulator.trace_viewer import page
+        from chaos.simulator.verdict import verdict
+
+        recording, wrong = scenario.world.recording, verdict(scenario.world)
+        assert recording is not None
+        script = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+        _write(html, page(f"scenario {name}", recording, wrong, script))
+        print(f"picture: {html}")
+        return VIOLATED if wrong else 0
     print("\n".join(scenario.world.trace) if trace else lines)
     return 0 if lines == path.read_text(encoding="utf-8") and "all is well" in lines else VIOLATED
 
 
-def _trace(seed: int) -> int:
-    from chaos.simulator.runs.generator import draw
+def _kept(name: str) -> Schedule:
+    """Return a kept schedule, by its name or its file."""
+    import msgspec
 
-    world, violations = draw(seed).play()
-    print("\n".join([*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"]))
+    from chaos.simulator.runs.schedule import KEPT, Kept
+
+    path = Path(name) if name.endswith(".json") else KEPT / f"{name}.json"
+    try:
+        return Kept.read(path).schedule
+    except OSError:
+        close = get_close_matches(name, sorted(file.stem for file in KEPT.glob("*.json")), 3, 0.3)
+        hint = f"did you mean {' or '.join(close)}?" if close else ""
+        raise NotFound(f"there is no kept schedule {name}", field="kept", hint=hint) from None
+    except msgspec.ValidationError as error:
+        raise BadMessage(f"{path} is no kept schedule: {error}", field="kept") from None
+
+
+def _seed(seed: int, *, trace: bool, html: Path | None) -> int:
+    """Trace or draw a seed; one that goes wrong is shrunk before it is drawn."""
+    from chaos.simulator.runs.generator import draw
+    from chaos.simulator.runs.schedule import shrink, violations_of
+
+    run = draw(seed)
+    if html is not None and (violations := violations_of(run)):
+        run = shrink(run, violations[0].split()[0])
+    return _one(run, f"seed {seed}", trace=trace, html=html)
+
+
+def _one(run: Schedule, title: str, *, trace: bool, html: Path | None) -> int:
+    """Play one schedule: print its violations, or all that happened, or draw it."""
+    from chaos.simulator.trace_viewer import drawn
+
+    if html is not None:
+        text, violations = drawn(run, title)
+        _write(html, text)
+        print("\n".join([*(violations or ["all is well"]), f"picture: {html}"]))
+        return VIOLATED if violations else 0
+    world, violations = run.play()
+    told = [*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"] if trace else violations
+    print("\n".join(told or ["all is well"]))
     return VIOLATED if violations else 0
 
 
-def _picture(seed: int, path: Path) -> int:
-    """Draw a seed; one that goes wrong is shrunk first."""
-    from chaos.simulator.runs.generator import draw
-    from chaos.simulator.runs.schedule import shrink, violations_of
-    from chaos.simulator.trace_viewer import drawn
-
-    run = draw(seed)
-    if violations := violations_of(run):
-        run = shrink(run, violations[0].split()[0])
-    text, violations = drawn(run, f"seed {seed}")
+def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadMessage(f"{path} cannot be written: {error.strerror}", field="html") from None
-    print("\n".join([*(violations or ["all is well"]), f"picture: {path}"]))
-    return VIOLATED if violations else 0
 
 
 def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:

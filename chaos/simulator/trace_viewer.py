@@ -25,9 +25,13 @@ COLOURS = {
     "dormant": "#b9b9b9",
     "down": "#efb0b0",
     "stalled": "#e6cfe6",
+    "away": "#efb0b0",
+    "cut": "#f3c6a5",
+    "full": "#e0b0c8",
+    "slow": "#ece3b4",
 }
-WIDE = ("down", "stalled")
-"""Conditions of a whole process, drawn over its lane; a session's roles are a bar in it."""
+FAULTY = ("down", "stalled", "away", "cut", "full", "slow")
+"""What is wrong with a process, a log, a way or the registry: a band over the lane. The roles are bars in it."""
 EVERY_DAY = frozenset({"LinkRecords", "LinkAppended", "Acknowledge", "Acknowledged", "Deliver", "Attested", "Interest"})
 """Messages that can be hidden together: there are many, and they seldom say what went wrong."""
 
@@ -40,7 +44,7 @@ svg .lane{stroke:#ddd}svg .name{font-weight:bold;font-size:13px}svg .time{fill:#
 svg .step text{font-weight:bold;fill:#7a4b00}svg .step rect{fill:#ffe9b8;opacity:.55}
 svg .wrong text{font-weight:bold;fill:#b00020}svg .wrong rect{fill:#ffc9c9}
 svg .arrow{stroke:#667;stroke-width:1;marker-end:url(#head)}svg .lost{stroke:#c33;stroke-dasharray:3 3}
-svg .say{fill:#556}svg .lost-name{fill:#c33}
+svg .say{fill:#556}svg .fault{fill:#8a3b1c;font-style:italic}svg .lost-name{fill:#c33}
 .bad{color:#b00020;font-weight:bold}.good{color:#17642a;font-weight:bold}
 .key span{display:inline-block;padding:0 6px;margin:2px;border-radius:3px}
 .hide-every-day .every-day{display:none}
@@ -125,7 +129,7 @@ class _Drawing:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._scale = Scale()
-        noted = {note.lane for note in recording.notes}
+        self._wide = noted = {note.lane for note in recording.notes}
         self._lanes: dict[str, int] = {}
         self._width = LEFT
         for lane in _lanes(recording):
@@ -167,13 +171,16 @@ class _Drawing:
     def _span(self, span: Span) -> None:
         x, top = self._lanes[span.lane], self._scale.of(span.from_ms)
         bottom = self._scale.end if span.until_ms is None else self._scale.of(span.until_ms)
-        width = LANE - 4 if span.condition in WIDE else 10
-        label = " ".join(filter(None, (span.session, span.condition, f"epoch {span.epoch}" if span.session else "")))
+        is_band = span.condition in FAULTY
+        width = (LANE if span.lane in self._wide else NARROW) - 4 if is_band else 10
+        label = " ".join(filter(None, (span.of, span.condition, f"epoch {span.epoch}" if span.epoch else "")))
         self._shapes.append(
             f'<rect x="{x + 2}" y="{top}" width="{width}" height="{max(bottom - top, 2)}" '
-            f'fill="{COLOURS[span.condition]}" opacity="{0.35 if span.condition in WIDE else 1}">'
+            f'fill="{COLOURS[span.condition]}" opacity="{0.35 if is_band else 1}">'
             f"<title>{escape(label)}, {span.from_ms} to {span.until_ms or 'the end'} ms</title></rect>"
         )
+        if is_band:
+            self._shapes.append(f'<text class="fault" x="{x + 20}" y="{top + 11}">{escape(label)}</text>')
 
     def _note(self, y: float, note: Note) -> None:
         kind = {STEPS: "step", VIOLATED: "wrong"}.get(note.lane)
@@ -205,9 +212,10 @@ class _Drawing:
 
 def _lanes(recording: Recording) -> list[str]:
     """Return the lanes in their order: clients, proxies, logs, the registry."""
-    proxies = dict.fromkeys(span.lane for span in recording.spans)
+    spanned = dict.fromkeys(span.lane for span in recording.spans)
+    proxies = [lane for lane in spanned if lane != REGISTRY and not lane.startswith("log ")]
     ends = dict.fromkeys(end for message in recording.messages for end in (message.sender, message.to))
     noted = dict.fromkeys(note.lane for note in recording.notes if note.lane not in (STEPS, VIOLATED))
     clients = [end for end in (*ends, *noted) if end not in proxies and end != REGISTRY and not end.startswith("log ")]
-    logs = sorted(lane for lane in noted if lane.startswith("log "))
+    logs = sorted(lane for lane in {**noted, **spanned} if lane.startswith("log "))
     return [*dict.fromkeys(clients), *sorted(proxies), *logs, REGISTRY]

@@ -101,17 +101,33 @@ class World(Environment):
     # ------------------------------------------------------------ trace, narrative and recording
 
     def conditions(self) -> Conditions:
-        """Return the condition of each process that is down or stalled, and the role of each session there."""
-        found = {}
+        """Return what is wrong with each process, log and link, and with the registry; and the role of each session."""
+        found = self._faulty()
         for proxy, node in self.nodes.items():
-            if node.engine is None:
-                found[proxy, ""] = ("down", 0)
-                continue
-            if node.still:
-                found[proxy, ""] = ("stalled", 0)
-            for session in node.engine.sessions.values():
+            for session in node.engine.sessions.values() if node.engine is not None else ():
                 found[proxy, session.id] = (session.role.value, session.epoch)
         return found
+
+    def _faulty(self) -> dict[tuple[str, str], tuple[str, int]]:
+        now = self.clock.time_ms
+        faults = {(REGISTRY, "", "away"): now < self.registry_away_until}
+        faults |= {(log_lane(site), "", "away"): now < log.away_until for site, log in self.logs.items()}
+        faults |= {(one, f"to {other}", "cut"): now < until for (one, other), until in self.parted.items()}
+        for link in self.links:
+            faults[log_lane(link.near), f"records to {link.far}", "cut"] = link.cut_records
+            faults[log_lane(link.far), f"answers to {link.near}", "cut"] = link.cut_words
+        for proxy, node in self.nodes.items():
+            is_up = node.engine is not None
+            faults |= {
+                (proxy, "", "down"): not is_up,
+                (proxy, "", "stalled"): is_up and node.still,
+                (proxy, "registry", "cut"): is_up and now < node.deaf_until,
+                (proxy, "disk", "full"): is_up and node.full,
+                (proxy, "writes", "slow"): is_up and now < node.slow_until,
+                (proxy, "appends", "slow"): is_up and node.append_ms > 0,
+                (proxy, "journal", "slow"): is_up and node.journal_ms > 0,
+            }
+        return {(lane, what): (condition, 0) for (lane, what, condition), is_so in faults.items() if is_so}
 
     def repeat(self, kind: str) -> None:
         """Send every proxy's last handover message of this kind again."""

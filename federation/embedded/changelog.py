@@ -11,7 +11,7 @@ from pathlib import Path
 from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
 from federation.ports import SiteSnapshot
 from waypost.checkpoint import Checkpoint, Rank, decode_checkpoint, encode_checkpoint
-from waypost.errors import BadRecord, LogUnavailable
+from waypost.errors import BadConfiguration, BadRecord, LogUnavailable
 from waypost.identity import SessionId
 
 SCHEMA = (
@@ -22,6 +22,7 @@ SCHEMA = (
 )
 PUT = "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?)"
 HIGHEST = "SELECT epoch, serial FROM checkpoints WHERE session = ? AND is_first <= ? ORDER BY epoch DESC, serial DESC"
+IS_FIRST = "SELECT name FROM pragma_table_info('checkpoints') WHERE name = 'is_first'"
 LATEST = "SELECT epoch, body FROM checkpoints WHERE session = ? ORDER BY is_first"
 FORGET = "DELETE FROM checkpoints WHERE session = ? AND epoch <= ?"
 PUT_SITE = """
@@ -56,6 +57,13 @@ class EmbeddedChangelog:
             raise LogUnavailable(
                 f"there is no changelog {self._path}",
                 hint="embedded parts are shared by the processes of one machine; between machines use Kafka",
+            )
+        with self._translated():
+            columns = await self._reader.call(lambda connection: connection.execute(IS_FIRST).fetchall())
+        if not columns:
+            raise BadConfiguration(
+                f"{self._path} is of an earlier build and cannot be read",
+                hint="remove it while all proxies of the site are stopped: they write it again from their stores",
             )
         await self.latest(SessionId(""))
 

@@ -30,7 +30,8 @@ class KafkaChangelog(Handle):
     """Checkpoints in the compacted `topic`, and a table of them in memory that follows it.
 
     Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
-    kept (handover rule 19). So the key is session|epoch; an owner who wrote a higher epoch deletes the lower ones.
+    kept (handover rule 19). So the key is session|epoch, with a suffix for a first checkpoint; an owner who wrote a
+    higher epoch deletes the lower ones.
     A key without an epoch is that of a part of the site's state.
 
     Args:

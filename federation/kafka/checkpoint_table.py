@@ -101,7 +101,8 @@ class CheckpointTable:
         if entry is None:
             return ()
         of_owner = (decode_checkpoint(entry.of_owners.body),) if entry.of_owners.body else ()
-        if entry.of_makers.rank < entry.of_owners.rank or (of_owner and entry.of_makers.is_damaged):
+        is_hidden = entry.of_makers.rank < entry.of_owners.rank or (of_owner and entry.of_makers.is_damaged)
+        if is_hidden or not entry.of_makers.body:
             return of_owner
         return (*of_owner, decode_checkpoint(entry.of_makers.body))
 
@@ -123,4 +124,4 @@ class CheckpointTable:
     def keys_of(self, session: SessionId, epoch: int) -> list[bytes]:
         """Return the keys of the session's epochs up to this one."""
         entry = self._entries.get(session, _Entry())
-        return [_key(session, suffix) for suffix in sorted(entry.suffixes) if _epoch(suffix) <= epoch]
+        return [_key(session, suffix) for suffix in sorted(entry.suffixes, key=_epoch) if _epoch(suffix) <= epoch]

@@ -38,6 +38,10 @@ from waypost.identity import SessionId, SiteId
 log = structlog.get_logger("waypost")
 
 
+SILENT_MS = 5_000
+"""So long the site's changelog, which did not answer in time, is not asked before an activation."""
+
+
 class EffectRunner:
     """Calls backends for the engine.
 
@@ -65,6 +69,7 @@ class EffectRunner:
         self.store_writes = Histogram(MILLISECONDS)
         """How long the store took for each batch, in milliseconds."""
         self.store_failures = 0
+        self._silent_until_ms = 0
         self._under_way = 0
         self._waiting: dict[int, str] = {}
         """The effects under way, by number, oldest first."""
@@ -232,12 +237,17 @@ class EffectRunner:
         Raises:
             LogUnavailable: it has not answered in time.
         """
+        now_ms = self._clock.now_ms()
+        if now_ms < self._silent_until_ms:
+            # Of many that look, not each waits for its time-out.
+            raise LogUnavailable("the changelog of this site does not answer")
         try:
             async with asyncio.timeout(effect.within_ms / 1_000 if effect.within_ms is not None else None):
                 own = await self._backends.changelog.latest(effect.session)
         except BadRecord as error:
             return effects.FoundCheckpoint((), complete=True, damaged=error.message)
         except TimeoutError:
+            self._silent_until_ms = self._clock.now_ms() + SILENT_MS
             raise LogUnavailable("the changelog of this site does not answer") from None
         return effects.FoundCheckpoint(own, complete=True)
 

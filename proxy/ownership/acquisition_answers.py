@@ -189,6 +189,7 @@ class AcquisitionAnswers:
     def _row_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return what the registry's row means for a session that is wanted here and not served here."""
         session = running.machine.session
+        running.machine.has_read_row = True
         copy = self._sessions.get(session)
         if copy is not None:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
@@ -305,7 +306,7 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
         if machine.has_read_row:
             return inputs.RecordOutdated(found.epoch, by_owner=True)
         return inputs.CopyInDoubt()
-    return inputs.NothingFound(is_certain=answer.complete)
+    return inputs.NothingFound(is_certain=answer.complete and not answer.damaged)
 
 
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:

@@ -31,7 +31,9 @@ from waypost.errors import WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
 LOOK_MS = 1_000
-"""So long changelogs are looked at, at most, before a session is made, or a copy activated."""
+"""So long a changelog has to answer before a session is made, or a copy activated; another site's, asked for the first
+time, has longer.
+"""
 OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
 """States of an acquisition whose copy is to be served as it is."""
 
@@ -145,6 +147,7 @@ class Acquisitions:
         else:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
             running.attempt = self._next_attempt()
+        running.machine.has_read_row = False
         running.is_waited_for |= is_waited_for
         self._feed(running, input)
 

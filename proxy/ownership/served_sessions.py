@@ -66,8 +66,8 @@ class ServedSessions:
         """
 
         def on_done(answer: Claimed | WaypostError) -> None:
-            if isinstance(answer, Claimed) and answer.current is not None:
-                self._env.cluster.owned_by(session.id, answer.current)
+            is_here = self._sessions.get(session.id) is session
+            if is_here and isinstance(answer, Claimed) and answer.current is not None:
                 self._output.report(OwnerRead(session.id, answer.current))
 
         self._reasons[session.id] = reason

@@ -72,7 +72,6 @@ class Persister:
         """Up to where the last snapshot of the site's state goes that we wrote."""
         self._checkpointed: dict[SessionId, _Written] = {}
         """The last checkpoint of each session that is durable."""
-        self._changelog_was_lost = False
         self._to_note: dict[SessionId, Rank] = {}
         """Up to which checkpoint clients were answered, as the registry is to know it."""
         self._noting = False
@@ -244,9 +243,8 @@ class Persister:
     def changelog_lost(self) -> None:
         """Write all checkpoints and the site's snapshot again, each in its turn: the changelog may have lost them.
 
-        At an orderly end all that are not written again by then are.
+        At an orderly end all that are not written again by then are, of sessions that were served here.
         """
-        self._changelog_was_lost = True
         self._checkpointed = {
             session: checkpoint._replace(reached=None) for session, checkpoint in self._checkpointed.items()
         }
@@ -394,17 +392,14 @@ class Persister:
         """Write the checkpoints of all sessions that changed since their last one; `on_done` is called after the last.
 
         The lease is given up: sessions that were served or frozen are dormant by now. A copy that was never served by
-        this process has nothing that its last checkpoint lacks, unless the changelog has lost that.
+        this process has nothing that its last checkpoint lacks. What the changelog has lost is written again.
         """
-        sessions, was_lost = self._sessions, self._changelog_was_lost
-        looked_at = sessions if was_lost else self._touched.union(sessions.changed)
+        sessions = self._sessions
+        unwritten = {identity for identity, written in self._checkpointed.items() if written.reached is None}
         due = [
             session
-            for session in map(sessions.get, sorted(looked_at))
-            if session is not None
-            and session.role is Role.DORMANT
-            and (session.was_served or was_lost)
-            and self._is_behind(session)
+            for session in map(sessions.get, sorted(unwritten.union(self._touched, sessions.changed)))
+            if session is not None and session.role is Role.DORMANT and session.was_served and self._is_behind(session)
         ]
         waits = len(due)
 

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from federation.embedded.registry import MachineClock
 from federation.journal_segments import Rotation
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
 from tests.helpers.watch import changes
-from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.errors import BadConfiguration, LogUnavailable, RegistryUnavailable
 from waypost.facts import Fact, FactKind, encode_fact
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_WRITES_TOGETHER
@@ -295,6 +295,16 @@ async def test_a_lease_of_an_earlier_boot_has_ended(tmp_path: Path) -> None:
     assert isinstance(reloaded, Reloaded)
     assert reloaded.proxies == {ProxyId("p"): row("2")}
     await after.close()
+
+
+async def test_changelog_of_an_earlier_build_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "changelog.db"
+    with closing(sqlite3.connect(path)) as earlier, earlier:
+        earlier.execute("CREATE TABLE checkpoints (session TEXT PRIMARY KEY, epoch INTEGER, serial INTEGER, body BLOB)")
+    changelog = EmbeddedChangelog(path)
+    with pytest.raises(BadConfiguration, match="is of an earlier build"):
+        await changelog.start()
+    await changelog.close()
 
 
 async def test_a_lease_that_ended_while_nobody_watched_is_not_loaded(tmp_path: Path) -> None:

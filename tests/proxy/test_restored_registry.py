@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
+from handover.messages import Prepare
 from proxy.core import effects
-from proxy.core.inputs import RegistryReported
+from proxy.core.inputs import PeerSent, RegistryReported
 from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
@@ -286,6 +287,25 @@ def test_a_registry_that_has_the_very_row_of_a_copy_again_wakes_it_only_if_no_la
             harness.complete(effects.ReadRow, owner("me", 4))
     assert role(harness) is None
     assert not claims(harness)
+
+
+def test_copy_is_not_dropped_by_a_row_that_was_only_expected() -> None:
+    """An earlier incarnation of ours served at the row's epoch, and ended before its store said so; a peer asks for the
+    session while the row is being read.
+    """
+    harness = EngineHarness(disk(Role.SERVING, 4), watch=False, lease=False)
+    harness.changelog_waits = True
+    tell(harness, {SESSION: owner("me", 4)}, row("you"))
+    harness.lease()
+    ours = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(5), 1, Descriptor(), {}),), complete=True)
+    harness.complete(effects.FindCheckpoint, ours)
+    harness.step(PeerSent(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(4), receiver="r")))
+    harness.run_effects()
+    for _ in range(3):
+        harness.complete_all(effects.FindCheckpoint, ours)
+        harness.complete_all(effects.ReadRow, owner("me", 5))
+    assert role(harness) is Role.DORMANT
+    assert harness.next(effects.ClaimRow).new == owner("me", 6)
 
 
 def test_a_copy_wakes_while_the_changelog_of_its_site_does_not_answer() -> None:

@@ -80,12 +80,29 @@ def test_a_configuration_with_which_no_address_is_of_use_ends_the_client_at_once
 
 
 def test_an_address_that_may_be_of_use_later_is_tried_on() -> None:
+    """One that was of no use, and is refused since, may be a proxy that starts with another certificate."""
     made, _ = connector(HERE, THERE)
     made.step(Start(), 0)
-    for _ in range(3):
-        for lost in (Lost("here", WRONG), Lost("refused")):
-            pause_of(made.step(lost, made.next_deadline()))
-            made.tick(made.next_deadline())
+    now_ms = 0
+    for lost in (Lost("here", WRONG), Lost("refused"), Lost("refused"), Lost("there", WRONG)):
+        now_ms += pause_of(made.step(lost, now_ms))
+        assert isinstance(made.tick(now_ms)[0], Open)
+    assert made.step(Lost("here", WRONG), now_ms) == [Report(Refusal(WRONG))]
+
+
+def test_a_proxy_that_was_found_and_is_of_no_use_is_looked_for_again() -> None:
+    made, _ = connector()
+    assert made.step(Start(), 0) == [Find()]
+    assert made.step(Found([HERE]), 1) == [Open(HERE)]
+    pause_of(made.step(Lost("here", WRONG), 2))
+    assert made.tick(made.next_deadline()) == [Find()]
+
+
+def test_a_move_during_a_handshake_that_fails_is_followed() -> None:
+    made, _ = connector(HERE)
+    made.step(Start(), 0)
+    assert made.step(MoveTo(THERE), 1) == [Close()]
+    assert made.step(Lost("here", WRONG), 2) == [Open(THERE)]
 
 
 def test_a_client_that_was_connected_once_does_not_end_by_a_certificate_that_has_ended_since() -> None:

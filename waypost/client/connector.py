@@ -255,13 +255,15 @@ class Connector:
         self._machine.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
-        if lost.wrong is not None and not self._was_opened:
-            self._unusable.add(self._url)
-            if self._unusable.issuperset(self.addresses) and self.addresses:
-                # Nothing that the client waits for would change that.
-                return [Report(Refusal(lost.wrong))]
         if self._next_url is not None:
             return self._open_next()
+        if lost.wrong is None:
+            self._unusable.discard(self._url)
+        elif not self._was_opened:
+            self._unusable.add(self._url)
+            if self.addresses and self._unusable.issuperset(self.addresses):
+                # Nothing that the client waits for would change that.
+                return [Report(Refusal(lost.wrong))]
         if self._entered_url is None:
             self._next_index += 1
         self._attempts += 1

@@ -91,7 +91,7 @@ class PublishFailed:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The session is refused for good: this client is over."""
+    """The session is refused for good, or with this configuration no proxy can be reached: this client is over."""
 
     error: WaypostError
 

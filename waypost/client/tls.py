@@ -10,7 +10,7 @@ from waypost.errors import BadConfiguration
 CA, CERT, KEY = "WAYPOST_CA", "WAYPOST_CERT", "WAYPOST_KEY"
 
 
-EXPIRED, NOT_YET_VALID, WRONG_NAME = 10, 9, 62
+NOT_YET_VALID, EXPIRED, WRONG_NAME = 9, 10, 62
 """OpenSSL's codes of why a certificate is not accepted."""
 
 
@@ -22,11 +22,13 @@ def wrong_tls(url: str, error: ssl.SSLError) -> BadConfiguration | None:
         error: of the handshake.
 
     Returns:
-        None: the handshake may succeed the next time.
+        None: the handshake may succeed the next time; so it may where this machine's clock is behind, after a boot.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code == NOT_YET_VALID:
+            return None
         why = f"{url}: the proxy's certificate is not accepted: {error.verify_message}"
-        if error.verify_code in (EXPIRED, NOT_YET_VALID):
+        if error.verify_code == EXPIRED:
             return BadConfiguration(why, hint="the proxy needs another one, or this machine's clock is wrong")
         if error.verify_code == WRONG_NAME:
             return BadConfiguration(why, hint="name the proxy as its certificate does")

@@ -34,10 +34,12 @@ class Message(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Span:
-    """The time that a lane was in one condition. `session` "": of the process itself; `until_ms` None: to the end."""
+    """The time that a lane was in one condition. `of`: a session, or a part or way of the process that is at fault; "":
+    the process itself. `until_ms` None: to the end.
+    """
 
     lane: str
-    session: str
+    of: str
     condition: str
     epoch: int
     from_ms: int
@@ -45,7 +47,7 @@ class Span:
 
 
 Conditions = Mapping[tuple[str, str], tuple[str, int]]
-"""(lane, session) -> condition and epoch."""
+"""(lane, a session or what is at fault there) -> condition and epoch."""
 
 
 class Recording:
@@ -82,7 +84,5 @@ class Recording:
                     self.spans.remove(span)
         for key, (condition, epoch) in now.items():
             if key not in self._open:
-                span = self._open[key] = Span(
-                    lane=key[0], session=key[1], condition=condition, epoch=epoch, from_ms=now_ms
-                )
+                span = self._open[key] = Span(lane=key[0], of=key[1], condition=condition, epoch=epoch, from_ms=now_ms)
                 self.spans.append(span)

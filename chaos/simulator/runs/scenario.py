@@ -94,9 +94,10 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 class Scenario:
-    """One run of a file."""
+    """One run of a file; `recorded`: its world has a recording, for a picture."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, recorded: bool = False) -> None:
+        self._recorded = recorded
         self._world: World | None = None
         self._quiet = False
         self._narrated = 0
@@ -143,7 +144,7 @@ class Scenario:
         for part in rest.removeprefix(IN_A_LINE).split("/"):
             name, _, proxies = part.partition(":")
             sites[name.strip()] = proxies.split()
-        self._world = World(sites, line=line, small=small)
+        self._world = World(sites, line=line, small=small, recorded=self._recorded)
         self.world.run(400)
         self._narrated = len(self.world.narrative)
         for proxy in self.world.nodes:

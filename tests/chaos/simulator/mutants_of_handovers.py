@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant(
         "staged copy of any epoch",
         "a staged copy is served whatever epoch the row has",
-        replaced(acquisition, "staged_input", _any_staged_input),
+        replaced(acquisition_rows, "staged_input", _any_staged_input),
         ("LOST", "STUCK", "DROP"),
         kept=("78015572",),
         rule=2,
@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant(
         "staged copy dropped",
         "a staged copy whose transfer is gone is deleted, also if the row names it",
-        replaced(acquisition, "staged_input", _no_staged_input),
+        replaced(acquisition_rows, "staged_input", _no_staged_input),
         ("DROP",),
         scenarios=("target_crashes_after_the_commit",),
         rule=2,
@@ -283,7 +283,7 @@ MUTANTS = (
     Mutant(
         "staged copy given up",
         "a staged copy whose transfer is gone is deleted while the row still names the source",
-        replaced(acquisition, "staged_input", _staged_input_of_the_very_epoch),
+        replaced(acquisition_rows, "staged_input", _staged_input_of_the_very_epoch),
         ("NEVER",),
         scenarios=("staged_copy_without_its_transfer_commits",),
         rule=5,

@@ -13,7 +13,7 @@ import pytest
 from chaos.simulator.kernel.recorder import STEPS, VIOLATED, Recording
 from chaos.simulator.runs.generator import draw
 from chaos.simulator.runs.schedule import KEPT, Kept, violations_of
-from chaos.simulator.trace_viewer import drawn
+from chaos.simulator.trace_viewer import FAULTY, drawn
 from tests.chaos.simulator.mutants import MUTANTS
 
 
@@ -87,6 +87,28 @@ def test_recording_has_when_a_process_was_down() -> None:
     assert not [note for note in recording.notes if note.lane == VIOLATED]
 
 
+def test_recording_has_what_was_away_cut_full_and_slow() -> None:
+    """Each fault of the environment that a schedule has is a band of its own."""
+    script = [
+        (10, "slow the disk", 4_001),
+        (10, "fill the disk", 2_000),
+        (10, "slow the log", 1_999),
+        (10, "slow the journal", 2_998),
+        (10, "cut a link", 3_000),
+        (10, "part two proxies", 5_008),
+        (10, "lose the quorum", 3_001),
+        (10, "lose the end of a log", 0),
+    ]
+    run = replace(draw(7), sites={"A": ["a1", "a2"], "B": ["b1"]}, script=script)
+    world = run.world(recorded=True)
+    run.play(world=world)
+    assert world.recording is not None
+    bands = {(span.of, span.condition) for span in world.recording.spans if span.condition in FAULTY}
+    assert bands >= {("writes", "slow"), ("disk", "full"), ("appends", "slow"), ("journal", "slow"), ("", "away")}
+    assert {span.lane for span in world.recording.spans if span.condition == "away"} == {"registry", "log A"}
+    assert {of.split()[0] for of, condition in bands if condition == "cut"} >= {"records", "to"}
+
+
 def test_command_writes_the_page_and_refuses_more_than_one_seed(tmp_path: Path) -> None:
     def sim(*words: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("waypost")), "sim", *words]
@@ -96,5 +118,14 @@ def test_command_writes_the_page_and_refuses_more_than_one_seed(tmp_path: Path) 
     done = sim("--seeds", "7..8", "--html", str(page))
     assert (done.returncode, done.stdout.splitlines()) == (0, ["all is well", f"picture: {page}"])
     assert page.read_text().startswith("<!doctype html>")
+    for words, heading in (
+        (("--kept", "96999658"), "kept schedule 96999658"),
+        (("--scenario", "a_third_site_is_away"), "scenario a_third_site_is_away"),
+    ):
+        done = sim(*words, "--html", str(page))
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"picture: {page}")
+        assert f"<h1>{heading}</h1>" in page.read_text()
+    unknown = sim("--kept", "9699965", "--html", str(page))
+    assert unknown.returncode == 5 and "hint: did you mean 96999658" in unknown.stderr
     refused = sim("--seeds", "7..9", "--html", str(page))
     assert refused.returncode == 2 and "a picture is of one seed, such as 7..8" in refused.stderr
