@@ -1,10 +1,12 @@
 """The benches that the contract suites run on: in memory, embedded, and the real server.
 
-Session stores have no server: there is the one on the disk, and that of the simulator.
+Changelogs are that of the simulator, too. Session stores have no server: there is the one on the disk, and that of the
+simulator.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from chaos.simulator.environment.fake_backends import PlainStore
+from chaos.simulator.environment.fake_backends import PlainChangelog, PlainStore
 from federation.embedded import (
     EmbeddedChangelog,
     EmbeddedJournal,
@@ -34,12 +36,13 @@ from federation.memory import (
     MemoryRegistryStorage,
     MemorySiteLog,
 )
-from federation.ports import Changelog, SiteLog
+from federation.ports import Changelog, SiteLog, SiteSnapshot
 from node.session_store.sqlite import SqliteSessionStore
 from proxy.core.store_port import NOWHERE, Restored, SessionStore, StoreBatch, Swept
 from proxy.session.retention import Window
 from proxy.session.stored_notification import Entry
 from tests.contracts.benches import Bench, Journals, Logs, Registries
+from waypost.checkpoint import Checkpoint
 from waypost.clock import SystemClock
 from waypost.facts import Fact
 from waypost.identity import Origin, SessionId
@@ -70,13 +73,46 @@ async def registries(request: pytest.FixtureRequest, tmp_path: Path, key_prefix:
     await bench.close()
 
 
-@pytest.fixture(params=KINDS)
+class PlainChangelogHandle:
+    """The simulator's changelog behind the port."""
+
+    def __init__(self, plain: PlainChangelog) -> None:
+        self._plain = plain
+
+    async def start(self) -> None:
+        pass
+
+    async def put(self, checkpoint: Checkpoint) -> None:
+        self._plain.put(checkpoint)
+
+    async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
+        return self._plain.latest(session)
+
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        self._plain.forget(deleted)
+
+    async def lost(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        self._plain.put_site(snapshot)
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        return self._plain.site
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=["simulated", *KINDS])
 async def changelogs(
     request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
 ) -> AsyncIterator[Bench[Changelog]]:
     maker: Callable[[], Changelog]
     if request.param == "memory":
         maker = partial(MemoryChangelog, MemoryChangelogStorage())
+    elif request.param == "simulated":
+        maker = partial(PlainChangelogHandle, PlainChangelog())
     elif request.param == "embedded":
         maker = partial(EmbeddedChangelog, tmp_path / "changelog.db")
     else:
