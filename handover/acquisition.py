@@ -13,7 +13,7 @@ COMPARING: whoever has a copy is waited for, and then it is taken over as if its
 A copy that is here and sleeps stands in line, QUEUED. The changelog is asked whether a later owner wrote something,
 CHECKING: a registry that was put back may have the very row that the copy had. Then the copy takes the next epoch,
 ACTIVATING. A staged copy without its transfer is stored, STORING, and commits as its transfer would have, COMMITTING
-(handover rule 5).
+(handover rule 5), unless somebody has served since the cut, which the changelog is asked first, CONFIRMING.
 
 An answer comes with the :class:`ReplyKey` of the question. Whoever drives the machine refuses one whose key is not the
 machine's present one, in one place, and counts it by :class:`StaleReply`. So no state needs to ask what has changed
@@ -107,6 +107,7 @@ class AcquisitionState(Enum):
     CHECKING = auto()
     QUEUED = auto()
     ACTIVATING = auto()
+    CONFIRMING = auto()
     STORING = auto()
     COMMITTING = auto()
     ENDED = auto()
@@ -156,7 +157,7 @@ def _by_row(state: Enum) -> Table:
         (state, CopyInTransfer): ((), _S.ENDED),
         (state, CopyToActivate): ((JoinLine,), _S.QUEUED),
         (state, CopyToCheck): ((JoinLine,), _S.QUEUED),
-        (state, CopyToCommit): ((StoreCopy,), _S.STORING),
+        (state, CopyToCommit): ((LookForLater,), _S.CONFIRMING),
         (state, CopyInDoubt): ((ReadRow,), _S.READING),
         (state, CopySuperseded): ((DropCopy,), _S.ENDED),
         (state, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
@@ -201,6 +202,9 @@ TABLE: Table = {
     (_S.ACTIVATING, CopyInDoubt): ((ReadRow,), _S.READING),
     (_S.ACTIVATING, RowBehind): ((), _S.ENDED),
     (_S.ACTIVATING, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.CONFIRMING, NothingFound): ((StoreCopy,), _S.STORING),
+    (_S.CONFIRMING, RecordOutdated): ((DropCopy,), _S.ENDED),
+    (_S.CONFIRMING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.STORING, Stored): ((CommitCopy,), _S.COMMITTING),
     (_S.STORING, StoreFailed): ((), _S.ENDED),
     (_S.COMMITTING, Won): ((ServeCommitted,), _S.ENDED),
@@ -270,6 +274,9 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
 
         A first one, of serial 0, is of somebody who makes the session as we do, or was: above ours it would hide ours.
         """
+        if self.state is AcquisitionState.CONFIRMING:
+            # At its epoch, too: then the source took the session back, or this copy was committed before.
+            return serial > 0 and epoch >= self.copy_epoch
         if self.state is AcquisitionState.CHECKING:
             # Where the row is ours, an earlier incarnation of ours wrote it, which served at the row's epoch.
             return serial > 0 and epoch > max(self.copy_epoch, self.row.epoch if self.row else NO_EPOCH)
@@ -324,7 +331,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
         if kind is LookForLater:
-            return LookForLater(self.is_row_lost)
+            return LookForLater(self.is_row_lost or self.state is AcquisitionState.CONFIRMING)
         if kind in (RecordFirst, TakeOver, ClaimNext):
             self.chosen = self._next_epoch()
         if kind is RecordFirst:

@@ -39,7 +39,8 @@ class LookForLater:
     with CopyInDoubt where there is something and the row was not read yet.
 
     Args:
-        everywhere: in the changelogs of all sites, for the registry has lost the row; else in that of this site.
+        everywhere: in the changelogs of all sites, for the registry has lost the row, or the source may be at another
+            site; else in that of this site.
     """
 
     everywhere: bool

@@ -68,7 +68,7 @@ class AcquisitionAnswers:
                 return self._compared_input(running, answer)
             case State.LOOKING:
                 return self._looked_input(running, answer)
-            case State.CHECKING:
+            case State.CHECKING | State.CONFIRMING:
                 return _checked_input(machine, answer)
             case State.RECORDING:
                 return _recorded_input(answer)
@@ -292,7 +292,7 @@ def _recorded_input(answer: object) -> AcquisitionInput:
 
 
 def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
-    """Return what the changelogs say of a copy that is to be activated.
+    """Return what the changelogs say of a copy that is to be activated, or committed.
 
     A site that is away is not waited for; nor is this one's changelog, unless the row is lost: what the registry says
     counts then.
@@ -303,7 +303,7 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
         return inputs.NothingFound(is_certain=False)
     found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
-        if machine.has_read_row:
+        if machine.has_read_row or machine.state is State.CONFIRMING:
             return inputs.RecordOutdated(found.epoch, by_owner=True)
         return inputs.CopyInDoubt()
     return inputs.NothingFound(is_certain=answer.complete and not answer.damaged)

@@ -34,7 +34,9 @@ LOOK_MS = 1_000
 """So long a changelog has to answer before a session is made, or a copy activated; another site's, asked for the first
 time, has longer.
 """
-OF_A_COPY = frozenset((State.CHECKING, State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
+OF_A_COPY = frozenset(
+    (State.CHECKING, State.QUEUED, State.ACTIVATING, State.CONFIRMING, State.STORING, State.COMMITTING)
+)
 """States of an acquisition whose copy is to be served as it is."""
 
 

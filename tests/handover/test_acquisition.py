@@ -209,14 +209,27 @@ def test_copy_whose_row_is_lost_is_looked_for_in_all_changelogs() -> None:
 
 def test_staged_copy_is_stored_before_it_commits() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToCommit(yours(3))) == [effects.StoreCopy()]
+    assert steps(machine, inputs.CopyToCommit(yours(3))) == [effects.LookForLater(everywhere=True)]
+    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.StoreCopy()]
     assert steps(machine, inputs.Stored()) == [effects.CommitCopy(yours(3))]
     assert steps(machine, inputs.Won()) == [effects.ServeCommitted()]
 
 
+@pytest.mark.parametrize(("found", "is_outdated"), [((3, 9), False), ((4, 0), False), ((4, 1), True), ((5, 1), True)])
+def test_staged_copy_does_not_commit_where_somebody_has_served_since_the_cut(
+    found: tuple[int, int], is_outdated: bool
+) -> None:
+    """The registry was put back to the row of the cut (F107)."""
+    machine = acquiring(copy_epoch=4)
+    steps(machine, inputs.CopyToCommit(yours(3)))
+    assert machine.is_outdated_by(Epoch(found[0]), found[1]) is is_outdated
+    assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
+
+
 def test_staged_copy_that_cannot_be_stored_does_not_commit() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToCommit(yours(3)), inputs.StoreFailed()) == []
+    given = (inputs.CopyToCommit(yours(3)), inputs.NothingFound(is_certain=True), inputs.StoreFailed())
+    assert steps(machine, *given) == []
     assert machine.over
 
 

@@ -289,6 +289,25 @@ def test_a_registry_that_has_the_very_row_of_a_copy_again_wakes_it_only_if_no_la
     assert not claims(harness)
 
 
+@pytest.mark.parametrize("found", [None, 3, 4])
+def test_a_staged_copy_commits_by_the_row_of_the_cut_only_if_nobody_has_served_since(found: int | None) -> None:
+    """The source took the session back at that epoch, and the registry was put back to before that."""
+    harness = EngineHarness(disk(Role.STAGED, 4, source="they"))
+    harness.changelog_waits = True
+    tell(harness, {SESSION: owner("they", 3)}, row("they", "B"))
+    harness.run_effects()
+    asked = harness.next(effects.FindCheckpoint)
+    assert not asked.own_site
+    last = () if found is None else (Checkpoint(SESSION, Epoch(found), 2, Descriptor(), {}),)
+    harness.finish(asked, effects.FoundCheckpoint(last, complete=True))
+    harness.run_effects()
+    harness.complete_writes()
+    assert [claim.new for claim in harness.pending if isinstance(claim, effects.ClaimRow)] == (
+        [] if found == 4 else [owner("me", 4)]
+    )
+    assert (role(harness) is None) is (found == 4)
+
+
 def test_copy_is_not_dropped_by_a_row_that_was_only_expected() -> None:
     """An earlier incarnation of ours served at the row's epoch, and ended before its store said so; a peer asks for the
     session while the row is being read.
