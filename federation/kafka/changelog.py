@@ -12,6 +12,7 @@ from federation.kafka.handle import QUESTION_DEADLINE_S, Handle
 from federation.kafka.log_reader import Message
 from federation.kafka.ordered_appends import Entry
 from federation.kafka.replication import Replication
+from federation.kafka.shared_question import SharedQuestion
 from federation.kafka.snapshot_chunks import SnapshotChunks
 from federation.kafka.topic import AS_RECOMMENDED, KEEP_LAST_OF_KEY
 from federation.ports import SiteSnapshot
@@ -50,6 +51,7 @@ class KafkaChangelog(Handle):
         make: bool = True,
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
+        self._end = SharedQuestion(self._reader.end_offset)
         self._table = CheckpointTable()
         self._site = SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
         self._position = 0
@@ -136,8 +138,8 @@ class KafkaChangelog(Handle):
         return self._site.latest
 
     async def _read_up(self) -> None:
-        end = await self._reader.end_offset()
         with self._topic.translated():
+            end = await self._end.ask()
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 while self._position < end:
                     self._check_following()
@@ -160,6 +162,7 @@ class KafkaChangelog(Handle):
             if task is not None:
                 task.cancel()
                 await asyncio.wait((task,))
+        await self._end.close()
         await super().close()
 
     async def _follow(self) -> None:

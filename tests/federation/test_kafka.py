@@ -305,3 +305,16 @@ async def test_changelog_that_lost_its_end_reports_the_loss_and_forgets_the_lost
             await changelog.put(Checkpoint(session, Epoch(1), 39, Descriptor(), {}))
             assert [found.serial for found in await changelog.latest(session)] == [39]
         await changelog.close()
+
+
+async def test_question_to_a_changelog_that_is_closed_meanwhile_fails_as_an_error_of_the_port(
+    kafka: KafkaServer, topic_prefix: str
+) -> None:
+    """Not as a cancellation, which whoever runs the question would take for its own end."""
+    changelog = KafkaChangelog(kafka.bootstrap, f"{topic_prefix}changelog")
+    await changelog.start()
+    asked = [asyncio.create_task(changelog.latest(SessionId("s"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    await changelog.close()
+    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        assert outcome == () or isinstance(outcome, LogUnavailable)
