@@ -323,7 +323,8 @@ class Acquisitions:
         session.expire_unpersisted(checkpoint.acknowledged)
         session.renumber()
         session.rebuilding = True
-        acknowledged = state.continued(checkpoint.acknowledged)
+        # What was promised of an origin that the owner knew nothing of any more, for its log had lost its end.
+        acknowledged = state.continued({**session.promised_from(), **checkpoint.acknowledged})
         session.close_gates(state.frontier, seen=acknowledged)
         session.raise_promise_floors(acknowledged)
         self._persister.replace_copy(session.id)

@@ -410,7 +410,8 @@ class Session:
     def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
         """Make of a shadow a staged copy at the source's cut.
 
-        An origin that the cut does not name was never promised; its gate opens where coverage begins.
+        Where the cut does not name an origin, the gate opens where coverage begins; unless it was promised, and the
+        source has lost what it knew of it with the end of its log: then all above the promise is missing (F112).
 
         Args:
             cut: the source's frontier when it froze.
@@ -418,6 +419,7 @@ class Session:
             oldest: the source's first number: entries below it went to all receivers.
             following: the number of the next entry.
         """
+        cut = {**self.promised_from(), **cut}
         for origin in {**cut, **site}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
@@ -596,16 +598,16 @@ class Session:
         """
         if not self.receivers:
             return dict(self.created_at)
-        return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self._promised_from())
+        return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self.promised_from())
 
     def acknowledged_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return the frontier up to which every receiver has all, also those of best-effort events."""
         if not self.receivers:
             return dict(self.created_at)
         seen = self.frontier(site)
-        return self.receivers.have_frontier(seen, self.entries.last_number, self._promised_from(), all_of_them=True)
+        return self.receivers.have_frontier(seen, self.entries.last_number, self.promised_from(), all_of_them=True)
 
-    def _promised_from(self) -> dict[Origin, int]:
+    def promised_from(self) -> dict[Origin, int]:
         """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
         start: dict[Origin, int] = {}
         for subscription in [*self.active(), *self.ended]:
@@ -627,7 +629,7 @@ class Session:
         Args:
             upto: the frontier above which the session goes on.
         """
-        start = self._promised_from()
+        start = self.promised_from()
         # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
         sites = {site_of(origin) for origin in start}
         start |= {origin: NOTHING for origin in upto if origin not in start and site_of(origin) in sites}
