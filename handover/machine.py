@@ -67,6 +67,11 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForLater:
+    """Look in all changelogs for what a later owner wrote; the source is answered NothingLater or ServedSince."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOwner:
     """Read the session's row; the answer is OwnerUnchanged, OwnedByUs or OwnedByOther."""
 

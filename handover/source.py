@@ -9,6 +9,10 @@ is the cut, and only the registry decides what comes next:
 * the source tires, or the target is gone: it never just thaws, it takes e + 1 for itself by the same
   compare-and-set. Exactly one of the two wins, so no late message can ever bring two owners.
 
+Before it takes e + 1, CONFIRMING, it asks the changelogs whether somebody has served since the cut: a registry that was
+put back to a copy from before the commit has the row of the source again (handover rule 28). A changelog that is silent
+is not waited for.
+
 If a message is lost: Prepared, Chunk and Frozen are sent again on Retry; a lost ChunkStored or Ready is repeated by
 the target; a lost answer of the registry is settled by reading.
 """
@@ -23,6 +27,7 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
+    LookForLater,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -38,11 +43,12 @@ from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 
 class SourceState(Enum):
-    """Phases of a transfer at its source, in order; RECLAIMING takes the session back."""
+    """Phases of a transfer at its source, in order; CONFIRMING and RECLAIMING take the session back."""
 
     COPYING = auto()
     WAITING = auto()
     FROZEN = auto()
+    CONFIRMING = auto()
     RECLAIMING = auto()
     ENDED = auto()
 
@@ -50,6 +56,16 @@ class SourceState(Enum):
 @dataclass(frozen=True, slots=True)
 class Passed:
     """The session's frontier has passed what the target is covered from."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingLater:
+    """No changelog that can be read has anything of an owner after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSince:
+    """A changelog has what a later owner wrote: the target committed, and the registry has lost that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ class Thaw:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tell the receivers where the session went, and delete it here."""
+    """Tell the receivers where the session went, if that is known, and delete it here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,8 @@ SourceInput = (
     | ChunkStored
     | Ready
     | Passed
+    | NothingLater
+    | ServedSince
     | Aborted
     | PeerGone
     | Retry
@@ -112,7 +130,7 @@ SourceInput = (
     | OwnedByUs
     | OwnedByOther
 )
-SourceAction = SendPrepared | CountStored | SendChunks | Freeze | SendFrozen | Thaw | Release | Forget
+SourceAction = SendPrepared | CountStored | SendChunks | Freeze | SendFrozen | LookForLater | Thaw | Release | Forget
 """Effects that only the source has."""
 SourceEffect = SourceAction | Claim | ReadOwner
 
@@ -144,11 +162,23 @@ TABLE: Table = {
     (_S.FROZEN, Ready): ((SendFrozen,), _S.FROZEN),
     (_S.FROZEN, Passed): ((), _S.FROZEN),
     (_S.FROZEN, Retry): ((SendFrozen,), _S.FROZEN),
-    (_S.FROZEN, Aborted): ((Claim,), _S.RECLAIMING),
-    (_S.FROZEN, PeerGone): ((Claim,), _S.RECLAIMING),
-    (_S.FROZEN, Deadline): ((Claim,), _S.RECLAIMING),
+    (_S.FROZEN, Aborted): ((LookForLater,), _S.CONFIRMING),
+    (_S.FROZEN, PeerGone): ((LookForLater,), _S.CONFIRMING),
+    (_S.FROZEN, Deadline): ((LookForLater,), _S.CONFIRMING),
     (_S.FROZEN, OwnerUnchanged): ((), _S.FROZEN),
     (_S.FROZEN, OwnedByOther): ((Release,), _S.ENDED),
+    (_S.CONFIRMING, Prepare): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, ChunkStored): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, Ready): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, Passed): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, Aborted): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, PeerGone): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, Retry): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, Deadline): ((Claim,), _S.RECLAIMING),
+    (_S.CONFIRMING, NothingLater): ((Claim,), _S.RECLAIMING),
+    (_S.CONFIRMING, ServedSince): ((Release,), _S.ENDED),
+    (_S.CONFIRMING, OwnerUnchanged): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, OwnedByOther): ((Release,), _S.ENDED),
     (_S.RECLAIMING, Prepare): ((), _S.RECLAIMING),
     (_S.RECLAIMING, ChunkStored): ((), _S.RECLAIMING),
     (_S.RECLAIMING, Ready): ((), _S.RECLAIMING),

@@ -161,6 +161,9 @@ def _sending(setup: Setup, state: State, which: int) -> Iterator[Step]:
     if out.state == "WAITING":
         given = "Passed" if transfers.passed(setup, state, which) else "Deadline"
         yield Step(f"{me}: freezes", transfers.feed_source(setup, state, which, given))
+    elif out.state == "CONFIRMING":
+        given = "ServedSince" if state.checkpoint.epoch > out.epoch else "NothingLater"
+        yield Step(f"{me}: looks in the changelog", transfers.feed_source(setup, state, which, given))
     elif out.state in ("COPYING", "FROZEN") and state.faults:
         yield Step(f"{me}: tires of waiting", transfers.feed_source(setup, state, which, "Deadline"), "patience")
     if proxy.claim is None and _quiet(state, out.transfer):

@@ -156,6 +156,7 @@ SOURCE_EFFECTS: dict[str, Effect] = {
     "SendChunks": _nothing,
     "Freeze": _freeze,
     "SendFrozen": _send_frozen,
+    "LookForLater": _nothing,
     "Claim": _reclaim,
     "ReadOwner": _read_owner,
     "Thaw": _thaw,
@@ -326,7 +327,7 @@ def _prepare(setup: Setup, state: State, which: int, message: Message) -> State:
     out, copy = proxy.out, proxy.copy
     if out is not None and out.transfer == message.transfer:
         return feed_source(setup, state, which, "Prepare", message)
-    busy = out is not None and out.state in ("FROZEN", "RECLAIMING")
+    busy = out is not None and out.state in ("FROZEN", "CONFIRMING", "RECLAIMING")
     served = serves(state, which) and copy is not None and copy.epoch == message.epoch
     if message.transfer in proxy.over or not served or busy:
         return send(state, Message(1 - which, "Refused", message.transfer, message.epoch))

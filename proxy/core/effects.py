@@ -210,6 +210,12 @@ def _last(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
     return max(checkpoints, key=lambda checkpoint: checkpoint.rank, default=None)
 
 
+LOOK_MS = 1_000
+"""So long a changelog has to answer before a session is made, a copy activated or a frozen session taken back; another
+site's, asked for the first time, has longer.
+"""
+
+
 class FindCheckpoint(msgspec.Struct, frozen=True):
     """Find the session's last checkpoint. `within_ms`: what has not answered by then counts as away; None: wait.
 

@@ -15,7 +15,7 @@ from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, se
 from handover.acquisition import AcquisitionState as State
 from handover.acquisition_effects import AcquisitionEffect, Conclusion, CopyConclusion
 from handover.acquisition_inputs import AcquisitionInput, Unavailable
-from proxy.core.effects import FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
+from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
 from proxy.core.output import Output
@@ -30,10 +30,6 @@ from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Epoch, Ownership, SessionId
 
-LOOK_MS = 1_000
-"""So long a changelog has to answer before a session is made, or a copy activated; another site's, asked for the first
-time, has longer.
-"""
 OF_A_COPY = frozenset(
     (State.CHECKING, State.QUEUED, State.ACTIVATING, State.CONFIRMING, State.STORING, State.COMMITTING)
 )

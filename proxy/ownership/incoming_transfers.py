@@ -156,9 +156,14 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self.feed(incoming, message)
 
     def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
-        """A frozen source must know that nobody will take the session (handover rule 5)."""
-        row = self._env.cluster.owners.get(message.session)
-        if isinstance(message, Frozen) and (row is None or row.proxy != self._env.proxy):
+        """A frozen source must know that nobody will take the session (handover rule 5).
+
+        Where the session was served here since, and the registry has lost that, our row ends its freeze (rule 28).
+        """
+        row, held = self._env.cluster.owners.get(message.session), self._sessions.get(message.session)
+        served = (Role.SERVING, Role.FROZEN, Role.DORMANT)
+        is_later = held is not None and held.role in served and held.epoch > message.epoch
+        if isinstance(message, Frozen) and (row is None or row.proxy != self._env.proxy) and not is_later:
             gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
             self._output.emit(SendPeer(sender, gone))
 

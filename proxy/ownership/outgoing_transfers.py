@@ -28,7 +28,7 @@ from handover.messages import (
     checksum,
 )
 from handover.source import SourceState, SourceTransfer
-from proxy.core.effects import LoadEntries, SendPeer
+from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, LoadEntries, SendPeer
 from proxy.core.environment import Environment
 from proxy.core.events import ActivationWanted, MoveWanted, Requester, SessionServed
 from proxy.core.output import Output
@@ -313,6 +313,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             case source.SendFrozen():
                 outgoing.sent = outgoing.acknowledged
                 self._copy_on(outgoing)
+            case machine.LookForLater():
+                self._look_for_later(outgoing)
             case source.Thaw(epoch=epoch):
                 session = self._end(outgoing)
                 self._served.serve(session, epoch, Acquisition.THAW)
@@ -323,6 +325,19 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._output.report(SessionServed(self._end(outgoing)))
             case _:
                 assert_never(effect)
+
+    def _look_for_later(self, outgoing: Outgoing) -> None:
+        """Look whether the target has served, in a registry that has lost its row since; none that is away counts."""
+        transfer = outgoing.machine
+
+        def on_done(answer: FoundCheckpoint | WaypostError) -> None:
+            if not self._is_running(outgoing) or transfer.state is not SourceState.CONFIRMING:
+                return
+            found = None if isinstance(answer, WaypostError) else answer.last_of_owner
+            is_later = found is not None and found.epoch >= transfer.wanted.epoch
+            self.feed(outgoing, source.ServedSince() if is_later else source.NothingLater())
+
+        self._output.emit(FindCheckpoint(transfer.session, on_done, LOOK_MS))
 
     def _claim(self, outgoing: Outgoing, claim: machine.Claim) -> None:
         """Claim the next epoch, unless the registry has just lost rows; then the machine tries again.

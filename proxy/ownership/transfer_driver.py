@@ -56,6 +56,8 @@ class _Running(Protocol):
 
 
 UNKNOWN = "unknown transfer"
+PAUSED = ("frozen", "confirming", "reclaiming")
+"""Phases in which nobody serves the session."""
 Running = TypeVar("Running", bound=_Running)
 
 
@@ -201,8 +203,8 @@ class TransferDriver(ABC, Generic[Running]):
                 running.record.ending if running.record.ending.cause else ending,
             )
             return
-        if machine.Claim in map(type, effects):
-            running.record.ending = ending
+        if any(isinstance(effect, machine.Claim | machine.LookForLater) for effect in effects):
+            running.record.ending = running.record.ending if running.record.ending.cause else ending
         self._attest(running, running.machine.state.name.lower())
 
     def carried(self, running: Running, part: str, entries: list[StoredEntry]) -> None:
@@ -233,7 +235,7 @@ class TransferDriver(ABC, Generic[Running]):
         for phase, spent_ms in record.spent_ms.items():
             counters.phases[self.role, phase].note(spent_ms)
         if "frozen" in record.spent_ms:
-            counters.pauses[outcome].note(record.spent_ms["frozen"] + record.spent_ms.get("reclaiming", 0))
+            counters.pauses[outcome].note(sum(record.spent_ms.get(phase, 0) for phase in PAUSED))
         why = ending.why[:REFUSAL_DETAIL]
         self._attest(running, outcome, why)
         self.ended.append(self._shown(running, outcome, ending))

@@ -56,7 +56,7 @@ FROZEN, REFUSED = (
 )
 
 ALIKE = (Retry(), Deadline(), PeerGone(), ClaimUnknown(), OwnerUnchanged(), OwnedByUs(), OwnedByOther())
-TO_SOURCE = (PREPARE, CHUNK_STORED, READY, ABORTED, source.Passed())
+TO_SOURCE = (PREPARE, CHUNK_STORED, READY, ABORTED, source.Passed(), source.NothingLater(), source.ServedSince())
 TO_TARGET = (
     PREPARED,
     CHUNK,

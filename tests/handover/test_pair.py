@@ -95,6 +95,8 @@ class Pair:
             match effect:
                 case machine.Claim() | machine.ReadOwner():
                     self._ask(which, effect)
+                case machine.LookForLater():
+                    self.later(5, self._look)
                 case source.Freeze() | source.Release():
                     self.serving = None
                 case source.Thaw(epoch=epoch):
@@ -108,6 +110,11 @@ class Pair:
 
     def _store(self) -> None:
         self.feed(self.target, target.StoreFailed() if self.rng.random() < 0.1 else target.Staged())
+
+    def _look(self) -> None:
+        assert self.source is not None
+        has_served = self.adopted is not None and self.rng.random() < 0.5
+        self.feed(self.source, source.ServedSince() if has_served else source.NothingLater())
 
     def _ask(self, which: SourceTransfer | TargetTransfer, effect: machine.Claim | machine.ReadOwner) -> None:
         def act() -> None:

@@ -8,6 +8,7 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
+    LookForLater,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -20,11 +21,13 @@ from handover.source import (
     CountStored,
     Forget,
     Freeze,
+    NothingLater,
     Passed,
     Release,
     SendChunks,
     SendFrozen,
     SendPrepared,
+    ServedSince,
     SourceInput,
     SourceState,
     Thaw,
@@ -58,9 +61,24 @@ def test_the_source_runs_on_no_longer_than_its_bound() -> None:
 @pytest.mark.parametrize("input", [Deadline(), PeerGone(), ABORTED])
 def test_a_frozen_source_never_just_thaws_but_claims(input: SourceInput) -> None:
     machine = source_in(SourceState.FROZEN)
-    assert machine.step(input, 0) == [CLAIM]
-    assert machine.step(OwnedByUs(), 1) == [Thaw(Epoch(8))]
+    assert machine.step(input, 0) == [LookForLater()]
+    assert machine.step(NothingLater(), 1) == [CLAIM]
+    assert machine.step(OwnedByUs(), 2) == [Thaw(Epoch(8))]
     assert machine.over
+
+
+def test_a_frozen_source_claims_nothing_where_a_changelog_says_that_somebody_has_served_since() -> None:
+    machine = source_in(SourceState.FROZEN)
+    assert machine.step(PeerGone(), 0) == [LookForLater()]
+    assert machine.step(ServedSince(), 1) == [Release()]
+    assert machine.over
+
+
+def test_a_changelog_that_is_silent_is_not_waited_for() -> None:
+    machine = source_in(SourceState.FROZEN)
+    machine.step(ABORTED, 0)
+    assert machine.tick(TIMING.retry_ms) == []
+    assert machine.tick(TIMING.frozen_ms) == [CLAIM]
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,17 @@ def frozen() -> Stage:
     return place
 
 
-def reclaiming() -> Stage:
+def confirming() -> Stage:
     place = frozen()
+    place.harness.changelog_waits = True
     place.harness.pass_time(Timing().frozen_ms)
+    return place
+
+
+def reclaiming() -> Stage:
+    place = confirming()
+    place.harness.changelog_waits = False
+    place.harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=True))
     return place
 
 
@@ -162,6 +170,7 @@ PHASES: dict[str, Callable[[], Stage]] = {
         copying,
         waiting,
         frozen,
+        confirming,
         reclaiming,
         preparing,
         shadowing,
@@ -170,7 +179,7 @@ PHASES: dict[str, Callable[[], Stage]] = {
         committing,
     )
 }
-SOURCE = ("copying", "waiting", "frozen", "reclaiming")
+SOURCE = ("copying", "waiting", "frozen", "confirming", "reclaiming")
 TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 

@@ -295,6 +295,7 @@ def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_i
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
         ("source", "frozen"): TIMING.frozen_ms,
+        ("source", "confirming"): 0,
         ("source", "reclaiming"): 0,
     }
     assert {outcome: (sum(spread.counts), spread.total) for outcome, spread in counters.pauses.items()} == {

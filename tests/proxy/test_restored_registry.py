@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
-from handover.messages import Prepare
+from handover.machine import Timing
+from handover.messages import Aborted, Frozen, Prepare
 from proxy.core import effects
 from proxy.core.inputs import PeerSent, RegistryReported
 from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
+from tests.properties.test_wrong_handover_messages import frozen
 from tests.proxy.test_ownership import disk, role
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, StoreFailed
@@ -347,6 +349,46 @@ def test_absent_site_does_not_prevent_the_creation_of_a_session() -> None:
     harness.finish(asked, effects.FoundCheckpoint((), complete=False))
     harness.run_effects()
     assert harness.next(effects.PutCheckpoint).checkpoint.epoch == GENERATION + 1
+
+
+@pytest.mark.parametrize("found", [None, 1, 2])
+def test_a_frozen_source_takes_back_no_session_that_its_target_has_served(found: int | None) -> None:
+    """The registry was put back to a copy from before the commit, and the source has never seen its row (F113)."""
+    harness = frozen().harness
+    harness.changelog_waits = True
+    harness.pass_time(Timing().frozen_ms)
+    asked = harness.next(effects.FindCheckpoint)
+    assert not claims(harness) and not asked.own_site and asked.within_ms is not None
+    last = () if found is None else (Checkpoint(SESSION, Epoch(found), 2, Descriptor(), {}),)
+    harness.finish(asked, effects.FoundCheckpoint(last, complete=True))
+    harness.run_effects()
+    is_later = found == 2
+    assert len(claims(harness)) == (0 if is_later else 1)
+    assert (role(harness) is None) is is_later
+
+
+def test_a_silent_changelog_does_not_prevent_a_source_from_taking_its_session_back() -> None:
+    harness = frozen().harness
+    harness.changelog_waits = True
+    harness.pass_time(Timing().frozen_ms)
+    harness.complete(effects.FindCheckpoint, LogUnavailable("away"))
+    assert harness.next(effects.ClaimRow).new == owner("me", 2)
+
+
+def test_a_target_that_serves_does_not_send_its_source_back_where_the_registry_has_lost_its_row() -> None:
+    """The source would claim the very epoch at which the target serves (F113)."""
+    harness = EngineHarness(disk(Role.SERVING, 3), watch=False, lease=False)
+    tell(harness, {SESSION: owner("me", 3)}, row("you"))
+    harness.lease()
+    harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    assert role(harness) is Role.SERVING
+    harness.reload({SESSION: owner("you", 3)}, "you")
+    cut = Frozen(SESSION, "t", Epoch(3), descriptor=Descriptor(), cut={}, chunks=0, oldest=1, next_number=1)
+    harness.step(PeerSent(YOU, cut))
+    harness.run_effects()
+    assert not [
+        sent for sent in harness.pending if isinstance(sent, effects.SendPeer) and isinstance(sent.message, Aborted)
+    ]
 
 
 def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows() -> None:

@@ -153,7 +153,7 @@ MUTANTS = (
         "all copies of a session have one name, whoever numbered them",
         replaced(Session, "__init__", _made_as_one_copy),
         ("COPY",),
-        (36, 231, 235),
+        (529, 799, 1082),
         rule=23,
     ),
     Mutant(

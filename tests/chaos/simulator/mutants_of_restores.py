@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from unittest import mock
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.links.link_in import LinkIn
+from handover import machine, source
 from handover.acquisition_inputs import NothingFound
-from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
+from handover.messages import Aborted, Frozen, ToTarget
+from handover.source import SourceState
+from proxy.core.effects import ClaimRow, FoundCheckpoint, SendPeer, ignore_result
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
+from proxy.ownership.incoming_transfers import IncomingTransfers
 from proxy.ownership.outgoing_transfers import OutgoingTransfers
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver
@@ -20,11 +26,31 @@ from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import Checkpoint, GapRow, encode_checkpoint
 from waypost.facts import GapCause
-from waypost.identity import Origin, Ownership, SessionId
+from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _record = RegistryMemory.row_lost
 _become = Session.become
 _open = LinkIn._open_if_caught_up
+
+
+def _sends_back(self: IncomingTransfers, sender: ProxyId, message: ToTarget) -> None:
+    row = self._env.cluster.owners.get(message.session)
+    if isinstance(message, Frozen) and (row is None or row.proxy != self._env.proxy):
+        gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
+        self._output.emit(SendPeer(sender, gone))
+
+
+@contextmanager
+def _takes_back_without_a_look() -> Iterator[None]:
+    """No changelog is asked, no row is waited for, and a target that serves sends the source back."""
+    claims = ((machine.Claim,), SourceState.RECLAIMING)
+    ways = (Aborted, machine.PeerGone, machine.Deadline)
+    with (
+        mock.patch.dict(source.TABLE, {(SourceState.FROZEN, way): claims for way in ways}),
+        mock.patch.object(OutgoingTransfers, "_claim", TransferDriver._claim),
+        mock.patch.object(IncomingTransfers, "_unknown_transfer", _sends_back),
+    ):
+        yield
 
 
 def _opens_unnamed(self: LinkIn, now_ms: int) -> None:
@@ -132,7 +158,7 @@ MUTANTS = (
     Mutant(
         "takes a session back from a registry that went back",
         "a frozen source claims the epoch at which its target has committed, in a registry that has lost that row",
-        replaced(OutgoingTransfers, "_claim", TransferDriver._claim),
+        _takes_back_without_a_look,
         ("EPOCH",),
         kept=("96988196",),
     ),
