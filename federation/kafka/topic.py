@@ -94,9 +94,11 @@ class Topic:
     def unavailable(self, error: BaseException) -> LogUnavailable:
         """Return what an error means: it does not answer."""
         why = str(error) or type(error).__name__
+        tls = "without TLS, for there is no --backend-ca" if self.credentials is None else "with TLS, by --backend-ca"
         return LogUnavailable(
             f"{self.place} does not answer: {why}",
-            hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, and has it the topic?",
+            hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, and has it the topic? "
+            f"It is spoken to {tls}",
         )
 
     @property

@@ -25,6 +25,7 @@ from waypost.messages import VERSION, Hello, Welcome
 
 NEIGHBOUR = "neighbour "
 """With the name of a site."""
+LONE_SITE = "links of its site"
 ADVERTISED = "advertised address"
 SHARED = "address of its own"
 GRACE_MS = 30_000
@@ -123,6 +124,21 @@ class SelfCheck:
                 self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(reasons[neighbour]))
             else:
                 self._troubles.available(NEIGHBOUR + neighbour)
+
+    def check_site(self, known: Collection[SiteId], now_ms: int) -> None:
+        """Report a site without neighbours in a federation that has other ones: GRACE_MS after the start, or at once if
+        only the capitals of its name differ from those of another site. Its name may be misspelt: then it is a new site.
+
+        Args:
+            known: the sites of which a proxy was ever announced.
+        """
+        others, alike = sorted(name for name in known if name != self._site), _alike(self._site, known)
+        if self._neighbours or not others:
+            self._troubles.available(LONE_SITE)
+        elif alike or now_ms >= self._began_ms + GRACE_MS:
+            meant = f"is site {alike} meant (--site)?" if alike else "is --site right, and is --neighbours missing?"
+            why = f"site {self._site} has no neighbours, and the federation has sites {', '.join(others)}; {meant}"
+            self._troubles.unavailable(LONE_SITE, Unreachable(why))
 
     def check_address(self, url: str, proxies: Iterable[ProxyRow], now_ms: int) -> None:
         """Report other proxies that are announced under this proxy's own address, GRACE_MS after the start: clients and

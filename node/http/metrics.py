@@ -18,7 +18,7 @@ from handover.messages import TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
 from node.health.dependency_health import CHANGELOG_OF, LINK_FROM, PROXY, SITE, STALLED, Dependency
-from node.health.self_check import ADVERTISED, NEIGHBOUR
+from node.health.self_check import ADVERTISED, LONE_SITE, NEIGHBOUR, SHARED
 from node.peers.peers import LOSSES
 from node.shell.metrics_snapshot import NodeSnapshot
 from proxy.clients.authorization import REASONS
@@ -40,6 +40,8 @@ DEPENDENCIES = (
     A_PROXY,
     A_LINK,
     ADVERTISED,
+    SHARED,
+    LONE_SITE,
     PROGRESS,
 )
 """Values of the label `part`: the dependencies of a node, without the names of sites. All others are `other`."""

@@ -589,6 +589,7 @@ class Node:
                 await self.certificate.check(now_ms, self.clock.unix_ms())
             if engine.env.cluster.is_watching:
                 rows = [*engine.env.cluster.proxies.values()]
+                check.check_site(engine.env.cluster.changelogs.keys(), now_ms)
                 check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
                 check.check_peers(self.peers.unreached, engine.env.cluster.proxies, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)

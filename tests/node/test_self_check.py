@@ -13,7 +13,16 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.health.dependency_health import DependencyHealth
-from node.health.self_check import ADVERTISED, GRACE_MS, SHARED, UNREACHED_MS, SelfCheck, Unreached, unknown_neighbours
+from node.health.self_check import (
+    ADVERTISED,
+    GRACE_MS,
+    LONE_SITE,
+    SHARED,
+    UNREACHED_MS,
+    SelfCheck,
+    Unreached,
+    unknown_neighbours,
+)
 from tests.helpers.polling import until_seen
 from waypost.client.events import Redirected
 from waypost.clock import ManualClock
@@ -82,6 +91,28 @@ def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
     troubles = DependencyHealth(random.Random(1), clock)
     SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
     assert list(troubles.now) == ["neighbour B"]
+
+
+def test_a_site_without_neighbours_among_others_is_a_trouble_after_a_while() -> None:
+    clock = ManualClock()
+    troubles = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
+    check.check_site([A, B], clock.now_ms())
+    assert troubles.now == {}
+    clock.advance(GRACE_MS)
+    check.check_site([A], clock.now_ms())
+    assert troubles.now == {}
+    check.check_site([A, B], clock.now_ms())
+    assert "is --site right, and is --neighbours missing?" in troubles.now[LONE_SITE]
+    check.check_site([A], clock.now_ms())
+    assert troubles.now == {}
+
+
+def test_a_site_in_other_capitals_is_a_trouble_at_once() -> None:
+    clock = ManualClock()
+    troubles = DependencyHealth(random.Random(1), clock)
+    SelfCheck(ProxyId("a"), SiteId("a"), [], "", troubles, clock.now_ms()).check_site([A, SiteId("a")], clock.now_ms())
+    assert "is site A meant (--site)?" in troubles.now[LONE_SITE]
 
 
 def test_a_live_proxy_that_cannot_be_reached_for_long_is_a_trouble_until_it_can() -> None:
