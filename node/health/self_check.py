@@ -127,7 +127,7 @@ class SelfCheck:
 
     def check_site(self, known: Collection[SiteId], now_ms: int) -> None:
         """Report a site without neighbours in a federation that has other ones: GRACE_MS after the start, or at once if
-        only the capitals of its name differ from those of another site. Its name may be misspelt: then it is a new site.
+        its name is written with other capitals than that of another site. A misspelt site is a new site.
 
         Args:
             known: the sites of which a proxy was ever announced.
