@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from federation.highest_checkpoints import HighestCheckpoints
 from federation.interruption import Interruption
 from federation.journal_segments import JournalSegments, Rotation
 from federation.names import check_name
@@ -504,8 +505,7 @@ class MemoryChangelogStorage(Fallible):
 
     def __init__(self) -> None:
         super().__init__()
-        self.highest: dict[tuple[SessionId, bool], Checkpoint] = {}
-        """By session, and whether it is a first one."""
+        self.highest = HighestCheckpoints()
         self.site: SiteSnapshot | None = None
 
 
@@ -522,35 +522,18 @@ class MemoryChangelog:
     async def put(self, checkpoint: Checkpoint) -> None:
         """Implement :meth:`federation.ports.Changelog.put`."""
         await self._storage.check_reachable()
-        known = self._latest(checkpoint.session) if checkpoint.is_first else self._of_owner(checkpoint.session)
-        for other in known:
-            checkpoint.check_above(other.rank)
-        if all(other.rank < checkpoint.rank for other in known):
-            self._storage.highest[checkpoint.session, checkpoint.is_first] = checkpoint
+        self._storage.highest.put(checkpoint)
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
         """Implement :meth:`federation.ports.Changelog.latest`."""
         await self._storage.check_reachable()
-        return self._latest(session)
-
-    def _latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        of_owner, first = self._of_owner(session), self._storage.highest.get((session, True))
-        is_last = first is not None and all(first.rank > other.rank for other in of_owner)
-        return (*of_owner, first) if first is not None and is_last else of_owner
-
-    def _of_owner(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        found = self._storage.highest.get((session, False))
-        return () if found is None else (found,)
+        return self._storage.highest.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
         """Implement :meth:`federation.ports.Changelog.forget`."""
         await self._storage.check_reachable()
-        for session, epoch in deleted.items():
-            for key in ((session, False), (session, True)):
-                known = self._storage.highest.get(key)
-                if known is not None and known.epoch <= epoch:
-                    del self._storage.highest[key]
+        self._storage.highest.forget(deleted)
         self._storage.answer()
 
     async def lost(self) -> None:

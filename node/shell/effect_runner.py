@@ -33,7 +33,7 @@ from waypost.errors import (
     Unreachable,
     WaypostError,
 )
-from waypost.identity import SessionId, SiteId
+from waypost.identity import SiteId
 
 log = structlog.get_logger("waypost")
 
@@ -201,9 +201,7 @@ class EffectRunner:
             case effects.PutSite():
                 return await parts.changelog.put_site(effect.snapshot)
             case effects.FindCheckpoint():
-                if effect.own_site:
-                    return await self._find_own_checkpoint(effect)
-                return await self._find_checkpoint(effect.session, effect.within_ms)
+                return await self._find_checkpoint(effect)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
             case effects.FindLogEnd():
@@ -231,41 +229,26 @@ class EffectRunner:
             answer = await self.requests.ask(effect.site, effect.wanted)
         return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
 
-    async def _find_own_checkpoint(self, effect: effects.FindCheckpoint) -> effects.FoundCheckpoint:
-        """Return the last checkpoint that this site's changelog has.
-
-        Raises:
-            LogUnavailable: it has not answered in time.
-        """
-        now_ms = self._clock.now_ms()
-        if now_ms < self._silent_until_ms:
-            # Of many that look, not each waits for its time-out.
-            raise LogUnavailable("the changelog of this site does not answer")
-        try:
-            async with asyncio.timeout(effect.within_ms / 1_000 if effect.within_ms is not None else None):
-                own = await self._backends.changelog.latest(effect.session)
-        except BadRecord as error:
-            return effects.FoundCheckpoint((), complete=True, damaged=error.message)
-        except TimeoutError:
-            self._silent_until_ms = self._clock.now_ms() + SILENT_MS
-            raise LogUnavailable("the changelog of this site does not answer") from None
-        return effects.FoundCheckpoint(own, complete=True)
-
-    async def _find_checkpoint(self, session: SessionId, within_ms: int | None) -> effects.FoundCheckpoint:
-        """Return the last checkpoints that the changelogs of all known sites have.
+    async def _find_checkpoint(self, effect: effects.FindCheckpoint) -> effects.FoundCheckpoint:
+        """Return the last checkpoints that the changelog of this site has, or those of all known sites.
 
         The registry's note is read first: a checkpoint that it names was durable before.
+
+        Raises:
+            LogUnavailable: the changelog of this site does not answer.
         """
-        noted = await self._backends.registry.noted_checkpoint(session)
+        noted = None if effect.own_site else await self._backends.registry.noted_checkpoint(effect.session)
         damaged, own = "", tuple[Checkpoint, ...]()
         try:
-            own = await self._backends.changelog.latest(session)
+            own = await self._own_checkpoints(effect)
         except BadRecord as error:
             damaged = error.message
+        if effect.own_site:
+            return effects.FoundCheckpoint(own, complete=True, damaged=damaged)
         others = {
             site: locator for site, locator in self._env.cluster.changelogs.items() if locator != self._own_changelog
         }
-        found = await self._foreign_changelogs.latest(session, others, within_ms)
+        found = await self._foreign_changelogs.latest(effect.session, others, effect.within_ms)
         for site in others:
             if isinstance(missing := found.missing.get(site), BadRecord):
                 damaged = missing.message
@@ -276,3 +259,21 @@ class EffectRunner:
         checkpoints = (*own, *found.checkpoints)
         complete = all(isinstance(error, BadRecord) for error in found.missing.values())
         return effects.FoundCheckpoint(checkpoints, complete, damaged, noted)
+
+    async def _own_checkpoints(self, effect: effects.FindCheckpoint) -> tuple[Checkpoint, ...]:
+        """Ask the changelog of this site. Where it was silent a moment ago, who has no time to wait does not.
+
+        Raises:
+            LogUnavailable, BadRecord: it has not answered in time, or what it has cannot be read.
+        """
+        if effect.within_ms is None:
+            return await self._backends.changelog.latest(effect.session)
+        silent = LogUnavailable("the changelog of this site does not answer")
+        if self._clock.now_ms() < self._silent_until_ms:
+            raise silent
+        try:
+            async with asyncio.timeout(effect.within_ms / 1_000):
+                return await self._backends.changelog.latest(effect.session)
+        except TimeoutError:
+            self._silent_until_ms = self._clock.now_ms() + SILENT_MS
+            raise silent from None

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
-from handover import acquisition, acquisition_effects, acquisition_inputs
+from handover import acquisition
+from handover import acquisition_effects as effects
+from handover import acquisition_inputs as inputs
 from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, session_lost
 from handover.acquisition import AcquisitionState as State
 from handover.acquisition_effects import AcquisitionEffect, Conclusion, CopyConclusion
@@ -72,9 +74,9 @@ class Acquisitions:
         running = self._begin(session, request, None)
         running.is_waited_for = True
         if owner is not None and session not in self._sessions and self.answers.lives_elsewhere(owner):
-            self._feed(running, acquisition_inputs.OwnerWatched(owner))
+            self._feed(running, inputs.OwnerWatched(owner))
         else:
-            self._feed(running, acquisition_inputs.OwnerUnknown())
+            self._feed(running, inputs.OwnerUnknown())
 
     def request_withdrawn(self, session: SessionId) -> None:
         """Create the session no more: the clients that waited for it have gone. A claim under way goes on."""
@@ -92,9 +94,7 @@ class Acquisitions:
         running = self._current(session)
         if running is not None and running.machine.state in (State.ASKING, State.FETCHING):
             gone = not self._env.cluster.alive(owner.proxy)
-            self._feed(
-                running, acquisition_inputs.OwnerGone() if gone else acquisition_inputs.NotHandedOver(owner, lost)
-            )
+            self._feed(running, inputs.OwnerGone() if gone else inputs.NotHandedOver(owner, lost))
         elif running is None:
             # It was the owner who offered the session.
             self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
@@ -123,7 +123,7 @@ class Acquisitions:
         """
         if not self._env.lease.may_serve():
             return
-        self._tell(copy, acquisition_inputs.CopyToActivate(row), is_waited_for=is_waited_for)
+        self._tell(copy, inputs.CopyToActivate(row), is_waited_for=is_waited_for)
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
         """Compare a copy that is not served with its row, as the watch reports it (None: no row), and act on it."""
@@ -140,7 +140,7 @@ class Acquisitions:
         elif is_waited_for and running.machine.state is State.QUEUED:
             self._line.join(copy.id, is_waited_for=True)
             return
-        elif running.machine.state is not State.READING or isinstance(input, acquisition_inputs.CopyInDoubt):
+        elif running.machine.state is not State.READING or isinstance(input, inputs.CopyInDoubt):
             return
         else:
             running.copy, running.machine.copy_epoch = copy, copy.epoch
@@ -200,33 +200,33 @@ class Acquisitions:
     def _perform(self, running: RunningAcquisition, effect: AcquisitionEffect) -> None:
         session = running.machine.session
         match effect:
-            case acquisition_effects.Fetch(owner=owner):
+            case effects.Fetch(owner=owner):
                 self._output.report(FetchWanted(session, owner, running.request))
-            case acquisition_effects.ReadRow():
+            case effects.ReadRow():
                 self._output.emit(ReadRow(session, self._reply(running)))
-            case acquisition_effects.LookForLost():
+            case effects.LookForLost():
                 self._look_for_lost(running)
-            case acquisition_effects.LookForLater(everywhere=everywhere):
+            case effects.LookForLater(everywhere=everywhere):
                 reply = self._in_turn(self._reply(running))
                 self._output.emit(FindCheckpoint(session, reply, LOOK_MS, own_site=not everywhere))
-            case acquisition_effects.RecordFirst(epoch=epoch):
+            case effects.RecordFirst(epoch=epoch):
                 reply = self._reply(running)
                 record = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
                 self._once_dropped(running, record, reply)
-            case acquisition_effects.Create(before=before, epoch=epoch):
+            case effects.Create(before=before, epoch=epoch):
                 self._claim_in_place(running, before, Ownership(self._env.proxy, epoch))
-            case acquisition_effects.FindCheckpoint():
+            case effects.FindCheckpoint():
                 reply = self._reply(running)
                 self._once_dropped(running, partial(self._output.emit, FindCheckpoint(session, reply)), reply)
-            case acquisition_effects.TakeOver(row=row):
+            case effects.TakeOver(row=row):
                 self._claim_in_place(running, row, Ownership(self._env.proxy, running.machine.epoch))
-            case acquisition_effects.JoinLine():
+            case effects.JoinLine():
                 self._join_line(running)
-            case acquisition_effects.ClaimNext(row=row):
+            case effects.ClaimNext(row=row):
                 self._claim_next(running, row)
-            case acquisition_effects.StoreCopy():
+            case effects.StoreCopy():
                 self._persister.saved(self._reply(running))
-            case acquisition_effects.CommitCopy(row=row):
+            case effects.CommitCopy(row=row):
                 own_row = Ownership(self._env.proxy, running.machine.copy_epoch)
                 self._output.emit(claim_row(session, row, own_row, self._reply(running)))
             case _:
@@ -271,18 +271,18 @@ class Acquisitions:
         """Perform an effect with which an acquisition ends."""
         session = running.machine.session
         match effect:
-            case acquisition_effects.GiveUp(reason=reason):
+            case effects.GiveUp(reason=reason):
                 self._output.report(SessionUnavailable(session, reason))
-            case acquisition_effects.DeclareLost(row=row, why=why):
+            case effects.DeclareLost(row=row, why=why):
                 self._env.registry_memory.declare_lost(session, row, why)
                 self._output.report(SessionUnavailable(session, session_lost(session, why)))
-            case acquisition_effects.ServeNew():
+            case effects.ServeNew():
                 self._persister.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
                 self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
-            case acquisition_effects.ServeRebuilt(checkpoint=checkpoint):
+            case effects.ServeRebuilt(checkpoint=checkpoint):
                 self._rebuild(running.machine, checkpoint)
-            case acquisition_effects.ReportServed():
+            case effects.ReportServed():
                 self._output.report(SessionServed(self._sessions[session]))
             case _:
                 assert running.copy is not None
@@ -291,16 +291,16 @@ class Acquisitions:
     def _conclude_copy(self, machine: Acquisition, copy: Session, effect: CopyConclusion) -> None:
         """Perform an effect with which the acquisition ends of a session that has a copy here."""
         match effect:
-            case acquisition_effects.ServeActivated():
+            case effects.ServeActivated():
                 self._output.counters.rows_lost += int(machine.row is None)
                 self._served.serve(copy, machine.epoch, facts.Acquisition.RESTART)
-            case acquisition_effects.ServeCommitted():
+            case effects.ServeCommitted():
                 copy.become(Role.DORMANT)
                 self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
-            case acquisition_effects.DropCopy():
+            case effects.DropCopy():
                 self._served.drop(copy)
                 self._output.report(SessionUnavailable(copy.id, "what is here of the session is not its latest"))
-            case acquisition_effects.ReleaseCopy(row=row):
+            case effects.ReleaseCopy(row=row):
                 # What the store has is none of it (handover rule 22).
                 self._served.release(copy, row)
             case _:
@@ -339,7 +339,7 @@ class Acquisitions:
         while (session := self._line.next()) is not None:
             running = self._current(session)
             if running is not None and running.machine.state is State.QUEUED:
-                self._feed(running, acquisition_inputs.Turn())
+                self._feed(running, inputs.Turn())
 
     def _claim_next(self, running: RunningAcquisition, row: Ownership | None) -> None:
         machine, copy = running.machine, running.copy

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from federation.highest_checkpoints import HighestCheckpoints
 from federation.ports import (
     Claimed,
     OwnerChanged,
@@ -237,27 +238,19 @@ class PlainRegistry:
 
 
 class PlainChangelog:
-    """One site's checkpoints; the highest rank of a session's owners wins, and a first one hides none of theirs."""
+    """One site's checkpoints, and the last snapshot of the site."""
 
     def __init__(self) -> None:
-        self._highest: dict[tuple[SessionId, bool], tuple[tuple[int, int], bytes]] = {}
+        self.highest = HighestCheckpoints()
         self.site: SiteSnapshot | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint. Raises CheckpointOutdated, as the port does."""
-        kinds = (False, True) if checkpoint.is_first else (False,)
-        known = [rank for kind in kinds for rank, _ in filter(None, (self._highest.get((checkpoint.session, kind)),))]
-        for rank in known:
-            checkpoint.check_above(rank)
-        if all(rank < checkpoint.rank for rank in known):
-            self._highest[checkpoint.session, checkpoint.is_first] = (checkpoint.rank, encode_checkpoint(checkpoint))
+        """Add a checkpoint, as it is now. Raises CheckpointOutdated, as the port does."""
+        self.highest.put(_copied(checkpoint))
 
     def forget(self, deleted: Mapping[SessionId, int]) -> None:
         """Remove the checkpoints of deleted sessions, up to the given epoch."""
-        for session, epoch in deleted.items():
-            for key in ((session, False), (session, True)):
-                if key in self._highest and self._highest[key][0][0] <= epoch:
-                    del self._highest[key]
+        self.highest.forget(deleted)
 
     def put_site(self, snapshot: SiteSnapshot) -> None:
         """Add a snapshot of the site; the highest rank stays."""
@@ -266,10 +259,11 @@ class PlainChangelog:
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
         """Return the highest checkpoint of a session that an owner wrote, and a first one above it."""
-        of_owner, first = self._highest.get((session, False)), self._highest.get((session, True))
-        is_last = first is not None and (of_owner is None or first[0] > of_owner[0])
-        found = filter(None, (of_owner, first if is_last else None))
-        return tuple(decode_checkpoint(body) for _, body in found)
+        return tuple(map(_copied, self.highest.latest(session)))
+
+
+def _copied(checkpoint: Checkpoint) -> Checkpoint:
+    return decode_checkpoint(encode_checkpoint(checkpoint))
 
 
 LOOKED_AT = 3

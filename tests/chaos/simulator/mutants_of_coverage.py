@@ -38,7 +38,7 @@ from proxy.stream.log_ends import LogEnds
 from proxy.stream.promises import Promises
 from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
-from waypost.checkpoint import Checkpoint, encode_checkpoint
+from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.client.delivery_state import DeliveryState
 from waypost.frontier import RecentIds
 from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SiteId, SubscriptionId
@@ -56,10 +56,9 @@ _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 def _put_first_of_epoch(self: PlainChangelog, checkpoint: Checkpoint) -> None:
-    key = (checkpoint.session, checkpoint.is_first)
-    rank, _ = self._highest.get(key, ((-1, 0), b""))
-    if rank[0] < checkpoint.epoch:
-        self._highest[key] = (checkpoint.rank, encode_checkpoint(checkpoint))
+    known = [other for other in self.latest(checkpoint.session) if other.is_first is checkpoint.is_first]
+    if all(other.epoch < checkpoint.epoch for other in known):
+        self.highest.put(decode_checkpoint(encode_checkpoint(checkpoint)))
 
 
 def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:

@@ -24,7 +24,7 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
 from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.checkpoint import Checkpoint, GapRow, encode_checkpoint
+from waypost.checkpoint import Checkpoint, GapRow, decode_checkpoint, encode_checkpoint
 from waypost.facts import GapCause
 from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
@@ -86,9 +86,8 @@ def _put_whatever_it_is(self: PlainChangelog, checkpoint: Checkpoint) -> None:
     known = self.latest(checkpoint.session)
     for other in known:
         checkpoint.check_above(other.rank)
-    for other in known:
-        del self._highest[other.session, other.is_first]
-    self._highest[checkpoint.session, checkpoint.is_first] = (checkpoint.rank, encode_checkpoint(checkpoint))
+    self.highest.forget({checkpoint.session: checkpoint.epoch})
+    self.highest.put(decode_checkpoint(encode_checkpoint(checkpoint)))
 
 
 def _delete_by_the_watch(self: ServedSessions, session: Session, reason: str) -> None:
