@@ -65,7 +65,7 @@ async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     all_of_them = node.engine.env.cluster.owners
     identities = list(all_of_them) if named is None else [SessionId(named)]
     if len(identities) > TOGETHER:
-        await asyncio.sleep(node.line.turn_s(len(identities) * SHOWN_S, time.monotonic()))
+        await asyncio.sleep(node.shares.requests.turn_s(len(identities) * SHOWN_S, time.monotonic()))
     found = []
     for number, identity in enumerate(identities, 1):
         owner = all_of_them.get(identity)
@@ -374,9 +374,9 @@ async def _turn(node: Node, request: Request) -> None:
     if request.method != "GET":
         return
     now_s = time.monotonic()
-    if node.pages.queued_s(now_s) > PAGES_WAIT_S:
+    if node.shares.pages.queued_s(now_s) > PAGES_WAIT_S:
         raise NotServed("too many pages are requested at this moment; ask again")
-    await asyncio.sleep(node.pages.turn_s(PAGE_S, now_s))
+    await asyncio.sleep(node.shares.pages.turn_s(PAGE_S, now_s))
 
 
 async def _openapi(request: Request) -> Response:

@@ -36,7 +36,8 @@ from node.resources.fair_share import BufferedBytes, FairQueue, Turns
 from node.resources.rate_limit import RateLimits
 from node.security.seal import Opener, new_nonce
 from node.security.tls import Tls, vouched
-from node.shell.node import Connection, Node
+from node.shell.client_connections import Connection
+from node.shell.node import Node
 from proxy.clients.publish import has_too_many_attributes
 from proxy.core.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
@@ -240,7 +241,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         return
     is_lost = socket.scope["extensions"]["abort"]["is_lost"]
     line, reader, principal = (
-        Socket(socket, node.unsent, node.writes),
+        Socket(socket, node.shares.unsent, node.shares.writes),
         _FrameReader(socket, is_lost),
         shown_by(socket.scope["extensions"]),
     )
@@ -248,7 +249,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
     writer = asyncio.create_task(line.write())
     paces = RateLimits(node.config.publish_rate, node.config.change_rate, time.monotonic())
-    turns = Turns(node.line, time.monotonic())
+    turns = Turns(node.shares.requests, time.monotonic())
     hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
 
     def acknowledged(frame: bytes | str) -> bool:
@@ -275,7 +276,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             try:
                 message = decode_client_message(frame)
                 if is_change := not isinstance(message, Publish | Acknowledge):
-                    await node.changes.room()
+                    await node.shares.changes.room()
                     began = time.thread_time()
                 if isinstance(message, Publish) and not has_room:
                     # It would be dropped with what waits when we come to the end of what was said.
@@ -285,7 +286,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                     continue
                 if (foreseen_s := _foreseen_s(message)) > 0:
                     # Many at once, each by a connection of its own, would hold up everybody else.
-                    if not await _sleep(node.line.turn_s(foreseen_s, time.monotonic()), is_lost):
+                    if not await _sleep(node.shares.requests.turn_s(foreseen_s, time.monotonic()), is_lost):
                         # The client has left meanwhile: nothing of it was promised.
                         continue
                     began = time.thread_time()
@@ -300,14 +301,14 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and small)
                 wait_s = paces.wait_s(message, time.monotonic())
                 if wait_s is not None:
-                    wait_s = max(wait_s, node.address_rates.wait_s(address, message, time.monotonic()))
+                    wait_s = max(wait_s, node.shares.address_rates.wait_s(address, message, time.monotonic()))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
             # Before anything is awaited: what the loop does for others meanwhile is not this client's.
             spent_s = max(0.0, time.thread_time() - began - foreseen_s)
             if is_change:
-                node.changes.spent(spent_s * BRINGS_ABOUT)
+                node.shares.changes.spent(spent_s * BRINGS_ABOUT)
             if not cheap:
                 # What it has changed is written with all of its session.
                 spent_s += engine.dispatcher.written_bytes(number) * DESCRIBED_S
@@ -471,7 +472,7 @@ def make_server(node: Node, host: str) -> Server:
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
     )
-    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_SHARE, node.line)
+    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_SHARE, node.shares.requests)
     return Server(config)
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
-import msgspec
 import structlog
 
 from federation.links.effects import LinkEffect
@@ -47,13 +45,12 @@ from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
 from node.peers.peers import PeerMessage, Peers
-from node.resources.fair_share import BufferedBytes, FairQueue
+from node.resources.client_shares import ClientShares
 from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import growing
-from node.resources.loop_turns import TurnBudget
-from node.resources.rate_limit import AddressRates
 from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
+from node.shell.client_connections import ClientConnections, Connection
 from node.shell.effect_runner import EffectRunner
 from node.shell.journal_writer import JournalWriter
 from node.shell.lease_renewal import Heart
@@ -104,7 +101,6 @@ from waypost.limits import (
     SUBSCRIPTIONS_SHARE,
     TAIL_STALL_MS,
     TIMER_STALL_MS,
-    UNSENT_SHARE,
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage, DeliverEncoded
@@ -123,27 +119,6 @@ LOG_END_S = 2.5
 LOG_GUARD_S = 10.0
 LEASE_STALLS = 3
 """Times to live of a lease without a renewal."""
-
-
-class Connection:
-    """A client's connection, as the engine's effects reach it.
-
-    `send` never waits; `unsent` tells how many bytes do, `is_lost` that the client has gone, whatever it said before.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        send: Callable[[msgspec.Struct | msgspec.Raw], None],
-        hang_up: Callable[[str], None],
-        unsent: Callable[[], int],
-        is_lost: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.address = address
-        self.is_lost = is_lost
-        self.send = send
-        self.hang_up = hang_up
-        self.unsent = unsent
 
 
 class Node:
@@ -195,21 +170,8 @@ class Node:
         self._few = RateLimitedLog(self.clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._ticks = 0
-        self._connections: dict[int, Connection] = {}
-        self._addresses: Counter[str] = Counter()
-        """From where they come."""
-        self._last_connection = 0
-        self.address_rates = AddressRates(config.address_change_rate)
-        self.line = FairQueue()
-        """In which clients wait who cost much."""
-        self.changes = TurnBudget()
-        """What requests of all clients may take in one turn of the loop."""
-        self.pages = FairQueue()
-        """In which pages for operators wait."""
-        self.writes = FairQueue()
-        """In which large frames to clients wait."""
-        self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_SHARE)
-        """What is queued for clients."""
+        self._connections = ClientConnections(config.max_connections, config.max_connections_per_address)
+        self.shares = ClientShares(config.memory, config.address_change_rate)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
@@ -391,7 +353,7 @@ class Node:
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
         self.troubles.close()
-        for connection in list(self._connections.values()):
+        for connection in self._connections:
             connection.hang_up("this proxy is ending")
         self._operator_log.close(self.engine)
         await self.peers.close()
@@ -660,25 +622,17 @@ class Node:
         """Return why no other client may connect from there; "": one may."""
         if self._closing:
             return "this proxy is ending"
-        if len(self._connections) >= self.config.max_connections:
-            return "too many clients"
-        each = self.config.max_connections_per_address
-        return "too many clients from this address" if each and self._addresses[address] >= each else ""
+        return self._connections.refusal(address)
 
     def connect(self, connection: Connection) -> int:
         """Tell the engine of a client's connection; return the number by which it is called from now on."""
-        self._last_connection += 1
-        self._connections[self._last_connection] = connection
-        self._addresses[connection.address] += 1
-        self.step(inputs.ClientConnected(self._last_connection, connection.address))
-        return self._last_connection
+        number = self._connections.add(connection)
+        self.step(inputs.ClientConnected(number, connection.address))
+        return number
 
     def disconnect(self, number: int) -> None:
         """Tell the engine that a connection has ended."""
-        if gone := self._connections.pop(number, None):
-            self._addresses[gone.address] -= 1
-            if not self._addresses[gone.address]:
-                del self._addresses[gone.address]
+        self._connections.remove(number)
         if self.engine is not None:
             self.step(inputs.ClientDisconnected(number))
 
@@ -712,9 +666,9 @@ class Node:
 
         Return False: its client has gone before there was room.
         """
-        connection, publishing = self._connections[number], self._engine.dispatcher.publishing
+        connection, publishing = self._connections.get(number), self._engine.dispatcher.publishing
         while self._is_full(number) or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
-            if connection.is_lost():
+            if connection is None or connection.is_lost():
                 return False
             self._room.clear()
             await self._room.wait()
@@ -793,7 +747,7 @@ class Node:
         yield "journal", len(self._journal.queue), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.unstored_count, STORE_BATCH
-        for connection in self._connections.values():
+        for connection in self._connections:
             yield "client bytes", connection.unsent(), CONNECTION_QUEUE_BYTES
         for messages in self.peers.waiting():
             yield "peer", messages, PEER_QUEUE

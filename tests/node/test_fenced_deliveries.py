@@ -28,7 +28,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.ended = ""
+        self.ended = self.address = ""
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
@@ -58,7 +58,8 @@ def serving(clock: ManualClock) -> tuple[Node, Connection, Peers]:
     node.engine = Engine(settings, random.Random(0), INCARNATION, now_ms=clock.now_ms(), unix_ms=0)
     node.engine.step(LeaseGranted(INCARNATION, clock.now_ms() + LEASE_MS), clock.now_ms())
     connection, peers = Connection(), Peers()
-    node._connections[1], node.peers = cast(Any, connection), cast(Any, peers)
+    node.peers = cast(Any, peers)
+    assert node._connections.add(cast(Any, connection)) == 1
     return node, connection, peers
 
 
