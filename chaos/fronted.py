@@ -13,10 +13,10 @@ from chaos.servers.toxiproxy import ToxiproxyServer
 
 @dataclass(frozen=True, slots=True)
 class Fronted:
-    """A proxy's place, and the two fronts in which a fault can stand.
+    """A proxy behind two toxiproxy listeners: `peers` between it and other proxies, `registry` between it and etcd.
 
-    Clients that know the proxy's own port reach it past the front; those who are told its address by another proxy
-    come through it, as all proxies do.
+    A fault is a toxic of one of them. Clients that know the proxy's own port bypass the listener; those that are told
+    its address by another proxy come through it, as all proxies do.
     """
 
     spec: ProxySpec

@@ -17,7 +17,7 @@ class Credentials:
     context: ssl.SSLContext
     """For Kafka."""
     authorities: bytes
-    """The same in PEM, for etcd, because gRPC takes no context; so are the next two."""
+    """The authorities in PEM, for etcd, because gRPC takes no context; so are the next two."""
     certificate: bytes | None = None
     key: bytes | None = None
 

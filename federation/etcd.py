@@ -75,7 +75,8 @@ SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
 COMPACT_S = 300.0
-"""So long etcd keeps what rows were before. By itself it keeps that for ever, and whoever changes rows fills it."""
+"""Time for which etcd keeps earlier versions of rows, in seconds. By itself it keeps them for ever, and they fill its
+disk."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
 UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
 """Rows of which no event tells."""

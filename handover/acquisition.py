@@ -135,7 +135,7 @@ class StaleReply(StrEnum):
     ANOTHER_ATTEMPT = "another attempt"
     """The acquisition is over, or has asked something else since."""
     ANOTHER_INCARNATION = "another incarnation"
-    """It was asked under an earlier lease; what came of that the sweep finds (handover rule 1)."""
+    """The question was asked under an earlier lease; the sweep finds what came of it (handover rule 1)."""
     NO_LEASE = "no lease"
     ANOTHER_COPY = "another copy"
     """The copy that it was asked for is not here any more, or a transfer has it."""

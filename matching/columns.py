@@ -174,9 +174,9 @@ class Weights:
         """Set the costs of one entry. A row that was never set has none.
 
         Args:
-            rows: of the entry.
-            each: of all its rows together.
-            once: of the entry, whichever of its rows are hit.
+            rows: the indices of the rows of one indexed expression.
+            each: the cost of testing all of these rows, in ns.
+            once: the cost that is paid once, whichever of the rows are tested, in ns.
         """
         if not rows:
             return

@@ -44,8 +44,9 @@ from waypost.identity import Incarnation, new_incarnation
 log = structlog.get_logger("waypost")
 ANNOUNCE_AGAIN_S = 30.0
 THREAD_TURN_S = 0.0005
-"""So long the event loop keeps the interpreter to itself while other threads want it. SQLite gives it back for each
-row, and a loop that has much to do would keep it for Python's usual 5 ms each time: 200 rows a second is no store."""
+"""Time for which the event loop keeps the interpreter while other threads want it, in seconds. SQLite gives it back for
+each row, and a loop that has much to do would keep it for Python's usual 5 ms each time: 200 rows a second is no store.
+"""
 
 
 def set_up_logging(*, json: bool) -> None:

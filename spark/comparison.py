@@ -120,7 +120,11 @@ def _same_owner(delivery: str) -> Column:
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return one row of counts: `owed` and `delivered`, per receiver; and the rows with LOST, STRAY and RETRIED."""
+    """Return one row of counts: of owed and of delivered notifications, and of the codes LOST, STRAY and RETRIED.
+
+    Args:
+        rows: what :func:`judged` returns: `is_first_owed` and `is_delivery` (boolean), `codes` (array of strings).
+    """
     counted = {
         "owed": F.col("is_first_owed"),
         "delivered": F.col("is_delivery"),

@@ -33,7 +33,7 @@ class Folder:
     journals: dict[str, list[Path]]
 
     size_bytes: int
-    """Of all files together."""
+    """The size of all files together."""
 
     dense = True
     """Offsets of an embedded log have no gap, so a gap is a loss."""

@@ -34,6 +34,7 @@ RULES, FAILURES = ROOT / "docs/handover-rules.md", ROOT / "docs/failures.md"
 CITED_RULE = re.compile(r"\b[Rr]ules? (\d+)(?: to (\d+))?((?:(?:,| and) \d+)*)")
 CITED_FAILURE = re.compile(r"\bF(\d{1,2})\b")
 BLOCK, SPAN = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE), re.compile(r"`([^`]+)`")
+WHERE = re.compile(r"^\| .* \| `([^`]+\.py)` \| `(\w+)` \|$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"[\w.-]*[\w./-]+(?:\.(?:py|md|txt|toml|lark)|/)")
 
@@ -138,6 +139,15 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = [word for code in code_of(page) for word in code.split() if PATH.fullmatch(word) and "SITE" not in word]
     missing = [path for path in named if not any((at / path).exists() for at in (page.parent, ROOT))]
     assert missing == []
+
+
+def test_where_to_find_what_names_what_is_there() -> None:
+    rows = WHERE.findall((ROOT / "docs/where.md").read_text())
+    assert len(rows) > 60
+    for file, symbol in rows:
+        source = (ROOT / file).read_text()
+        defined = rf"^ *(?:class|def|async def) {symbol}\b|^{symbol}\b *[:=]"
+        assert re.search(defined, source, re.MULTILINE), f"{file} has no {symbol}"
 
 
 def test_every_page_that_a_source_names_exists() -> None:

@@ -88,18 +88,19 @@ class Departure(StrEnum):
     OPERATOR = "operator"
     """An operator asked for it."""
     EXPIRED = "expired"
-    """It was not attached for as long as it had said."""
+    """The registration ended: the receiver was not attached for as long as it had said."""
 
 
 class RemovalPolicy(StrEnum):
     """The policy by which a stored notification was removed before a receiver had it."""
 
     TIME_TO_LIVE = "time-to-live"
-    """Of a subscription, counted from when the session stored it."""
+    """The time to live of a subscription, counted from when the session stored it."""
     TIME_TO_LIVE_BY_LOG = "time-to-live-by-log"
-    """Of a subscription, counted by the time in the log: a session that was rebuilt does not store it again."""
+    """The time to live of a subscription, counted by the time in the log: a session that was rebuilt does not store it
+    again."""
     MAX_COUNT = "max-count"
-    """Of a subscription."""
+    """The maximal count of a subscription."""
     MAX_QUEUE = "max-queue"
     """The bound of the session's queue, in notifications or bytes."""
     DEADLINE = "deadline"

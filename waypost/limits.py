@@ -194,7 +194,7 @@ HELLO_WITHIN_S = 10.0
 """Time from the handshake of a client's WebSocket to the end of its hello, in seconds; then the connection is
 closed."""
 PEER_HELLO_WITHIN_S = 2.0
-"""The same for another proxy, and then again for the registry to report that incarnation of it."""
+"""Time for the hello of another proxy, in seconds, and then again for the registry to report that incarnation of it."""
 
 # --- moves
 MOVES_AT_ONCE = 32
@@ -251,6 +251,10 @@ PING_EVERY_S = 3.0
 PONG_WITHIN_S = 3.0
 """Time for the answer, in seconds; then the client library goes to another proxy: one that stands still holds up
 nobody for long."""
+CLIENT_PING_EVERY_S = 20.0
+"""Pause between two pings of a proxy to a client or peer, in seconds."""
+CLIENT_PONG_WITHIN_S = 20.0
+"""Time for the answer, in seconds; then the proxy ends the connection: the other side is gone without a word."""
 RECENT_IDS = 65_536
 """Ids that a client library keeps beside its frontier; the oldest go first."""
 RECEIVER_WINDOW_BYTES = 24 * 1024 * 1024
@@ -338,7 +342,7 @@ PASSWORDS_AT_ONCE = 64
 """Passwords that one proxy verifies, or that wait for it; past it, a receiver that attaches with one is told to come
 again."""
 PASSWORDS_OF_ONE = 4
-"""Of them, passwords of one principal of one session."""
+"""Passwords of one principal of one session among them."""
 FREE_TRIES = 3
 """Wrong passwords of a principal of a session before the next one has to wait: 1 s, and twice as long each time."""
 LONGEST_WAIT_MS = 60_000

@@ -71,7 +71,7 @@ class Traveller:
     """Names the session where several share one; each of them is a receiver of its own."""
     got: list[Delivered] = field(default_factory=list)
     moves_ms: list[float] = field(default_factory=list)
-    """Of each attach at another proxy: until the session was served there."""
+    """For each attach at another proxy, the time until the session was served there, in ms."""
     absences: int = 0
     receiver_state: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
     session: waypost.Receiver | None = None

@@ -31,7 +31,7 @@ class Damage:
         self.due = 0
         self.changed = 0
         self.connections = 0
-        """Of peers."""
+        """The number of connections of peers."""
         host, _, number = behind.rpartition(":")
         self._behind = (host, int(number))
         self._rng = random.Random(seed)

@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 Entry = int | EpochStart
-"""Of a log: a notification, by its number, or the beginning of a log epoch."""
+"""An entry of a log: a notification, by its number, or the beginning of a log epoch."""
 Log = tuple[Entry, ...]
 
 
@@ -116,7 +116,9 @@ class LogEpochs:
         return ""
 
     def is_quiescent(self, state: State) -> bool:
-        """Tell whether a state is one in which all may end."""
+        """Tell whether nothing is under way: all is published, both proxies have read the whole log, and every
+        acknowledged number was delivered or reported as a gap.
+        """
         if state.published < self.publishes:
             return False
         if any(proxy.phase != "running" or proxy.read != state.log for proxy in state.proxies):

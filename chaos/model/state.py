@@ -22,7 +22,7 @@ class Configuration(NamedTuple):
     name: str
     kinds: tuple[int, ...] = (0, 0)
     faults: int = 1
-    """Of any sort, in one run."""
+    """The number of faults of any sort in one run."""
     moves: int = 1
     """Handovers that are begun: by a client that goes to the other proxy, or by an operator."""
     far: bool = False
@@ -30,7 +30,7 @@ class Configuration(NamedTuple):
     subscribes: bool = False
     """The client asks for the second kind midway."""
     sorts: frozenset[str] = SORTS
-    """Of faults that there may be."""
+    """The sorts of faults that there may be."""
 
 
 class Setup(NamedTuple):
@@ -69,7 +69,7 @@ class Copy(NamedTuple):
     """What the receiver reported when it attached."""
     second: Interest | None = None
     serial: int = 0
-    """Of the last checkpoint at this epoch."""
+    """The serial of the last checkpoint at this epoch."""
 
 
 class Disk(NamedTuple):
@@ -156,7 +156,7 @@ class Client(NamedTuple):
     inbox: int = 0
     """What came and was not given yet; 0: nothing."""
     owes: bool = False
-    """It was given what is not acknowledged yet."""
+    """Whether the client has what is not acknowledged yet."""
     second: int = 0
     """The second kind: 0 not asked for, 1 asked for, 2 confirmed."""
 
@@ -176,7 +176,7 @@ class Message(NamedTuple):
 
 
 Record = tuple[str, int, int, int]
-"""Of the far site's log; see `site.py`."""
+"""A record of the far site's log; see `site.py`."""
 
 
 class State(NamedTuple):
@@ -191,7 +191,7 @@ class State(NamedTuple):
     client: Client
     messages: frozenset[Message]
     late: frozenset[Claim]
-    """Of somebody who does not wait for the answer any more; they may still be applied."""
+    """Claims whose answer nobody waits for any more; they may still be applied."""
     writes: frozenset[Checkpoint]
     checkpoint: Checkpoint
     """What a reader of the changelog finds."""

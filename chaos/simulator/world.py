@@ -36,9 +36,9 @@ SMALL = Bounds(
 )
 """With these a session of ten notifications is a large one."""
 LOG_AWAY_MS = 400
-"""So long a log is away before it comes back without its end."""
+"""Time for which a log is away before it comes back without its end, in ms."""
 AWAY_MS = 100
-"""So long a registry is away at least while it is put back to a copy."""
+"""Least time for which a registry is away while it is put back to a copy, in ms."""
 
 
 class World(Environment):

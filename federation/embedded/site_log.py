@@ -28,7 +28,7 @@ SCHEMA = (
 )
 ROWS = "SELECT offset, record, place FROM log WHERE offset"
 CASTED = "SELECT offset, CAST(record AS BLOB), CAST(place AS INTEGER) FROM log WHERE offset"
-"""The same where damage may have made other types of them."""
+"""The query for records whose types damage may have changed."""
 OFFSETS = (1 << 63) - 1
 """Above every offset."""
 
@@ -104,7 +104,7 @@ class EmbeddedSiteLog:
         await asyncio.get_running_loop().create_future()
 
     def resume(self) -> None:
-        """It always does."""
+        """Do nothing: a log in a file is never interrupted (:meth:`federation.ports.SiteLog.resume`)."""
 
     async def truncate(self, before: int) -> None:
         """Forget the records below offset `before`."""

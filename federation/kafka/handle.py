@@ -88,6 +88,6 @@ class Handle:
             raise
 
     async def close(self) -> None:
-        """Close both; what is under way may fail."""
+        """Close producer and consumer. Calls under way may fail with LogUnavailable."""
         await self._appends.close()
         await self._reader.close()

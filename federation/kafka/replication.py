@@ -23,7 +23,7 @@ BY_BROKER = "LogAppendTime"
 the records of a proxy whose clock is an hour ahead.
 """
 MAX_MESSAGE_BYTES = LOG_REQUEST_BYTES + 1024
-"""Of a topic: a record comes in a batch that is a little larger."""
+"""The `max.message.bytes` of a topic: a record comes in a batch that is a little larger."""
 HOW_TO_RAISE = "raise it with kafka-reassign-partitions or kafka-configs, or ask for less"
 
 

@@ -50,7 +50,7 @@ GRACE_S = 1.0
 KEEP_ALL = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {CLEANUP: COMPACT}
 CREATED_S = 2.0
-"""So long after it was created a topic may be unknown to some brokers."""
+"""Time after its creation for which a topic may be unknown to some brokers, in seconds."""
 CREATED_POLL_S = 0.1
 AS_RECOMMENDED = Replication()
 

@@ -293,7 +293,7 @@ class NodeConfig:
     replace: bool = _setting(
         False, "Take the name from a process that runs under it, at once; that one ends. For once, by hand."
     )
-    sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1, le=86_400)
+    sweep_s: int = _setting(60, "Seconds between two sweeps for entries past their time to live.", ge=1, le=86_400)
     journal_rotate: str = _setting(
         JOURNAL_SEGMENT,
         "When the next part of the journal begins: a size like 256MiB, an age like 7d, or off. Nothing is removed.",

@@ -45,6 +45,8 @@ from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
     BRINGS_ABOUT,
     CHEAP_BYTES,
+    CLIENT_PING_EVERY_S,
+    CLIENT_PONG_WITHIN_S,
     CONNECTION_QUEUE_BYTES,
     DESCRIBED_S,
     HANG_UP_WITHIN_S,
@@ -466,6 +468,8 @@ def make_server(node: Node, host: str) -> Server:
         ws=SocketProtocol,
         ws_max_size=HARD_FRAME_BYTES,
         ws_per_message_deflate=False,
+        ws_ping_interval=CLIENT_PING_EVERY_S,
+        ws_ping_timeout=CLIENT_PONG_WITHIN_S,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -21,7 +21,7 @@ from waypost.limits import FACTS_BYTES
 
 LINGER_MS = 20
 RETRY_MS = 200
-"""So long a journal that took nothing is left alone."""
+"""Pause before a journal that failed is tried again, in ms."""
 FACT_BYTES, COORDINATE_BYTES = 300, 20
 
 
@@ -83,7 +83,7 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
         super().__init__(JournalState.IDLE)
         self._waiting: deque[Attest] = deque()
         self._under_way = 0
-        """So many of them are in the write that is under way."""
+        """The number of facts in the write that is under way."""
         self._due_at = NEVER
         self.bytes = 0
         """Size of all that waits, about."""

@@ -24,11 +24,11 @@ from handover.machine import Deadline, Table, TimedMachine, render
 from waypost.identity import Incarnation
 
 TAKE_BACK_MS = 2_000
-"""So long a proxy that ends waits for the registry's word on sessions that are frozen for a handover."""
+"""Time that a proxy which ends waits for the registry's answer about sessions that are frozen for a handover, in ms."""
 LAST_WORDS_MS = 5_000
-"""So long, all in all, it waits until what it has said last is durable."""
+"""Time that it waits in all until its last writes are durable, in ms."""
 REVOKE_MS = 2_000
-"""So long it waits until the registry has its lease back; then the lease runs out by itself."""
+"""Time that it waits until the lease is revoked, in ms; then the lease runs out by itself."""
 
 
 class LifecycleState(Enum):

@@ -22,13 +22,12 @@ from waypost.limits import IDENTITY_RECORDS, LOG_BATCH
 from waypost.records import Damaged, LogBegun
 
 SECRET_BACK_MS = 5_000
-"""So long a registry that has lost everything may take to be told its secret by a proxy that lives."""
+"""Time for a live proxy to give its secret back to a registry that has lost everything, in ms."""
 SECRET_POLL_MS = 200
 IDENTITY_WAIT_MS = 15_000
-"""So long a proxy waits, at an empty log, for the identity that another one is about to write there. If that one has
-another log by mistake, it says within this time how far it has read that, and this proxy is refused; if that one has
-ended, this one writes the identity.
-"""
+"""Time that a proxy waits at an empty log for the identity that another one is about to write there, in ms. If that one
+has another log by mistake, it says within this time how far it has read that, and this proxy is refused; if that one
+has ended, this one writes the identity."""
 IDENTITY_POLL_MS = 100
 
 # ------------------------------------------------------------ questions

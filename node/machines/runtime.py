@@ -25,7 +25,7 @@ from proxy.engine import Engine
 
 RuntimeEffect = LinkEffect | Effect
 REOPEN_MS = 200
-"""So long a stream that broke is left alone."""
+"""Pause before a stream that broke is opened again, in ms."""
 
 
 class StreamState(Enum):
@@ -62,7 +62,10 @@ _TIMEOUTS_MS: Mapping[Enum, int] = {_S.BROKEN: REOPEN_MS}
 
 
 class Stream(TimedMachine[Begin | Broke, OpenStream]):
-    """A stream that is read for ever: the site log's records, or the events of the registry's watch."""
+    """A stream that is read for ever, and opened again REOPEN_MS after it broke: the site log, or the registry's watch.
+
+    Its effect is OpenStream: whoever performs it reads until the stream breaks, and answers Broke.
+    """
 
     table = STREAM_TABLE
 
@@ -79,9 +82,9 @@ CONCERN_LINKS = (RecordsRead, RegistryReported, LeaseGranted, LeaseLost)
 
 
 class Runtime:
-    """The engine and the ends of links of one process, as one :class:`waypost.machine.Machine`.
+    """The engine and the ends of links of one process: one input may concern both, and the effects have one order.
 
-    What comes from neighbours, and what is due of links, concerns :attr:`links` alone.
+    What comes from neighbours, and what is due of links, is given to :attr:`links` directly, with their own deadlines.
     """
 
     def __init__(self, engine: Engine, links: LinkEndpoints) -> None:
@@ -117,7 +120,9 @@ class Runtime:
         return [*self.engine.tick(now_ms, unix_ms)]
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing. Links have their
+        own.
+        """
         return self.engine.next_deadline()
 
 

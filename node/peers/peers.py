@@ -173,12 +173,12 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[bytes]] = {}
         self._bytes: Counter[ProxyId] = Counter()
-        """Of the messages that wait in each line."""
+        """The size of the messages that wait, by peer."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
         self.lost: Counter[str] = Counter()
         """Reason, one of LOSSES -> messages that did not go out. One lost on its way is not counted."""
         self.sent_bytes = 0
-        """Of sealed frames, to all peers."""
+        """The size of sealed frames sent to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         """Queue a message, to be sent if the peer can be reached. Past PEER_QUEUE or PEER_QUEUE_BYTES it is lost."""

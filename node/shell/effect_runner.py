@@ -39,7 +39,7 @@ log = structlog.get_logger("waypost")
 
 
 SILENT_MS = 5_000
-"""So long the site's changelog, which did not answer in time, is not asked before an activation."""
+"""Pause before a changelog of the site that did not answer in time is asked again, in ms."""
 
 
 class EffectRunner:

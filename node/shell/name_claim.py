@@ -23,7 +23,7 @@ log = structlog.get_logger("waypost")
 
 NAME_POLL_S = 0.25
 NAME_MARGIN_MS = 2_500
-"""So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
+"""Delay with which leases may end, in ms: etcd counts in seconds, and looks for ended ones twice a second."""
 
 
 class NameClaim:

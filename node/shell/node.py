@@ -115,7 +115,8 @@ POLL_S = 2.0
 RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 2.5
-"""So long the log may take to say where it ends. With POLL_S before that, one that stands still is noticed in 5 s."""
+"""Time for the log to say where it ends, in seconds. With POLL_S before that, one that stands still is noticed in 5 s.
+"""
 LOG_GUARD_S = 10.0
 LEASE_STALLS = 3
 """Times to live of a lease without a renewal."""
@@ -276,7 +277,7 @@ class Node:
             proxy=self.proxy,
             site=self.site,
             neighbours=neighbours,
-            expiry_ms=self.config.sweep_s * 1_000,
+            entry_sweep_ms=self.config.sweep_s * 1_000,
             max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
             match_ms=self.config.match_ms,

@@ -30,7 +30,7 @@ Records = Sequence[Record]
 AppendPart = Callable[[Records], Awaitable[Any]]
 """Appends records; returns the list of their offsets, or an error."""
 REBUILT = 1_000
-"""So many entries of a heap may be out of date before it is made anew."""
+"""Number of outdated entries after which a heap is made anew."""
 MEASURED_NS = 1_000_000
 """What is foreseen to take less says nothing of what it takes."""
 LEAST_MEASURED, MEASURED_SHARE = 0.05, 0.5
@@ -38,7 +38,7 @@ LEAST_MEASURED, MEASURED_SHARE = 0.05, 0.5
 LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
-"""Of their bodies; the last one may go beyond."""
+"""The size of their bodies; the last one may go beyond."""
 
 
 class _Part(NamedTuple):
@@ -114,9 +114,9 @@ class AppendAdmission:
     def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
         self._foreseen_ns = foreseen_ns
         self._bytes = self._ns = 0
-        """Of the parts that were admitted and are not folded yet."""
+        """The size of the parts that were admitted and are not folded yet."""
         self._waiting_bytes: Counter[int] = Counter()
-        """Of the parts that are not admitted yet, by connection."""
+        """The size of the parts that are not admitted yet, by connection."""
         self._waiting_total = 0
         """All of them: every message of a client asks for it."""
         self._position = 0

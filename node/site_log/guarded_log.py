@@ -30,7 +30,7 @@ from waypost.errors import LogReplaced, LogUnavailable, WaypostError
 from waypost.identity import Origin
 
 BEGIN_S = 15.0
-"""So long an append waits until the proxy has begun."""
+"""Time that an append waits until the proxy has started, in seconds."""
 READ_S = 0.01
 """The interval at which is checked whether the log was read."""
 

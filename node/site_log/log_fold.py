@@ -36,7 +36,7 @@ class LogFolding:
         self._evaluated_s = 0.0
         """Processor time of the evaluation of the next record."""
         self._together = LOG_BATCH
-        """So many records took no longer than a slice lately."""
+        """Number of records that lately took no longer than a slice."""
         self._room_s = FOLD_SLICE_S
         """Seconds for the next turn."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waypost")
 START_S = 4.0
-"""So long a backend may take to start before it counts as unreachable."""
+"""Time for a backend to start before it counts as unreachable, in seconds."""
 
 
 class _KafkaSettings(TypedDict):

@@ -56,7 +56,7 @@ class PublishHandler:
         self._output = output
         self._producers: dict[ProducerIncarnation, _Producer] = {}
         self._producers_of: dict[int, set[ProducerIncarnation]] = {}
-        """Of each connection."""
+        """The producers of each connection."""
         self._unanswered: Counter[int] = Counter()
         """Notifications of each connection."""
 

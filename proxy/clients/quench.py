@@ -56,7 +56,7 @@ class _Requester:
     waiting: dict[str, None]
     """Expressions that are to be compared with the question."""
     terms: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of each expression, the terms of which it is to know."""
+    """The terms that it is to know, by expression."""
     wanted: Counter[str] = field(default_factory=Counter)
     """By how many expressions each term is."""
     announced: set[str] = field(default_factory=set)
@@ -73,7 +73,7 @@ class QuenchHandler:
         self._output = output
         self._requesters: dict[int, _Requester] = {}
         self._terms: dict[str, tuple[Term, ...]] = {}
-        """Of each expression that anybody wants and that was taken apart."""
+        """The terms of each expression that was taken apart."""
         self._waiting: dict[str, None] = {}
         """Expressions that are to be looked at."""
 

@@ -211,9 +211,8 @@ def _last(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
 
 
 LOOK_MS = 1_000
-"""So long a changelog has to answer before a session is made, a copy activated or a frozen session taken back; another
-site's, asked for the first time, has longer.
-"""
+"""Time for a changelog to answer before a session is made, a copy activated or a frozen session taken back, in ms;
+another site's, asked for the first time, has longer."""
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):

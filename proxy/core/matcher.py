@@ -145,7 +145,7 @@ class Matcher:
         self._index: Index[_Holders] = Index()
         self._came = 0
         self._by_text: dict[str, _Holders] = {}
-        """The same by the canonical form of each expression, as the site knows it."""
+        """The expressions by their canonical form, as the site knows it."""
         self._expressions: dict[SessionId, list[Expression]] = {}
         self.spending = CostBudget()
         self._known_matches: dict[Matched, Matched] = {}
@@ -285,7 +285,7 @@ class Matcher:
 _NUMBER = attrgetter("number")
 KNOWN_MATCHES = 10_000
 JOINED_SIZE = 100_000
-"""So many hits of sets, and sessions that they matched, are remembered."""
+"""Number of sets of hits that are remembered, with the sessions that they matched."""
 HOLDER_NS = 10_000
 """What it takes about to store a notification for one session, and to deliver it."""
 TWICE_AS_LONG_BYTES = 8 * 1024

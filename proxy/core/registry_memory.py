@@ -100,7 +100,7 @@ class RegistryMemory:
             since_ms = now
         self._earlier_rows[session] = (row, since_ms)
         sweeps = SWEEPS_A_ROUND + 1 + (SWEEPS_TO_WAKE if and_woken else 0)
-        return now >= since_ms + sweeps * self._settings.sweep_ms
+        return now >= since_ms + sweeps * self._settings.row_sweep_ms
 
     def forget(self, session: SessionId) -> None:
         """Forget all that is remembered of a session: it is served here."""

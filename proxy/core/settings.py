@@ -54,11 +54,12 @@ class Settings:
     checkpoint_ms: int = 1_000
     snapshot_ms: int = 60_000
     """So often the site's state goes to the changelog. A site log must keep its records for longer than that."""
-    sweep_ms: int = 2_000
+    row_sweep_ms: int = 2_000
+    """So often sessions are compared with the registry's rows."""
     rows_back_ms: int = 5_000
-    """So long, after the registry has lost rows, their owners have to write them again."""
-    expiry_ms: int = 60_000
-    """So often what nobody holds any more is removed from the store."""
+    """Time for owners to write their rows again after the registry has lost some, in ms."""
+    entry_sweep_ms: int = 60_000
+    """So often entries that are past their time to live are looked for."""
     forget_ms: int = FORGET_AFTER_MS
     """The row of a deleted session stays in the registry for so long."""
     retry_ms: int = 250

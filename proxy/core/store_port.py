@@ -111,7 +111,7 @@ class Restored:
     site: SiteCheckpoint
     sessions: list[SavedSession] = field(default_factory=list)
     policed: dict[SessionId, Policed] = field(default_factory=dict)
-    """Of the sessions that have a time to live or a maximum count."""
+    """The policies of sessions that have a time to live or a maximum count."""
 
 
 class SessionStore(Protocol):

@@ -43,7 +43,7 @@ class TransferRecord:
     """attach, drain or rebalance."""
     began_ms: int
     began_at_ms: int
-    """The same in Unix time."""
+    """The beginning in Unix time, in ms."""
     turned_ms: int
     """Since when it is in its present phase."""
     spent_ms: dict[str, int] = field(default_factory=dict)

@@ -56,7 +56,7 @@ class DeletedRows:
         now = self._env.time.now_ms
         if now < self.next_deadline():
             return
-        self._next_check_ms = now + self._env.settings.sweep_ms
+        self._next_check_ms = now + self._env.settings.row_sweep_ms
         if not self._env.lease.may_serve() or not self._env.cluster.is_watching:
             return
         if self._gone:

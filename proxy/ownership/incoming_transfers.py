@@ -108,7 +108,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
     ) -> None:
         super().__init__(env, sessions, output)
         self._partial_copies: dict[SessionId, PartialCopy] = {}
-        """Of copies that were broken off; the oldest first."""
+        """Copies that were broken off; the oldest first."""
         self._persister = stream.persister
         self._coverage = stream.coverage
         self._served = served

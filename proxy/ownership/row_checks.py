@@ -142,7 +142,7 @@ class RowChecks:
             or not self._env.cluster.is_watching
         ):
             return
-        self._sweep_at = self._env.time.now_ms + self._env.settings.sweep_ms
+        self._sweep_at = self._env.time.now_ms + self._env.settings.row_sweep_ms
         self._sweep(
             self._session_scan.next_batch(self._sessions),
             self._rows.next_batch(self._env.cluster.owners),

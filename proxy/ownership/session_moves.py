@@ -23,7 +23,7 @@ from waypost.identity import NO_PROXY, ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE, REBALANCE_RATE
 
 GRACE_MS = 1_000
-"""So long a proxy says that it is not healthy before the first session leaves it."""
+"""Time between not being ready and the first session that leaves, in ms."""
 OFFER_MS = 6_000
 """After so long an offer has led to nothing."""
 

@@ -32,7 +32,7 @@ class MessageQueue:
         """Entries up to this one are to be read from the store, those above it are in memory."""
         self._in_memory: list[Entry] = []
         self._bytes = 0
-        """Of those in memory."""
+        """The size of the entries in memory."""
 
     # ------------------------------------------------------------ what there is
 

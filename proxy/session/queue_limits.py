@@ -38,9 +38,13 @@ class QueuedEntry(NamedTuple):
 
 
 class QueueLimits:
-    """The stored entries of one session under the bounds of one queue.
+    """Chooses the entries of one session that are discarded because its queue is over a bound.
 
-    `known`: all stored entries are counted here; as long as they are not, nothing is chosen. `bytes`: their size.
+    Entries that were stored before this process began are counted by :meth:`prepend`; until all are (`known`), nothing
+    is chosen. `bytes`: the size of all that are counted.
+
+    Args:
+        queue: the bounds, in entries and in bytes, and which entry goes first.
     """
 
     def __init__(self, queue: Queue) -> None:

@@ -68,7 +68,7 @@ class Receiver:
 
     id: ReceiverId
     acknowledged: int
-    """It has all entries up to this number."""
+    """The number of the entry up to which it has acknowledged all."""
     frontier: dict[Origin, int] = field(default_factory=dict)
     """What it acknowledged."""
     known: dict[Origin, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Receiver:
     sent_gaps: list[GapRow] = field(default_factory=list)
     """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
     confirmed_gaps: int = 0
-    """So many it has."""
+    """The number of gaps that it has confirmed."""
     fetching: bool = False
     """Something is waited for before it gets more: the store, or the journal."""
     recorded: frozenset[int] = frozenset()
@@ -96,13 +96,13 @@ class Receiver:
     keys: tuple[Key, ...] = ()
     """Those that go with every subscription that it makes; they stay with its place."""
     expiry_s: int | None = None
-    """It gives up its place when it was not attached for so many seconds; None: never."""
+    """The registration ends when it was not attached for so many seconds; None: never."""
     idle_ms: int = 0
     """For how long it has not been, while the session was served and no transfer ran."""
     idle: bool = False
-    """It was not when we last looked."""
+    """Whether it was not attached when that was last counted."""
     is_new: bool = False
-    """It was given its place, and was not told so yet."""
+    """Whether it was registered and has not been told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
     is_durable: bool = True

@@ -62,7 +62,7 @@ class Retention:
         self._newest: dict[SubscriptionId, deque[int]] = {}
         """The entries of a subscription with a maximum count, and of those not known yet: they came with a copy."""
         self._swept: dict[Matched, int] = {}
-        """Of what matched these, entries below the number are out of the store."""
+        """By generation of a subscription, the number below which the store has removed its entries."""
         self._counts: dict[SubscriptionId, int] = {}
         self._swept_highest = 0
         self._marks_saved = 0

@@ -47,7 +47,7 @@ from waypost.queue import UNBOUNDED, Queue
 from waypost.reliability import PERSISTENT
 
 ROOM_CHECKS = 16
-"""Of so many questions whether there is room for more, one measures."""
+"""One in so many checks of the descriptor's size measures it."""
 
 
 class Role(Enum):
@@ -124,14 +124,14 @@ class Session:
         self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
         self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
         self.seen_beyond_log: dict[Origin, int] = {}
-        """Of origins of which it has seen more than the site's log brings here: up to where."""
+        """By origin, the offset seen, where that is above what the site's log brings here."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.created_at: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.entries = MessageQueue()
         self.source: ProxyId | None = None
-        """Of a staged copy: the proxy that handed it over."""
+        """The proxy that handed a staged copy over."""
         self.copy = ""
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.delivered: Counter[ProxyId] = Counter()
@@ -144,7 +144,7 @@ class Session:
         """By this process: nobody else had it at its epoch, or at a later one, when that ended."""
         self.gaps = Gaps()
         self.expiry_s: int | None = None
-        """It ends when nobody was attached for so many seconds; None: never."""
+        """The session ends when no receiver was attached for so many seconds; None: never."""
         self.idle_ms = 0
         """For how long nobody has been, while it was served and no transfer ran."""
         self.idle = False
@@ -160,7 +160,7 @@ class Session:
         self.auth_failures: dict[str, AuthFailures] = {}
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
-        """It was raised from its last checkpoint, and has not caught up with every origin yet."""
+        """Whether it was rebuilt from its last checkpoint and has not caught up with every origin yet."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
         self._made = 0

@@ -13,12 +13,20 @@ from waypost.subscription import Expression, parse
 
 @dataclass(slots=True, kw_only=True)
 class Subscription:
-    """One interest, an interval of every origin (handover rule 7).
+    """A subscription of a session, an interval (start, end] of offsets of each origin (handover rule 7).
 
-    Matching is by `start` (L) and `end` (R); `start` is never raised. `promise_floor`: no promise lies below it.
-    `promised` (X0): the offset above which every match is owed, per origin, told to receivers once. The policy, and how
-    far it has come by number of entry: proxy/session/retention.py. `generation`, `keys`, `replaced`:
-    waypost/checkpoint.py.
+    Args:
+        id: unique in the session.
+        expression: what it matches.
+        start: per origin, the offset behind which it matches (L); never raised.
+        promise_floor: per origin, the offset below which no promise lies.
+        promised: per origin, the offset above which every match is owed (X0); a receiver is told of it once.
+        end: per origin, the last offset that it matches (R); None: it has not ended.
+        owner: the principal that made it; "": nobody proved who it is.
+        ttl_s: how long a match is kept, in seconds; None: for ever.
+        max_count: how many of the newest matches are kept; None: all.
+        expired_below: the lowest number of an entry that is kept under `ttl_s`; `displaced_below`: under `max_count`.
+        generation, keys, replaced: as in :class:`waypost.checkpoint.SubscriptionRow`.
     """
 
     id: SubscriptionId
@@ -42,14 +50,15 @@ class Subscription:
     unannounced: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     limits: dict[Origin, int] = field(default_factory=dict)
-    """Of origins whose site has said how far its log went: where it will end. Not kept: whoever has not heard asks."""
+    """By origin whose site has said how far its log went, where the subscription will end. It is not stored: the next
+    owner asks again."""
     is_end_on_record: bool = True
     unconfirmed_ends: set[Origin] = field(default_factory=set)
     """Origins of which it ended without the word of their site how far its log went."""
     payer: str = ""
     """The client whose bounds it counts for (proxy/core/cost_budget.py); "": nobody's."""
     continued: bool = False
-    """It keeps a promise of its earlier generation, and the journal does not have yet that it is this one's now."""
+    """Whether it keeps a promise of its earlier generation that the journal does not have as its own yet."""
 
     def __post_init__(self) -> None:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)

@@ -158,7 +158,7 @@ class Expiry:
         self._mark_at = now + GRAIN_MS
         all_of_them = now >= self._sweep_at
         if all_of_them:
-            self._sweep_at = now + self._env.settings.expiry_ms
+            self._sweep_at = now + self._env.settings.entry_sweep_ms
         for session in list(self._watched.values()):
             if self._sessions.get(session.id) is not session or not _has_policy(session):
                 del self._watched[session.id]

@@ -62,7 +62,7 @@ class Persister:
         """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
         self._saving = False
         self._kept_version = -1
-        """Of the site's state, as the store has it or is about to."""
+        """The version of the site's state that the store has or is about to have."""
         self._state_at = 0
         """Not before this is it written as a whole again."""
         self._flush_at = 0
@@ -76,7 +76,7 @@ class Persister:
         """Up to which checkpoint clients were answered, as the registry is to know it."""
         self._noting = False
         self._next: dict[Session, list[OnDone]] = {}
-        """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
+        """By session whose checkpoint is under way, who waits for the one after it."""
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
         self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
@@ -84,7 +84,7 @@ class Persister:
         """Entries taken since the last flush."""
         self._unstored_bytes = 0
         self._saving_bytes = 0
-        """Of entries that were taken before it, and are being written."""
+        """The size of entries that are being written."""
 
     # ------------------------------------------------------------ the store
 

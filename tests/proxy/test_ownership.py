@@ -300,7 +300,7 @@ def test_staged_copy_commits_when_no_owner_corrects_a_restored_registry(current:
         harness.complete_all(effects.ReadRow, current)
         assert role(harness) is Role.ORPHAN
         assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
     harness.complete_all(effects.ReadRow, current)
     harness.complete_writes()
     if current is None:
@@ -394,7 +394,7 @@ def nobody_comes_back(harness: EngineHarness, row: Ownership, found: object) -> 
     for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 1):
         harness.complete_all(effects.FindCheckpoint, found)
         assert isinstance(harness.received()[-1], Wait)
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.attach()
         harness.complete_all(effects.ReadRow, row)
     harness.complete_all(effects.FindCheckpoint, found)
@@ -905,7 +905,7 @@ def test_failover_from_a_checkpoint_of_a_later_epoch_waits_for_the_owner_at_that
 def corrected(harness: EngineHarness) -> None:
     """Let so much time pass that whoever serves a session would have written its row again."""
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
 
 
 def test_owner_lets_go_when_another_proxy_has_taken_over_before_its_row_is_restored() -> None:
@@ -1025,7 +1025,7 @@ def test_stored_session_without_a_row_is_created_again_only_after_no_other_proxy
     assert Wait in [type(message) for message in harness.received()]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", 5)
 
@@ -1044,7 +1044,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
     assert Wait in [type(message) for message in harness.received()]
-    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.env.settings.sweep_ms)
+    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.env.settings.row_sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.finish(harness.next(effects.PutCheckpoint), CheckpointOutdated("there is a later one", 4, by_owner=True))
@@ -1081,7 +1081,7 @@ def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, CheckpointOutdated("there is a later one", 4, by_owner=by_owner))
     harness.received()
-    harness.pass_time(2 * harness.engine.env.settings.sweep_ms)
+    harness.pass_time(2 * harness.engine.env.settings.row_sweep_ms)
 
 
 def test_an_owner_that_a_first_checkpoint_outranks_takes_an_epoch_above() -> None:
@@ -1104,7 +1104,7 @@ def test_owner_in_a_restored_registry_rebuilds_the_checkpoint_of_a_later_owner()
     assert SESSION not in harness.engine.sessions
     later = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {})
     for _ in range(SWEEPS_A_ROUND + 2):
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, owner("me", 1))
         harness.complete_writes()
         harness.complete_all(effects.FindCheckpoint, effects.FoundCheckpoint((later,), True))
@@ -1213,11 +1213,11 @@ def test_copy_that_was_served_goes_on_where_another_session_was_made_at_its_very
 def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -> None:
     harness = EngineHarness()
     harness.reload({})
-    memory, sweep_ms = harness.engine.env.registry_memory, harness.engine.env.settings.sweep_ms
+    memory, row_sweep_ms = harness.engine.env.registry_memory, harness.engine.env.settings.row_sweep_ms
     for _ in range(SWEEPS_A_ROUND + 1):
         assert not memory.is_past(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
         memory.prune()
-        harness.pass_time(sweep_ms)
+        harness.pass_time(row_sweep_ms)
     assert memory.is_past(SESSION, None)
 
 

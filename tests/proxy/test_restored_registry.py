@@ -33,7 +33,7 @@ def loses(harness: EngineHarness, before: Ownership, after: Ownership | None) ->
 def nobody_corrects(harness: EngineHarness, answer: Ownership | None) -> None:
     """Half a minute goes by, and the registry says the same whenever it is asked."""
     for _ in range(SWEEPS_A_ROUND + 3):
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, answer)
 
 
@@ -171,8 +171,8 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
         harness.complete_all(effects.FindCheckpoint, lost)
         harness.complete_all(effects.ReadRow, None)
         assert [type(message) for message in harness.received()][-1] is Wait and not claims(harness)
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
-    harness.pass_time(4 * harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
+    harness.pass_time(4 * harness.engine.env.settings.row_sweep_ms)
     harness.send(1, wanted)
     harness.complete_all(effects.ReadRow, None)
     harness.complete(effects.FindCheckpoint, lost)
@@ -206,7 +206,7 @@ def test_a_session_whose_row_is_not_known_is_not_taken_over_before_all_changelog
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
         for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
             harness.complete_all(kind, answer)
-        harness.pass_time(harness.engine.env.settings.sweep_ms)
+        harness.pass_time(harness.engine.env.settings.row_sweep_ms)
     assert not claims(harness)
 
 
@@ -264,7 +264,7 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
             for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
                 harness.complete_all(kind, answer)
                 harness.complete_writes()
-            harness.pass_time(harness.engine.env.settings.sweep_ms)
+            harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         assert harness.next(effects.CreateRow).ownership == owner("me", 7)
     else:
         assert harness.next(effects.CreateRow).ownership == owner("me", 5)
@@ -410,11 +410,11 @@ def test_claimed_row_that_the_watch_never_reported_is_read() -> None:
     """The claim may have been done in a registry that was put back since."""
     harness = EngineHarness()
     harness.serve()
-    harness.pass_time(harness.engine.env.settings.sweep_ms)
+    harness.pass_time(harness.engine.env.settings.row_sweep_ms)
     harness.complete(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", 1)
     harness.reload({SESSION: owner("me", 1)})
-    harness.pass_time(harness.engine.env.settings.sweep_ms)
+    harness.pass_time(harness.engine.env.settings.row_sweep_ms)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ReadRow)]
 
 

@@ -26,7 +26,7 @@ from waypost.subscription.expression import parse
 _ANSWERS = {True: "true", False: "false", None: "bottom"}
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 _MOST_DIGITS = 1000
-"""Of an integer in JSON. A real64 may be written as an integer too, and has at most 309."""
+"""Digits of an integer in JSON. A real64 may be written as an integer too, and has at most 309."""
 _SPECIAL_REALS = ("nan", "inf", "-inf")
 
 

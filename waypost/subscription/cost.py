@@ -16,15 +16,15 @@ from waypost.subscription.patterns import instructions
 from waypost.subscription.tree import Call, Compare, Literal, Node, walk
 
 NODE_NS = 200
-"""Of any node, whatever the text."""
+"""Cost of any node, whatever the text, in ns."""
 SEARCH_NS = 4.0
 """For each byte of the text and each text that is looked for in it."""
 ENCODE_NS = 0.5
 COMPARE_NS = 0.2
-"""Of two attributes that are equal up to the last byte."""
+"""Cost of comparing two attributes that are equal up to the last byte."""
 MAKE_NS = {"fold-case": 4.0, "decompose": 200.0, "decompose-compat": 200.0, "size": ENCODE_NS}
 GROWTH = {"fold-case": 3.0, "decompose": 3.0, "decompose-compat": 12.0}
-"""So many times as large a text can become."""
+"""Factors by which a function can make a text larger."""
 SMALL_PATTERN = 20
 """Instructions of a pattern; below it what costs is to build the states."""
 

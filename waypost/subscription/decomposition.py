@@ -19,7 +19,7 @@ Form = Literal["NFD", "NFKD"]
 MARKS_WITHIN = range(0x300, 0x20000)
 """All characters that are marks, or whose decomposition begins with one, are among these."""
 SHORT_RUN = 32
-"""So many marks the standard library may order by itself."""
+"""Number of marks that the standard library may order by itself."""
 
 
 def decomposer(form: Form) -> Callable[[str], str]:

@@ -20,7 +20,7 @@ import re2
 from waypost.limits import MAX_REGEX_BYTES, MAX_REGEX_MEMORY_BYTES
 
 MAX_INSTRUCTIONS = MAX_REGEX_MEMORY_BYTES // 32
-"""Of all patterns of an expression together; a little more than RE2 was seen to let a single one have."""
+"""Instructions of all patterns of an expression together; a little more than RE2 was seen to let a single one have."""
 
 _BAD_REPETITION = re.compile(r"invalid repetition size: \{(\d+)(?:,(\d*))?\}")
 

@@ -78,7 +78,7 @@ class Process(ABC):
     """
 
     link_shell: LinkRunner
-    """Of the ends of its site's links, in this process."""
+    """The shell of the ends of its site's links, in this process."""
 
     def __init__(self, world: Environment, settings: Settings) -> None:
         self.world = world

@@ -67,7 +67,8 @@ PRIORITIES = 3
 PATIENCE = 4
 """So often it finds nobody at a proxy, and goes to another one."""
 POLL_MS, LONG_POLL_MS = 4, 200
-"""So long one who takes one at a time takes for it; and where it is to be overtaken by what comes meanwhile."""
+"""Time for one notification, in ms, of a client that takes one at a time; and where it is to be overtaken by what comes
+meanwhile."""
 
 
 def _named(message: msgspec.Struct | msgspec.Raw) -> str:
@@ -160,11 +161,11 @@ class Client:
         self.version = version
         self.proxy = ""
         self.away = False
-        """It does not want to be connected."""
+        """Whether the client does not want to be connected."""
         self.paused = False
-        """It is connected, and does not look at what comes."""
+        """Whether the client is connected and reads nothing."""
         self.poll_interval_ms = poll_interval_ms
-        """It takes one notification at a time, for so long, and says each time how far it is; 0: all that there is."""
+        """Time for each notification, in ms, after which the client acknowledges it; 0: it takes all that there is."""
         self.machine = ClientMachine(
             name,
             self.session,
@@ -203,20 +204,20 @@ class Client:
         """Those of them whose name was used before."""
         self.promised: dict[str, dict[Origin, int]] = {}
         self.gaps: set[tuple[str, int, int]] = set()
-        """Of which it was told: origin, first and last offset that nobody has any more."""
+        """Gaps of which the client was told: origin, first and last offset."""
         self.problems: list[str] = []
         self.refused = False
-        """It was not let in, or put out: it has no right to the session."""
+        """Whether the client was refused or disconnected, for it has no right to the session."""
         self.stopped = False
         """Its library has ended: it speaks another version, or another incarnation of its receiver has its place."""
         self.forgotten = False
-        """It leaves for good: nobody owes it anything."""
+        """Whether the client leaves for good: nothing is owed to it."""
         self.gone = False
-        """It has left for good: it is known to nobody any more."""
+        """Whether the client has left for good and no proxy knows it."""
         self.changing: Grants | None = None
         """Who may do what, as it has asked for and was not answered."""
         self.wanted: Grants | None = None
-        """The same, as it asked for last."""
+        """The settings that the client asked for last."""
         self.unaware = False
         """Its session was deleted, and it has not heard of that."""
         self._tries = 0

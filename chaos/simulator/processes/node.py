@@ -94,9 +94,9 @@ class Node(Process):
     """One proxy's process, its disk, and its shell: it performs the effects as node/shell/node.py does."""
 
     guarded_log: GuardedLog
-    """Of its site's log, in this process."""
+    """The guarded log of its site, in this process."""
     link_shell: LinkShell
-    """Of its site's links, in this process."""
+    """The shell of its site's links, in this process."""
     wires: dict[int, Wire]
 
     def __init__(
@@ -114,7 +114,7 @@ class Node(Process):
             proxy=proxy,
             site=site,
             neighbours=neighbours,
-            expiry_ms=EXPIRY_MS,
+            entry_sweep_ms=EXPIRY_MS,
             snapshot_ms=SNAPSHOT_MS,
             forget_ms=FORGET_MS,
             bounds=bounds,
@@ -123,15 +123,15 @@ class Node(Process):
         self.invariants = invariants
         self._links = links
         self.unreadable = 0
-        """So many of the next reads of the disk fail."""
+        """Number of the next reads of the disk that fail."""
         self.append_ms = 0
-        """So much longer an append to the log takes."""
+        """Delay of an append to the log, in ms."""
         self.journal_ms = 0
-        """So much longer facts take to the journal."""
+        """Delay of facts on their way to the journal, in ms."""
         self.slow_until = 0
         """Until then the disk takes its time."""
         self.newer = False
-        """It says of everything what no other proxy has heard of."""
+        """Whether it adds fields that no other proxy knows."""
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
         self._starts = self._started_at = 0

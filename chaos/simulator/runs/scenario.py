@@ -86,7 +86,7 @@ from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 POLICY = ("ttl", "max")
 RELIABILITY = {"events": BEST_EFFORT_EVENTS, "none": BEST_EFFORT}
-"""Of what it is less than persistent: of events, or of the connection too."""
+"""Words for a reliability below persistent: of events, or of the connection too."""
 OPTIONS = (*POLICY, "key", "secure")
 IN_A_LINE = "in a line "
 SMALL = "small "
@@ -313,7 +313,9 @@ class Scenario:
         self.world.part(other, one, int(for_ms))
 
     def do_line(self, rest: str, words: list[str]) -> None:
-        """`line PROXY PROXY MS [OPTION=N ...]`: the two speak over connections, as nodes do."""
+        """`line PROXY PROXY MS [damages=N] [breaks=N]`: the two speak over connections, as nodes do, with a delay of MS
+        each way; of N frames the last one is damaged, or breaks the connection.
+        """
         one, other, ms, *more = words
         options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
         for way in self.world.connect_proxies(one, other):
