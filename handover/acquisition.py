@@ -295,7 +295,9 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             if not self.copy_epoch and not found and (lost or self.may_be_elsewhere):
                 # Made anew, of a later generation than what is lost: else its own checkpoints would count less.
                 lost = Ownership(NO_PROXY, max(known, lost)).gone().epoch
-        elif self.row.outlives(lost) or Ownership(NO_PROXY, lost).outlives(self.row.epoch):
+        elif self.row.is_later_generation_than(lost) or Ownership(NO_PROXY, lost).is_later_generation_than(
+            self.row.epoch
+        ):
             lost = NO_EPOCH
         return Epoch(max(known, lost) + 1)
 

@@ -32,7 +32,7 @@ class Unavailable:
     reason: str | Refused | None
 
 
-GONE_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
+ROLLED_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
 
 
 @dataclass(frozen=True, slots=True)

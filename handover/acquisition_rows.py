@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handover.acquisition_inputs import (
-    GONE_BACK,
+    ROLLED_BACK,
     AcquisitionInput,
     CopyInDoubt,
     CopyOutlived,
@@ -16,7 +16,7 @@ from handover.acquisition_inputs import (
 from waypost.identity import Epoch, Ownership, ProxyId
 
 
-def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
+def is_row_older(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
     """Tell whether a row is of a time before a copy that is here: of an earlier epoch, or of its own and another's.
 
     Args:
@@ -27,8 +27,8 @@ def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
     return row is None or (row.epoch, row.proxy == proxy) < (epoch, True)
 
 
-def sleeping_input(
-    epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_past: bool
+def dormant_input(
+    epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, was_served: bool, is_final: bool
 ) -> AcquisitionInput:
     """Return the input that a row is to the acquisition of a dormant copy.
 
@@ -38,17 +38,17 @@ def sleeping_input(
         row: as the registry has it; None: it has none.
         read: the row was read from the registry for this, and not told by the watch, which may be behind.
         was_served: this process served the copy: nobody else can have served the session since.
-        is_past: a row of an earlier epoch has stood for so long that nobody corrects it, and names nobody who lives.
+        is_final: a row of an earlier epoch has stood for so long that nobody corrects it, and names nobody who lives.
     """
     if row is None and not read:
         return CopyInDoubt()
-    if row is None or went_back(epoch, proxy, row):
+    if row is None or is_row_older(epoch, proxy, row):
         if was_served:
             return CopyToActivate(row)
         # Whoever took it over since may live, and corrects the row; or has died, and a changelog says so.
-        return CopyToCheck(row) if is_past else GONE_BACK
+        return CopyToCheck(row) if is_final else ROLLED_BACK
     # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
-    if row.proxy == proxy and not row.outlives(epoch):
+    if row.proxy == proxy and not row.is_later_generation_than(epoch):
         return CopyToActivate(row)
     return CopyOutlived(row)
 
@@ -61,10 +61,10 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
         proxy: this proxy.
         row: as the registry has it; None: it has none.
     """
-    if row is not None and row.proxy == proxy and not row.outlives(epoch):
+    if row is not None and row.proxy == proxy and not row.is_later_generation_than(epoch):
         # An earlier incarnation of ours may have served at that epoch: the one behind it is taken.
         return CopyToActivate(row) if row.epoch >= epoch else RowBehind()
-    if row is None or went_back(epoch, proxy, row):
+    if row is None or is_row_older(epoch, proxy, row):
         return CopyInDoubt()
     return CopyOutlived(row)
 
@@ -93,6 +93,6 @@ def staged_input(
     if row is None or row.epoch + 1 < epoch:
         if not read:
             return CopyInDoubt()
-        return CopyToCommit(row) if is_last else GONE_BACK
+        return CopyToCommit(row) if is_last else ROLLED_BACK
     is_from_there = source is None or row.proxy == source
     return CopyToCommit(row) if row.epoch + 1 == epoch and is_from_there else CopySuperseded()

@@ -27,7 +27,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Patience is at an end."""
+    """The time of the present state is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ Table = Mapping[tuple[Enum, type], Cell]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Patience of a transfer, in milliseconds."""
+    """Time-outs of a transfer, in milliseconds."""
 
     retry_ms: int = 250
     prepare_ms: int = 5_000

@@ -135,7 +135,7 @@ class Refused(TransferMessage, tag="refused", frozen=True):
     lost: bool = False
 
 
-class StayReason(Enum):
+class DeclineReason(Enum):
     """Why a session stays for now, although a receiver of it has attached elsewhere."""
 
     OTHERS_ATTACHED = "others attached"
@@ -149,7 +149,7 @@ class StayReason(Enum):
 class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
     """I do not hand over now, for this reason: relay your receiver to me."""
 
-    reason: StayReason
+    reason: DeclineReason
 
 
 class Aborted(TransferMessage, tag="aborted", frozen=True):

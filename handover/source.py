@@ -6,7 +6,7 @@ has not passed, the target catches up. FROZEN, it delivers, stores and accepts n
 is the cut, and only the registry decides what comes next:
 
 * the row names the target at e + 1: release;
-* the source tires, or the target is gone: it never just thaws, it takes e + 1 for itself by the same
+* the source times out, or the target is gone: it never just thaws, it takes e + 1 for itself by the same
   compare-and-set. Exactly one of the two wins, so no late message can ever bring two owners.
 
 Before it takes e + 1, CONFIRMING, it asks the changelogs whether somebody has served since the cut: a registry that was

@@ -6,7 +6,7 @@ learns from where on it is covered for each origin. READY, it has told the sourc
 merges: drops from the gates what lies at or below the cut, and stores everything durably, STAGING. Then it may commit,
 COMMITTING: the registry's compare-and-set, which either happened or not, whatever became of the answer.
 
-Until it has staged, a refusal, an end of patience or the end of the source's lease discards the shadow; with the
+Until it has staged, a refusal, a time-out or the end of the source's lease discards the shadow; with the
 source's lease ended it fails over instead (handover rule 4). A staged copy waits for the registry, never for a message
 (rule 5).
 """

@@ -10,24 +10,31 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.test_docs import PAGES, ROOMS, SOURCES, name
+from tests.test_docs import PAGES, ROOMS, ROOT, SOURCES, name
 
 RETIRED = """
     AccessWish Ahead Alone Answered AskSeen Asked Asker Asking Asks Begun Bell Claims Course Door DrainWish Dropped
-    FarEnds Farewell Few Give Held Hold HoldsDropped Keeper LAPSED LIVES_EACH LOOK_S Life LinkEnds Look NOBODY
-    NearEnds NotTaken Offer PATIENCE_S Place PlaceShown Planting QUARREL_FIRST_MS Quarrels Rounds SaidFrontier SeenSo
-    Shown SitePlace Spread Stay Story TOLD_S Taken Tally Telling Terms Then Told Troubles WAKES_AT_ONCE Waking Way
-    Ways Wish begin_anew chance come_home departed farewells goodbye heard_ms heed heeded held_expressions home_gone
-    in_vain is_heard lapse_here lasts_s levelling life_of life_over max_connections_each mixed_parts nobody_waits
-    once_kept open_parts part_of parts_ca patience_ms place_s said_farewell said_ms secret_told seeking settle settles
-    sip_ms storm take_news take_place take_told tell_effective tires unsay until_given untold wake wrong_of wrongs
+    FarEnds Farewell Few GONE_BACK Give Held Hold HoldsDropped Keeper LAPSED LAST_WORDS LIVES_EACH LOOK_S Life
+    LinkEnds Look NOBODY NearEnds NotTaken Offer PATIENCE_S Place PlaceShown Planting QUARREL_FIRST_MS Quarrels
+    Rounds SaidFrontier SeenSo Shown SitePlace Speak SpeakLast Spoken Spread Stay StayReason Story TOLD_S Taken
+    Tally Telling Terms Then Told Troubles WAKES_AT_ONCE Waking Way Ways Wish begin_anew chance come_home departed
+    farewells goodbye heard_ms heed heeded held_expressions home_gone in_vain is_heard lapse_here lasts_s levelling
+    life_of life_over max_connections_each mixed_parts nobody_waits once_kept open_parts part_of parts_ca
+    patience_ms place_s rows_come_back said_farewell said_ms secret_told seeking settle settles sip_ms
+    sleeping_input storm take_news take_place take_told tell_effective tires unsay until_given untold wake wrong_of
+    wrongs
 """.split()  # noqa: SIM905
 """Identifiers of the first build, which nobody knows outside of it (docs/renames.md)."""
+RETIRED_PARTS = "farewell goodbye heed levelling patience quarrel tired tires untold wish".split()  # noqa: SIM905
+"""Words that are no part of an identifier either."""
+VERBLESS = ("So many", "So much", "So long", "Of ", "It ", "The same", "One that")
+"""The description of an attribute or a constant begins with what it is, not with a fragment."""
 PRONOUN = re.compile(r"\b(?:he|him|his)\b")
 MAX_POSITIONAL = 5
 
@@ -40,6 +47,36 @@ def identifiers(source: Path) -> set[str]:
 def test_words_of_the_first_build_do_not_come_back() -> None:
     found = {name(path): identifiers(path) & set(RETIRED) for path in SOURCES if path.suffix == ".py"}
     assert {path: words for path, words in found.items() if words} == {}
+
+
+def test_parts_of_identifiers_are_words_of_the_field() -> None:
+    def parts(identifier: str) -> set[str]:
+        return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", identifier)}
+
+    sources = [path for path in SOURCES if path.suffix == ".py"]
+    found = {name(path): {word for word in identifiers(path) if parts(word) & set(RETIRED_PARTS)} for path in sources}
+    assert {path: words for path, words in found.items() if words} == {}
+
+
+def descriptions(source: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the descriptions that stand below an attribute or a constant."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        body = getattr(node, "body", None)
+        for above, below in pairwise(body) if isinstance(body, list) else ():
+            is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            if isinstance(above, ast.Assign | ast.AnnAssign) and is_text and isinstance(below.value.value, str):
+                yield below.lineno, below.value.value
+
+
+def test_a_description_begins_with_what_it_describes() -> None:
+    sources = [path for path in SOURCES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ROOMS]
+    found = [
+        f"{name(path)}:{line}: {text[:60]}"
+        for path in sources
+        for line, text in descriptions(path)
+        if text.startswith(VERBLESS)
+    ]
+    assert found == []
 
 
 def test_a_program_is_it() -> None:

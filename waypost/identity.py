@@ -68,7 +68,7 @@ class Ownership(NamedTuple):
         """The number of the session among those of its name: a deletion begins the next one."""
         return self.epoch // GENERATION
 
-    def outlives(self, epoch: int) -> bool:
+    def is_later_generation_than(self, epoch: int) -> bool:
         """Tell whether a session of that epoch was deleted before this one of the same name was created."""
         return epoch // GENERATION < self.generation
 

@@ -269,7 +269,7 @@ class Acquisitions:
             case effects.FindCheckpoint():
                 return self._ask(world, which, "find")
             case effects.TakeOver(row=row):
-                if row is not None and wanted.outlives(row.epoch) and not row.deleted:
+                if row is not None and wanted.is_later_generation_than(row.epoch) and not row.deleted:
                     world = world._replace(wrong=GENERATION_KEPT)
                 return self._ask(world, which, "claim", row, wanted)
             case effects.JoinLine():
@@ -403,9 +403,9 @@ class Acquisitions:
         copy = world.proxies[which].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
-        is_past = self.begins == "lost"
-        return acquisition_rows.sleeping_input(
-            epoch, NAMES[which], row, read=read, was_served=copy.was_served, is_past=is_past
+        is_final = self.begins == "lost"
+        return acquisition_rows.dormant_input(
+            epoch, NAMES[which], row, read=read, was_served=copy.was_served, is_final=is_final
         )
 
 

@@ -13,7 +13,7 @@ from chaos.model.owners import ASCENDS, STORED
 from chaos.model.protocol import FORGOTTEN
 from chaos.model.state import B, Configuration, Setup
 
-CRASH, MESSAGE = frozenset(("crash",)), frozenset(("message", "patience"))
+CRASH, MESSAGE = frozenset(("crash",)), frozenset(("message", "timeout"))
 
 SITE = Configuration("site", kinds=(0,), faults=1, moves=1)
 QUICK = Configuration("quick", kinds=(0,), faults=1, moves=1, sorts=MESSAGE)
@@ -62,7 +62,7 @@ LOGS = {
 
 RULES = {
     "RESTART": Rule("a restart takes a new epoch before it serves (rule 1)", OWNER, SITE),
-    "THAW": Rule("a source that tires takes a new epoch before it thaws (rule 1)", OWNER, SITE),
+    "THAW": Rule("a source that times out takes a new epoch before it thaws (rule 1)", OWNER, SITE),
     "LEASE": Rule("an answer to a claim counts only under the lease under which it was asked (rule 1)", OWNER, TWICE),
     "FENCE": Rule("a proxy stops serving before its lease can end", OWNER, SITE),
     "COMMIT": Rule("the commit compares before it sets", ASCENDS, SITE),

@@ -165,7 +165,7 @@ def _sending(setup: Setup, state: State, which: int) -> Iterator[Step]:
         given = "ServedSince" if state.checkpoint.epoch > out.epoch else "NothingLater"
         yield Step(f"{me}: looks in the changelog", transfers.feed_source(setup, state, which, given))
     elif out.state in ("COPYING", "FROZEN") and state.faults:
-        yield Step(f"{me}: tires of waiting", transfers.feed_source(setup, state, which, "Deadline"), "patience")
+        yield Step(f"{me}: times out", transfers.feed_source(setup, state, which, "Deadline"), "timeout")
     if proxy.claim is None and _quiet(state, out.transfer):
         yield Step(f"{me}: tries again as the source", transfers.feed_source(setup, state, which, "Retry"))
 
@@ -181,6 +181,6 @@ def _receiving(setup: Setup, state: State, which: int) -> Iterator[Step]:
         kept = state if "STORE" in setup.off else (save(state, which) or state)
         yield Step(f"{me}: has the merged session stored", transfers.feed_target(setup, kept, which, "Staged"))
     if into.state in ("PREPARING", "SHADOWING", "READY") and state.faults:
-        yield Step(f"{me}: tires of waiting", transfers.feed_target(setup, state, which, "Deadline"), "patience")
+        yield Step(f"{me}: times out", transfers.feed_target(setup, state, which, "Deadline"), "timeout")
     if proxy.claim is None and _quiet(state, into.transfer):
         yield Step(f"{me}: tries again as the target", transfers.feed_target(setup, state, which, "Retry"))

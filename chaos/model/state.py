@@ -11,7 +11,7 @@ A, B = 0, 1
 NAMES = ("a", "b")
 
 
-SORTS = frozenset(("crash", "lease", "message", "claim", "patience"))
+SORTS = frozenset(("crash", "lease", "message", "claim", "timeout"))
 
 
 class Configuration(NamedTuple):

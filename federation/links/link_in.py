@@ -10,10 +10,10 @@ phase       waits for                           next phase
 RESTING     a lease                             ELECTING
 ELECTING    the registry's answer               led by another, or no answer: WAITING; elected: PAUSING
 WAITING     the time to ask the registry again  ELECTING
-PAUSING     the time to open, the answer of an  LEVELLING
+PAUSING     the time to open, the answer of an  SYNCING
             append under way, a proxy there
-LEVELLING   the fold of all that the log has    not named yet: NAMING; a later leader: WAITING; else PULLING
-NAMING      the fold of what names its epoch    another had it, or it cannot be read: ELECTING; else LEVELLING
+SYNCING     the fold of all that the log has    not named yet: NAMING; a later leader: WAITING; else PULLING
+NAMING      the fold of what names its epoch    another had it, or it cannot be read: ELECTING; else SYNCING
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
@@ -71,7 +71,7 @@ class Phase(Enum):
     ELECTING = "electing"
     WAITING = "waiting"
     PAUSING = "pausing"
-    LEVELLING = "levelling"
+    SYNCING = "syncing"
     NAMING = "naming"
     PULLING = "pulling"
 
@@ -231,11 +231,11 @@ class LinkIn:
         """Find the end of the log: our frontier is complete only once the log is folded up to there."""
         if self._appending or now_ms < self._due or not self._rows(self._neighbour):
             return
-        self.phase, self._end = Phase.LEVELLING, None
+        self.phase, self._end = Phase.SYNCING, None
         self._emit(FindEnd(self._answered(self._found_end)))
 
     def _found_end(self, end: int, now_ms: int) -> None:
-        if self.phase is Phase.LEVELLING:
+        if self.phase is Phase.SYNCING:
             self._end = end
             self._open_if_caught_up(now_ms)
 
@@ -288,7 +288,7 @@ class LinkIn:
             # Another claim of a later epoch, or of ours: log and registry have both lost the leader. Neither leads on.
             self._elect()
         elif self.phase is Phase.NAMING:
-            self.phase, self._is_named = Phase.LEVELLING, True
+            self.phase, self._is_named = Phase.SYNCING, True
             self._open_if_caught_up(now_ms)
 
     def _open(self, peer: ProxyRow, now_ms: int) -> None:
@@ -411,10 +411,10 @@ class LinkIn:
     def folded(self, now_ms: int) -> None:
         """Handle that the state was folded further."""
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
-        if renewed and self.phase in (Phase.LEVELLING, Phase.PULLING):
+        if renewed and self.phase in (Phase.SYNCING, Phase.PULLING):
             # The unreadable record may have been one that the neighbour sends at each opening.
             self._pause(now_ms, 0)
-        elif self.phase is Phase.LEVELLING:
+        elif self.phase is Phase.SYNCING:
             self._open_if_caught_up(now_ms)
         elif self.phase is Phase.NAMING:
             self._elect_if_claim_is_gone()

@@ -115,7 +115,7 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     return Judgement(row, True)
 
 
-def went_back(now: SiteLogRow, before: SiteLogRow) -> bool:
+def is_older_row(now: SiteLogRow, before: SiteLogRow) -> bool:
     """Tell whether a row has an earlier log epoch of the same log than before: then the registry was restored from
     an older copy.
     """
@@ -124,7 +124,7 @@ def went_back(now: SiteLogRow, before: SiteLogRow) -> bool:
 
 def _with_read(row: SiteLogRow, read: SiteLogRow) -> SiteLogRow:
     """Return the row with what was read of the same log: an ended origin only loses more, and was seen further."""
-    if went_back(row, read):
+    if is_older_row(row, read):
         return read
     if row.identity != read.identity or row.log_epoch != read.log_epoch:
         return row

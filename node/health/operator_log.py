@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from federation.ports import Claimed, DrainRow
-from handover.messages import StayReason
+from handover.messages import DeclineReason
 from proxy.core.effects import ClaimRow
 from proxy.core.registry_memory import Lost
 from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
@@ -35,7 +35,7 @@ NOBODYS_FAULT = {
     "source ends",
     "owner changed",
     "superseded",
-    *(stay_reason.value for stay_reason in StayReason),
+    *(stay_reason.value for stay_reason in DeclineReason),
 }
 """Causes for which there is nothing to do; docs/operating.md says of each what it means."""
 

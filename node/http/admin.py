@@ -33,66 +33,66 @@ CHANGE_S = 10.0
 """A change that takes longer is answered with NoAnswer: it may have been made."""
 
 
-async def set_access(node: Node, wish: AccessRequest) -> SessionId:
+async def set_access(node: Node, body: AccessRequest) -> SessionId:
     """Replace all grants of a session."""
-    grants = {name: Granted(grant.rights, grant.password, grant.by_token) for name, grant in wish.grants.items()}
+    grants = {name: Granted(grant.rights, grant.password, grant.by_token) for name, grant in body.grants.items()}
     return await _changed(
-        node, wish.session, lambda admin, session, on_done: admin.set_access(session, grants, on_done)
+        node, body.session, lambda admin, session, on_done: admin.set_access(session, grants, on_done)
     )
 
 
-async def set_policy(node: Node, wish: PolicyRequest) -> SessionId:
+async def set_policy(node: Node, body: PolicyRequest) -> SessionId:
     """Change the expiry, the queue and the reliability of a session; a field that is not named stays as it was."""
-    _check_named(wish, "expiry_s", "queue", "reliability")
+    _check_named(body, "expiry_s", "queue", "reliability")
 
     def wanted(session: Session) -> SessionPolicy:
-        policy, named = policy_of(session), wish.model_fields_set
+        policy, named = policy_of(session), body.model_fields_set
         if "expiry_s" in named:
-            policy = policy._replace(expiry_s=wish.expiry_s)
+            policy = policy._replace(expiry_s=body.expiry_s)
         if "queue" in named:
-            fields = wish.queue.model_dump(exclude_unset=True) if wish.queue else None
+            fields = body.queue.model_dump(exclude_unset=True) if body.queue else None
             policy = policy._replace(queue=UNBOUNDED if fields is None else replace(policy.queue, **fields))
         if "reliability" in named:
-            levels = asdict(policy.reliability) | wish.reliability.model_dump(exclude_unset=True)
+            levels = asdict(policy.reliability) | body.reliability.model_dump(exclude_unset=True)
             policy = policy._replace(reliability=reliability_of(**levels))
         return policy
 
     return await _changed(
-        node, wish.session, lambda admin, session, on_done: admin.set_policy(session, wanted, on_done)
+        node, body.session, lambda admin, session, on_done: admin.set_policy(session, wanted, on_done)
     )
 
 
-async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:
+async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
     """Change how long, and how many, notifications are stored for a subscription; a field not named stays."""
-    name, named = SubscriptionId(wish.subscription), wish.model_fields_set
-    _check_named(wish, "ttl_s", "max_count")
+    name, named = SubscriptionId(body.subscription), body.model_fields_set
+    _check_named(body, "ttl_s", "max_count")
 
     def wanted(known: Subscription) -> tuple[int | None, int | None]:
         return (
-            wish.ttl_s if "ttl_s" in named else known.ttl_s,
-            wish.max_count if "max_count" in named else known.max_count,
+            body.ttl_s if "ttl_s" in named else known.ttl_s,
+            body.max_count if "max_count" in named else known.max_count,
         )
 
     return await _changed(
-        node, wish.session, lambda admin, session, on_done: admin.retain(session, name, wanted, on_done)
+        node, body.session, lambda admin, session, on_done: admin.retain(session, name, wanted, on_done)
     )
 
 
-async def unsubscribe(node: Node, wish: SubscriptionRequest) -> SessionId:
+async def unsubscribe(node: Node, body: SubscriptionRequest) -> SessionId:
     """End a subscription of a session, for all its receivers."""
-    name = SubscriptionId(wish.subscription)
-    return await _changed(node, wish.session, lambda admin, session, on_done: admin.unsubscribe(session, name, on_done))
+    name = SubscriptionId(body.subscription)
+    return await _changed(node, body.session, lambda admin, session, on_done: admin.unsubscribe(session, name, on_done))
 
 
-async def forget(node: Node, wish: ReceiverRequest) -> SessionId:
+async def forget(node: Node, body: ReceiverRequest) -> SessionId:
     """Unregister a receiver that is away: nothing is stored for it any more."""
-    name = ReceiverId(wish.receiver)
-    return await _changed(node, wish.session, lambda admin, session, on_done: admin.unregister(session, name, on_done))
+    name = ReceiverId(body.receiver)
+    return await _changed(node, body.session, lambda admin, session, on_done: admin.unregister(session, name, on_done))
 
 
-def _check_named(wish: SessionRequest, *fields: str) -> None:
+def _check_named(body: SessionRequest, *fields: str) -> None:
     """Raises BadMessage: none of the fields that change something is named."""
-    if not wish.model_fields_set.intersection(fields):
+    if not body.model_fields_set.intersection(fields):
         raise BadMessage(f"nothing is to be changed; name one of {', '.join(fields)}", field=fields[0])
 
 

@@ -44,7 +44,7 @@ from waypost.limits import MAX_BODY_BYTES, PAGE_S, PAGES_WAIT_S
 from waypost.subscription.batch import NotJson, read_json
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
-WishT = TypeVar("WishT", bound=BaseModel)
+BodyT = TypeVar("BodyT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
 
@@ -161,28 +161,28 @@ def _status(node: Node) -> dict[str, Any]:
 
 
 async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
-    wish = await _wish(DrainRequest, request)
+    body = await _parsed(DrainRequest, request)
     engine = node.serving_engine
-    proxy = ProxyId(wish.proxy)
+    proxy = ProxyId(body.proxy)
     if proxy not in engine.env.cluster.proxies and proxy not in engine.env.cluster.drains:
         raise NotFound(
             f"there is no proxy {proxy}; there are {', '.join(sorted(engine.env.cluster.proxies))}", field="proxy"
         )
     running = engine.env.cluster.drains.get(proxy)
-    if running is None and (wish.paused or wish.rate is None):
-        end = "pause" if wish.paused else "stop"
+    if running is None and (body.paused or body.rate is None):
+        end = "pause" if body.paused else "stop"
         raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to {end}", field="proxy")
     # A pause leaves the rate as it is.
-    rate = running.rate if running is not None and wish.paused else wish.rate
-    row = None if rate is None else DrainRow(rate=rate, paused=wish.paused)
+    rate = running.rate if running is not None and body.paused else body.rate
+    row = None if rate is None else DrainRow(rate=rate, paused=body.paused)
     await node.backends.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 
 
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, served or not: the registry's row decides, and its owner reads that."""
-    wish = await _wish(DeleteRequest, request)
-    session, registry = SessionId(wish.session), node.backends.registry
+    body = await _parsed(DeleteRequest, request)
+    session, registry = SessionId(body.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
@@ -192,11 +192,11 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     return {"session": session, "deleted": True}
 
 
-def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[SessionId]]) -> Answer:
+def _changing(kind: type[BodyT], change: Callable[[Node, BodyT], Awaitable[SessionId]]) -> Answer:
     """Return a handler that makes the change, and answers with the session as it is then."""
 
     async def answer(node: Node, request: Request) -> dict[str, Any]:
-        identity = await change(node, await _wish(kind, request))
+        identity = await change(node, await _parsed(kind, request))
         engine = node.serving_engine
         return {"session": _session(engine, identity, engine.env.cluster.owners[identity])}
 
@@ -213,7 +213,7 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-async def _wish(kind: type[WishT], request: Request) -> WishT:
+async def _parsed(kind: type[BodyT], request: Request) -> BodyT:
     try:
         return kind.model_validate(read_json((await _body(request)).decode()), strict=True)
     except (NotJson, UnicodeDecodeError) as error:
@@ -274,7 +274,7 @@ ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/v1/sessions"): _shown_sessions,
     ("POST", "/v1/sessions/delete"): _delete_session,
     ("POST", "/v1/sessions/access"): _changing(AccessRequest, admin.set_access),
-    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_policy),
+    ("POST", "/v1/sessions/policy"): _changing(PolicyRequest, admin.set_policy),
     ("POST", "/v1/sessions/retention"): _changing(RetentionRequest, admin.set_retention),
     ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionRequest, admin.unsubscribe),
     ("POST", "/v1/sessions/forget"): _changing(ReceiverRequest, admin.forget),

@@ -361,7 +361,11 @@ PAGES = (
     Page("POST", "/v1/sessions/delete", "Delete a session, whoever owns it.", Deleted, DeleteRequest),
     Page("POST", "/v1/sessions/access", "Say who may do what with a session.", Changed, AccessRequest),
     Page(
-        "POST", "/v1/sessions/terms", "Say how long it lasts, how much it stores, how reliably.", Changed, PolicyRequest
+        "POST",
+        "/v1/sessions/policy",
+        "Say how long it lasts, how much it stores, how reliably.",
+        Changed,
+        PolicyRequest,
     ),
     Page("POST", "/v1/sessions/retention", "Say how long a subscription stores.", Changed, RetentionRequest),
     Page("POST", "/v1/sessions/unsubscribe", "End a subscription of a session.", Changed, SubscriptionRequest),

@@ -229,7 +229,7 @@ class _FrameReader:
                 await _sleep(wait_s, self._is_lost)
 
 
-LAST_WORDS = (Publish, Acknowledge, Detach)
+HANDLED_AFTER_DISCONNECT = (Publish, Acknowledge, Detach)
 """Messages that are handled although the client has gone."""
 
 
@@ -283,7 +283,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if isinstance(message, Publish) and not has_room:
                     # It would be dropped with what waits when we come to the end of what was said.
                     continue
-                if is_lost() and not isinstance(message, LAST_WORDS):
+                if is_lost() and not isinstance(message, HANDLED_AFTER_DISCONNECT):
                     # Nobody hears the answer, and until there is one nothing was promised.
                     continue
                 if (foreseen_s := _foreseen_s(message)) > 0:

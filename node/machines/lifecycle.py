@@ -25,7 +25,7 @@ from waypost.identity import Incarnation
 
 TAKE_BACK_MS = 2_000
 """Time that a proxy which ends waits for the registry's answer about sessions that are frozen for a handover, in ms."""
-LAST_WORDS_MS = 5_000
+FINAL_WRITES_MS = 5_000
 """Time that it waits in all until its last writes are durable, in ms."""
 REVOKE_MS = 2_000
 """Time that it waits until the lease is revoked, in ms; then the lease runs out by itself."""
@@ -114,7 +114,7 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class FinalWritesDone:
     """Store, journal and changelog have all."""
 
 
@@ -188,8 +188,8 @@ class HandBack:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakLast:
-    """Say the last words: closing marker, last checkpoints, store and journal; answered with Spoken."""
+class WriteFinally:
+    """Say the last words: closing marker, last checkpoints, store and journal; answered with FinalWritesDone."""
 
     marked: bool
 
@@ -215,10 +215,10 @@ LifecycleInput = (
     | LeaseEnded
     | Leave
     | HandedBack
-    | Spoken
+    | FinalWritesDone
     | Revoked
 )
-LeavingEffect = HandBack | SpeakLast | RevokeLease | End
+LeavingEffect = HandBack | WriteFinally | RevokeLease | End
 LifecycleEffect = (
     FindLogEnd
     | AwaitLog
@@ -245,16 +245,16 @@ TABLE: Table = {
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},
-    (_S.HANDING_BACK, HandedBack): ((SpeakLast,), _S.SPEAKING_LAST),
-    (_S.HANDING_BACK, Deadline): ((SpeakLast,), _S.SPEAKING_LAST),
-    (_S.SPEAKING_LAST, Spoken): ((RevokeLease,), _S.REVOKING),
+    (_S.HANDING_BACK, HandedBack): ((WriteFinally,), _S.SPEAKING_LAST),
+    (_S.HANDING_BACK, Deadline): ((WriteFinally,), _S.SPEAKING_LAST),
+    (_S.SPEAKING_LAST, FinalWritesDone): ((RevokeLease,), _S.REVOKING),
     (_S.SPEAKING_LAST, Deadline): ((RevokeLease,), _S.REVOKING),
     (_S.REVOKING, Revoked): ((End,), _S.ENDED),
     (_S.REVOKING, Deadline): ((End,), _S.ENDED),
 }
 _TIMEOUTS_MS: Mapping[Enum, int] = {
     _S.HANDING_BACK: TAKE_BACK_MS,
-    _S.SPEAKING_LAST: LAST_WORDS_MS,
+    _S.SPEAKING_LAST: FINAL_WRITES_MS,
     _S.REVOKING: REVOKE_MS,
 }
 
@@ -320,8 +320,8 @@ class Lifecycle(TimedMachine[LifecycleInput, LifecycleEffect]):
             return GrantLease(self.incarnation, self._until_ms)
         if kind is ProlongLease:
             return ProlongLease(self._until_ms)
-        if kind is SpeakLast:
-            return SpeakLast(self._marked)
+        if kind is WriteFinally:
+            return WriteFinally(self._marked)
         return super().effect(kind, input)
 
 

@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 from federation.ports import SiteLogRow
 from federation.site.log_epochs import (
     as_lost,
+    is_older_row,
     log_confirms,
     lost_above,
     raised,
     record_of,
     row_as_read,
-    went_back,
     with_seen,
 )
 from federation.site.state import SiteState
@@ -163,7 +163,7 @@ class LogGuard:
         To be run once, when the log was read to its end.
         """
         known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
-        while went_back(self.row, known) and not (yield from self._claim(known)):
+        while is_older_row(self.row, known) and not (yield from self._claim(known)):
             pass
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
@@ -296,7 +296,7 @@ class LogGuard:
 
     def _refresh(self) -> Procedure:
         row: SiteLogRow | None = yield ReadLogRow()
-        if row is None or went_back(row, self.row):
+        if row is None or is_older_row(row, self.row):
             # The registry has lost it, or was restored from an older copy; nobody knows better than we do.
             yield ClaimLogRow(row, self.row)
             row = yield ReadLogRow()

@@ -418,7 +418,7 @@ class Node:
             case lifecycle.LoseLease():
                 self.step(inputs.LeaseLost())
                 self._yield_to_who_took_the_name()
-            case lifecycle.HandBack() | lifecycle.SpeakLast() | lifecycle.RevokeLease() | lifecycle.End():
+            case lifecycle.HandBack() | lifecycle.WriteFinally() | lifecycle.RevokeLease() | lifecycle.End():
                 return await self._perform_leaving(effect)
             case _:
                 assert_never(effect)
@@ -431,9 +431,9 @@ class Node:
                 while self._engine.is_handing_over:
                     await asyncio.sleep(0.01)
                 return lifecycle.HandedBack()
-            case lifecycle.SpeakLast(marked=marked):
-                await self._speak_last(self._engine, marked=marked)
-                return lifecycle.Spoken()
+            case lifecycle.WriteFinally(marked=marked):
+                await self._write_finally(self._engine, marked=marked)
+                return lifecycle.FinalWritesDone()
             case lifecycle.RevokeLease():
                 if self.name.lease is not None:
                     # Also where the journal is away: others need not wait for the lease to run out.
@@ -444,7 +444,7 @@ class Node:
             case _:
                 assert_never(effect)
 
-    async def _speak_last(self, engine: Engine, *, marked: bool) -> None:
+    async def _write_finally(self, engine: Engine, *, marked: bool) -> None:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()

@@ -487,7 +487,11 @@ def _wanted(session: Session, message: Attach) -> SessionPolicy:
 
 def _is_of_earlier_generation(session: Session, message: Attach) -> bool:
     """Tell whether it means a session that was deleted before this one of the same name was made (handover rule 22)."""
-    return message.epoch > 0 and not message.create and Ownership(NO_PROXY, session.epoch).outlives(message.epoch)
+    return (
+        message.epoch > 0
+        and not message.create
+        and Ownership(NO_PROXY, session.epoch).is_later_generation_than(message.epoch)
+    )
 
 
 def _receiver_expiry_s(reliability: Reliability, asked_s: int | None) -> int | None:

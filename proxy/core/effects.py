@@ -201,7 +201,8 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
         of_row = (
             checkpoint
             for checkpoint in self.checkpoints
-            if (checkpoint.serial or checkpoint.epoch <= row.epoch) and not row.outlives(checkpoint.epoch)
+            if (checkpoint.serial or checkpoint.epoch <= row.epoch)
+            and not row.is_later_generation_than(checkpoint.epoch)
         )
         return _last(of_row) or self.last
 

@@ -79,11 +79,11 @@ class RegistryMemory:
         return None if lost is None else lost[0]
 
     @property
-    def rows_come_back(self) -> bool:
+    def awaits_row_repair(self) -> bool:
         """Whether owners may still write rows again that the registry has lost."""
         return self._time.now_ms < self._rows_lost_ms + self._settings.rows_back_ms
 
-    def is_past(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
+    def is_final(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
         """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
 
         The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told

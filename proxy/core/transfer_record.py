@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handover import machine, target
-from handover.messages import Aborted, Refused, StayReason, TransferDeclined
+from handover.messages import Aborted, DeclineReason, Refused, TransferDeclined
 from waypost.identity import ProxyId, SessionId
 
 
@@ -18,7 +18,7 @@ class Ending(NamedTuple):
 
 
 NO_ENDING = Ending("", "")
-TIMEOUT = Ending("timeout", "patience was at an end")
+TIMEOUT = Ending("timeout", "timed out")
 SUPERSEDED = Ending("superseded", "another transfer of the session began")
 LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
 LEAVING = Ending("source ends", "the source was asked to end")
@@ -27,9 +27,9 @@ COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed
 """Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
 Unsettled: our lease ended first; the registry says later who has it."""
 _WHY_STAY = {
-    StayReason.OTHERS_ATTACHED: "others are attached at the source",
-    StayReason.LONG_COPY: "the session follows when it is copied",
-    StayReason.ACCESS: "the source looks first whether the receiver may have it",
+    DeclineReason.OTHERS_ATTACHED: "others are attached at the source",
+    DeclineReason.LONG_COPY: "the session follows when it is copied",
+    DeclineReason.ACCESS: "the source looks first whether the receiver may have it",
 }
 PRE_COPY, FINAL_COPY = "ahead", "rest"
 """Which part of a copy: while the session is served, and after the freeze."""

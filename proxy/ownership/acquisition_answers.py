@@ -119,8 +119,8 @@ class AcquisitionAnswers:
             if not running.request.create:
                 return Unavailable("the changelog of a site does not answer, and may have the session")
             is_lost = lost is not None and not lost.deleted
-            if is_lost and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
-                return inputs.GONE_BACK
+            if is_lost and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
+                return inputs.ROLLED_BACK
         return self._unless_only_wanted(running, inputs.NothingFound(is_certain=answer.complete))
 
     def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
@@ -132,8 +132,8 @@ class AcquisitionAnswers:
             return self._unless_only_wanted(running, inputs.RowUnchanged())
         if not self._env.cluster.is_watching:
             return Unavailable(NO_LEASE)
-        if not memory.is_past(machine.session, machine.row, and_woken=True):
-            return inputs.GONE_BACK
+        if not memory.is_final(machine.session, machine.row, and_woken=True):
+            return inputs.ROLLED_BACK
         return inputs.RowLost()
 
     def _found_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
@@ -162,9 +162,9 @@ class AcquisitionAnswers:
         if (
             owner is not None
             and has_later_owner(found, owner)
-            and not self._env.registry_memory.is_past(machine.session, owner)
+            and not self._env.registry_memory.is_final(machine.session, owner)
         ):
-            return inputs.GONE_BACK
+            return inputs.ROLLED_BACK
         return inputs.Found(found)
 
     def _not_in_changelogs(self, running: RunningAcquisition, why: str) -> AcquisitionInput:
@@ -176,7 +176,7 @@ class AcquisitionAnswers:
             return self._unless_only_wanted(running, inputs.NothingToTakeOver())
         assert machine.row is not None
         may_come_back = machine.row.proxy != self._env.proxy
-        if may_come_back and not self._env.registry_memory.is_past(machine.session, machine.row, and_woken=True):
+        if may_come_back and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
             return Unavailable(f"{why}; proxy {machine.row.proxy}, whose lease has ended, may have it on its disk")
         return inputs.NobodyHasIt(why)
 
@@ -197,7 +197,7 @@ class AcquisitionAnswers:
         if row is None or row.deleted:
             return self._absent_input(running, row)
         if self._is_known_older(session, row, row.epoch):
-            return inputs.GONE_BACK
+            return inputs.ROLLED_BACK
         if self.lives_elsewhere(row):
             return inputs.OwnedElsewhere(row)
         if not self._is_gone(session, row):
@@ -222,25 +222,25 @@ class AcquisitionAnswers:
         if copy.role is Role.ORPHAN and lost is not None and lost.epoch >= epoch and lost.proxy != proxy:
             # Somebody has served since the cut.
             return inputs.CopySuperseded()
-        if lost is not None and lost.outlives(epoch):
+        if lost is not None and lost.is_later_generation_than(epoch):
             # It is of a session that was deleted before the lost one was made (handover rule 22).
             return inputs.CopyOutlived(lost)
         if self._is_known_older(copy.id, row, epoch):
-            return inputs.GONE_BACK
+            return inputs.ROLLED_BACK
         if copy.role is Role.DORMANT:
-            went_back = (read or row is not None) and acquisition_rows.went_back(epoch, proxy, row)
-            is_past = went_back and self._env.registry_memory.is_past(copy.id, row)
-            if is_past and not copy.was_served and row is not None and self.lives_elsewhere(row):
+            is_row_older = (read or row is not None) and acquisition_rows.is_row_older(epoch, proxy, row)
+            is_final = is_row_older and self._env.registry_memory.is_final(copy.id, row)
+            if is_final and not copy.was_served and row is not None and self.lives_elsewhere(row):
                 return inputs.CopyOutlived(row)
-            input = acquisition_rows.sleeping_input(
-                epoch, proxy, row, read=read, was_served=copy.was_served, is_past=is_past
+            input = acquisition_rows.dormant_input(
+                epoch, proxy, row, read=read, was_served=copy.was_served, is_final=is_final
             )
         else:
-            is_past = (
-                read and (row is None or row.epoch + 1 < epoch) and self._env.registry_memory.is_past(copy.id, row)
+            is_final = (
+                read and (row is None or row.epoch + 1 < epoch) and self._env.registry_memory.is_final(copy.id, row)
             )
-            is_past = is_past and (row is None or not self.lives_elsewhere(row))
-            input = acquisition_rows.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_past)
+            is_final = is_final and (row is None or not self.lives_elsewhere(row))
+            input = acquisition_rows.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_final)
         takes = isinstance(input, inputs.CopyToActivate | inputs.CopyToCheck | inputs.CopyToCommit)
         return Unavailable(NO_LEASE) if takes and not self._env.lease.may_serve() else input
 
@@ -251,7 +251,7 @@ class AcquisitionAnswers:
         if known is not None and not known.deleted and (row is None or row.epoch < known.epoch):
             # The watch has not told of it yet that the registry was restored, or is another.
             self._env.registry_memory.row_lost(session, known)
-        if self._env.registry_memory.rows_come_back:
+        if self._env.registry_memory.awaits_row_repair:
             return Unavailable("the registry has lost rows: the session may be one that there is")
         if not self._env.lease.may_serve():
             return Unavailable(NO_LEASE)
@@ -268,7 +268,7 @@ class AcquisitionAnswers:
         """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
         lost = self._env.registry_memory.lost_row(session)
         is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)
-        return is_older and not self._env.registry_memory.is_past(session, row)
+        return is_older and not self._env.registry_memory.is_final(session, row)
 
     def lives_elsewhere(self, owner: Ownership) -> bool:
         """Tell whether the row names another proxy, whose lease has not ended as far as the watch says."""
@@ -311,7 +311,7 @@ def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
 
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
     """Tell whether the checkpoint is of a session that was deleted before that of one of these rows was made."""
-    return any(row is not None and row.outlives(found.epoch) for row in rows)
+    return any(row is not None and row.is_later_generation_than(found.epoch) for row in rows)
 
 
 def has_later_owner(found: Checkpoint, row: Ownership) -> bool:

@@ -208,9 +208,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
-        patience = self._env.settings.timing.coverage_ms
-        # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
-        covering = [incoming.progress_ms + patience for incoming in self.running.values() if self._copied(incoming)]
+        coverage_ms = self._env.settings.timing.coverage_ms
+        # What is not copied yet goes on with a chunk, not with time: its time may be over for long.
+        covering = [incoming.progress_ms + coverage_ms for incoming in self.running.values() if self._copied(incoming)]
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
@@ -236,8 +236,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
             super().answered(incoming, current)
 
     def _nobody_corrects(self, incoming: Incoming, row: Ownership | None) -> bool:
-        is_past = self._env.registry_memory.is_past(incoming.machine.session, row)
-        return is_past or not self._env.cluster.alive(incoming.machine.owned.proxy)
+        is_final = self._env.registry_memory.is_final(incoming.machine.session, row)
+        return is_final or not self._env.cluster.alive(incoming.machine.owned.proxy)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Apply a session's row, as the watch reports it, to its transfer to here, which may end by it."""

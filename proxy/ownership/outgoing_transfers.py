@@ -17,11 +17,11 @@ from handover.messages import (
     Age,
     Chunk,
     ChunkStored,
+    DeclineReason,
     Frozen,
     Prepare,
     Prepared,
     Refused,
-    StayReason,
     StoredEntry,
     ToSource,
     TransferDeclined,
@@ -129,9 +129,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self._output.emit(SendPeer(requester, refusal))
             return
         session = self._sessions[message.session]
-        why = self._why_stay(session, message) if message.reason == ATTACH else None
+        why = self._decline_reason(session, message) if message.reason == ATTACH else None
         if why is not None:
-            if why is StayReason.LONG_COPY:
+            if why is DeclineReason.LONG_COPY:
                 # Served here until all but the rest is copied.
                 self._output.report(MoveWanted(session.id, requester))
             self._output.emit(
@@ -159,14 +159,14 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if held is not None and held.role is Role.DORMANT:
             self._output.report(ActivationWanted(session))
 
-    def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
+    def _decline_reason(self, session: Session, message: Prepare) -> DeclineReason | None:
         """Return why the asking receiver is to be relayed; None: the session goes to it."""
         if session.access:
-            return StayReason.ACCESS
+            return DeclineReason.ACCESS
         if session.receivers.attached() - {message.receiver}:
-            return StayReason.OTHERS_ATTACHED
+            return DeclineReason.OTHERS_ATTACHED
         if session.entries.last_number - _copied(session, message) > self._env.settings.bounds.copy_at_attach:
-            return StayReason.LONG_COPY
+            return DeclineReason.LONG_COPY
         return None
 
     def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _Refusal | None:
@@ -345,7 +345,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         The target may have committed at that very epoch before the registry was restored from an older copy, and is
         about to write its row again. To the claim ours would look like the latest one (handover rule 28).
         """
-        if not self._env.registry_memory.rows_come_back:
+        if not self._env.registry_memory.awaits_row_repair:
             super()._claim(outgoing, claim)
 
     def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> str:

@@ -45,7 +45,7 @@ COVERED = (
     "registry: takes the claim (failover) of b",
     "a: tries again as the source",
     "b: tries again as the target",
-    "b: tires of waiting",
+    "b: times out",
     "Frozen 1 is lost",
     "b: takes Frozen 1, which will come again",
     "b: catches up",

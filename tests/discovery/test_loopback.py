@@ -26,7 +26,7 @@ async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
     assert [seen[each.proxy] for each in said] == said
 
 
-async def test_a_proxy_that_said_goodbye_is_not_found_any_more_while_another_is() -> None:
+async def test_a_proxy_that_has_ended_is_not_found_any_more_while_another_is() -> None:
     gone, stays = announcement("gone", 7403), announcement("stays", 7404)
     async with announced(stays):
         async with announced(gone):

@@ -23,7 +23,7 @@ from waypost.messages import VERSION, Attach, Attached, Deliver, Hello
 
 LEASE_MS = 12_000
 """Longer than a target is patient with a source."""
-TIMED_OUT = "patience was at an end"
+TIMED_OUT = "timed out"
 pytestmark = pytest.mark.usefixtures("healed")
 
 
@@ -59,11 +59,11 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
         await pause.inject()
         moving = asyncio.create_task(guest.move(target.url))
 
-        def tired() -> bool:
+        def timed_out() -> bool:
             rows = target.request("/v1/handovers")["handovers"]
             return any(row["session"] == guest.session_id and row["why"] == TIMED_OUT for row in rows)
 
-        await until_seen(tired, "the target's patience ends")
+        await until_seen(timed_out, "the target times out")
         assert witness.owner(guest.session_id) == before
         assert source.name in witness.request("/v1/status")["proxies"]
         assert not moving.done()

@@ -25,12 +25,12 @@ from handover.messages import (
     Aborted,
     Chunk,
     ChunkStored,
+    DeclineReason,
     Frozen,
     Prepare,
     Prepared,
     Ready,
     Refused,
-    StayReason,
     TransferDeclined,
 )
 from handover.source import SourceState, SourceTransfer
@@ -62,7 +62,7 @@ TO_TARGET = (
     CHUNK,
     FROZEN,
     REFUSED,
-    TransferDeclined(*NAMED, StayReason.OTHERS_ATTACHED),
+    TransferDeclined(*NAMED, DeclineReason.OTHERS_ATTACHED),
     target.Incomplete(),
     target.Complete(),
     target.Staged(),

@@ -7,7 +7,7 @@ import pytest
 from handover import acquisition_effects as effects
 from handover import acquisition_inputs as inputs
 from handover.acquisition import Acquisition, AcquisitionState
-from handover.acquisition_rows import activation_input, sleeping_input, staged_input
+from handover.acquisition_rows import activation_input, dormant_input, staged_input
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import SessionLost, UnexpectedInput
 from waypost.identity import GENERATION, Epoch, Incarnation, Ownership, ProxyId, SessionId
@@ -65,7 +65,7 @@ def test_session_created_while_a_changelog_is_away_outlives_its_checkpoints(row:
     (record,) = steps(machine, inputs.RowAbsent(row), inputs.NothingFound(is_certain=False))
     assert isinstance(record, effects.RecordFirst)
     there = row.epoch + 5 if row is not None else 5
-    assert Ownership(ME, record.epoch).outlives(there)
+    assert Ownership(ME, record.epoch).is_later_generation_than(there)
     assert steps(machine, inputs.Recorded()) == [effects.Create(row, record.epoch)]
 
 
@@ -88,7 +88,7 @@ def test_session_that_registry_and_changelogs_have_lost_is_made_above_what_was_t
         assert steps(machine, inputs.RowLost()) == [effects.FindCheckpoint()]
     (record,) = steps(machine, inputs.NothingToTakeOver() if by_owner else inputs.RowUnchanged())
     assert isinstance(record, effects.RecordFirst)
-    assert Ownership(ME, record.epoch).outlives(7)
+    assert Ownership(ME, record.epoch).is_later_generation_than(7)
     assert steps(machine, inputs.Recorded()) == [effects.Create(None, record.epoch)]
 
 
@@ -262,22 +262,22 @@ def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionSt
     ],
 )
 def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, means: object) -> None:
-    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=was_served, is_past=False) == means
+    assert dormant_input(Epoch(4), ME, row, read=True, was_served=was_served, is_final=False) == means
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(4)])
 def test_stored_copy_is_checked_before_its_activation_by_an_uncorrected_row(row: Ownership | None) -> None:
-    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=True) == inputs.CopyToCheck(row)
-    assert sleeping_input(Epoch(4), ME, row, read=True, was_served=True, is_past=True) == inputs.CopyToActivate(row)
+    assert dormant_input(Epoch(4), ME, row, read=True, was_served=False, is_final=True) == inputs.CopyToCheck(row)
+    assert dormant_input(Epoch(4), ME, row, read=True, was_served=True, is_final=True) == inputs.CopyToActivate(row)
 
 
 @pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
 def test_copy_waits_for_a_restored_registry_unless_no_proxy_can_have_served_since(row: Ownership | None) -> None:
-    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, was_served=False, is_past=False), inputs.Unavailable)
+    assert isinstance(dormant_input(Epoch(4), ME, row, read=True, was_served=False, is_final=False), inputs.Unavailable)
 
 
 def test_row_that_only_the_watch_lacks_is_read() -> None:
-    assert sleeping_input(Epoch(4), ME, None, read=False, was_served=True, is_past=True) == inputs.CopyInDoubt()
+    assert dormant_input(Epoch(4), ME, None, read=False, was_served=True, is_final=True) == inputs.CopyInDoubt()
     assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == inputs.CopyInDoubt()
 
 

@@ -85,7 +85,7 @@ def test_target_repeats_its_message_until_the_answer() -> None:
     assert target_in(TargetState.COMMITTING).tick(TIMING.retry_ms) == [CLAIM]
 
 
-def test_chunks_that_come_prolong_its_patience() -> None:
+def test_chunks_that_come_restart_its_time() -> None:
     machine = target_in(TargetState.SHADOWING)
     machine.step(CHUNK, TIMING.prepare_ms - 1)
     machine.tick(TIMING.prepare_ms)

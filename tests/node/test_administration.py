@@ -164,17 +164,17 @@ async def test_unregistering_an_absent_receiver_removes_its_backlog(cluster: Clu
 async def test_refusal_of_a_proxy_without_the_session_names_the_owner(cluster: Cluster) -> None:
     async with waypost.attach("admin/elsewhere", proxy=cluster.proxies["a1"].url) as session:
         await session.wait_attached()
-    wish = {"session": "admin/elsewhere", "expiry_s": 60}
+    asked = {"session": "admin/elsewhere", "expiry_s": 60}
     there = cluster.proxies["b1"].url
     await until_seen(lambda: cluster.proxies["b1"].owner("admin/elsewhere") is not None, "b1 knows of it")
     with pytest.raises(NotServed, match=f"proxy a1, at {cluster.proxies['a1'].url}"):
-        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", wish)
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/policy", asked)
     with pytest.raises(NotFound):
-        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/policy", {**asked, "session": "nosuch"})
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("asked", "field"),
     [
         ({"reliability": {"events": "persistent", "connection": "best-effort"}}, "connection"),
         ({"queue": {"discard": "random"}}, "queue.discard"),
@@ -187,13 +187,13 @@ async def test_refusal_of_a_proxy_without_the_session_names_the_owner(cluster: C
     ],
 )
 async def test_invalid_session_policy_is_refused_without_any_change(
-    cluster: Cluster, wish: dict[str, Any], field: str
+    cluster: Cluster, asked: dict[str, Any], field: str
 ) -> None:
     here = cluster.proxies["a1"].url
     async with waypost.attach("admin/wrong", proxy=here) as session:
         await session.wait_attached()
     with pytest.raises(Refused) as caught:
-        await asyncio.to_thread(proxy_client.request, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
+        await asyncio.to_thread(proxy_client.request, here, "/v1/sessions/policy", {"session": "admin/wrong", **asked})
     assert caught.value.field == field
     shown = await ran(here, "show", "admin/wrong")
     assert (shown["queue"], shown["expiry_s"], shown["reliability"]) == (
@@ -203,7 +203,7 @@ async def test_invalid_session_policy_is_refused_without_any_change(
     )
 
 
-@pytest.mark.parametrize(("page", "more"), [("terms", {}), ("retention", {"subscription": "x"})])
+@pytest.mark.parametrize(("page", "more"), [("policy", {}), ("retention", {"subscription": "x"})])
 async def test_change_that_changes_nothing_is_refused(cluster: Cluster, page: str, more: dict[str, str]) -> None:
     here = cluster.proxies["a1"].url
     async with waypost.attach("admin/nothing", proxy=here) as session:

@@ -45,7 +45,7 @@ class Sub:
     def __init__(self, proxy: ProxyProcess, *arguments: str) -> None:
         command = [WAYPOST, "sub", *arguments, "--proxy", proxy.url]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_ctrl_c
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_obey_ctrl_c
         )
         assert self.process.stderr is not None
         self.has_logged = self.process.stderr.readline()
@@ -62,7 +62,7 @@ class Sub:
         return self.process.returncode, out, err
 
 
-def _heed_ctrl_c() -> None:
+def _obey_ctrl_c() -> None:
     """A shell has what runs in the background ignore SIGINT, and children inherit that: the tests may run so."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

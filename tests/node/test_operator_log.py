@@ -107,7 +107,7 @@ def test_drain_is_logged_at_its_begin_pause_resumption_and_cancellation() -> Non
     assert harness.drained(None) == ["drain cancelled"]
 
 
-def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_taken_back() -> None:
+def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_order_is_taken_back() -> None:
     harness = OperatorLogHarness()
     harness.serve()
     harness.drained(DrainRow(rate=5))

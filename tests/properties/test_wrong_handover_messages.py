@@ -22,6 +22,7 @@ from handover.messages import (
     Aborted,
     Chunk,
     ChunkStored,
+    DeclineReason,
     Frozen,
     HandoverOffer,
     MoveRequest,
@@ -29,7 +30,6 @@ from handover.messages import (
     Prepared,
     Ready,
     Refused,
-    StayReason,
     StoredEntry,
     TransferDeclined,
     TransferMessage,
@@ -189,7 +189,7 @@ def right(place: Stage, message: Any) -> None:
 
 
 def stay(place: Stage) -> TransferDeclined:
-    return TransferDeclined(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
+    return TransferDeclined(SESSION, place.transfer, place.epoch, DeclineReason.OTHERS_ATTACHED)
 
 
 def chunk(place: Stage, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
@@ -221,7 +221,7 @@ def messages_of(place: Stage) -> list[Any]:
         chunk(place, 2, 1),
         Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2),
         Refused(*named, "why not"),
-        TransferDeclined(*named, StayReason.OTHERS_ATTACHED),
+        TransferDeclined(*named, DeclineReason.OTHERS_ATTACHED),
     ]
 
 
@@ -275,7 +275,7 @@ def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
     if phase in ("preparing", "shadowing"):
         wrong.append(st.just(Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2)))
     if phase in TARGET[1:]:
-        wrong.append(st.just(TransferDeclined(*named, StayReason.OTHERS_ATTACHED)))
+        wrong.append(st.just(TransferDeclined(*named, DeclineReason.OTHERS_ATTACHED)))
     return st.tuples(st.just(YOU), st.one_of(wrong))
 
 

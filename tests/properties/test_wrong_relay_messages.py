@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from federation.ports import ProxyDown
-from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, StayReason, TransferDeclined
+from handover.messages import DeclineReason, Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, TransferDeclined
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected, PeerSent, RegistryReported
 from proxy.core.refusals import Refusal
@@ -34,7 +34,7 @@ def near() -> EngineHarness:
     harness.attach()
     asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    harness.step(PeerSent(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED)))
+    harness.step(PeerSent(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, DeclineReason.OTHERS_ATTACHED)))
     harness.run_effects()
     assert len(harness.engine.dispatcher.relays.near) == 1
     return harness
@@ -207,7 +207,7 @@ def test_message_of_an_earlier_relay_is_not_taken_for_one_of_the_next_relay() ->
         asked = harness.next(effects.SendPeer)
     harness.step(
         PeerSent(
-            YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
+            YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, DeclineReason.OTHERS_ATTACHED)
         )
     )
     harness.run_effects()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.ports import Claimed, OwnerChanged
-from handover.messages import ATTACH, Prepare, StayReason, TransferDeclined
+from handover.messages import ATTACH, DeclineReason, Prepare, TransferDeclined
 from proxy.clients import authorization
 from proxy.clients.authorization import MISSING, TOO_OFTEN, UNPROVEN
 from proxy.core import effects
@@ -495,7 +495,7 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     )
     harness.step(PeerSent(ProxyId("other"), prepare))
     said = [send_peer.message for send_peer in harness.take_effects() if isinstance(send_peer, effects.SendPeer)]
-    assert said == [TransferDeclined(SESSION, "t", prepare.epoch, StayReason.ACCESS)]
+    assert said == [TransferDeclined(SESSION, "t", prepare.epoch, DeclineReason.ACCESS)]
 
 
 def test_a_requested_access_is_of_the_session_that_was_attached_then_and_of_no_other() -> None:

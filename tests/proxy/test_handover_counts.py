@@ -9,10 +9,10 @@ from handover.machine import Timing
 from handover.messages import (
     Aborted,
     Chunk,
+    DeclineReason,
     Prepare,
     Ready,
     Refused,
-    StayReason,
     StoredEntry,
     TransferDeclined,
     checksum,
@@ -133,7 +133,7 @@ def given_up() -> Stage:
     return place
 
 
-def tired_source() -> Stage:
+def timed_out_source() -> Stage:
     place = copying()
     place.harness.pass_time(TIMING.prepare_ms)
     return place
@@ -165,13 +165,13 @@ def refused() -> Stage:
     return place
 
 
-def relayed(why: StayReason) -> Stage:
+def relayed(why: DeclineReason) -> Stage:
     place = preparing()
     right(place, TransferDeclined(SESSION, place.transfer, place.epoch, why))
     return place
 
 
-def tired_target() -> Stage:
+def timed_out_target() -> Stage:
     place = preparing()
     place.harness.pass_time(TIMING.prepare_ms)
     return place
@@ -193,10 +193,10 @@ def lost_to_another() -> Stage:
 
 ENDS = [
     (committed_source, "source", "committed", "", "source committed"),
-    (thawed, "source", "thawed", "timeout", "source thawed: patience was at an end"),
+    (thawed, "source", "thawed", "timeout", "source thawed: timed out"),
     (back, "source", "aborted", "receiver back", "source aborted: a receiver came back to the source"),
     (given_up, "source", "aborted", "target gave up", "source aborted: gave up"),
-    (tired_source, "source", "aborted", "timeout", "source aborted: patience was at an end"),
+    (timed_out_source, "source", "aborted", "timeout", "source aborted: timed out"),
     (gone, "source", "aborted", "peer gone", "source aborted: the lease of the other proxy has ended"),
     (
         lambda: no_lease(waiting()),
@@ -215,27 +215,27 @@ ENDS = [
     (committed_target, "target", "committed", "", "target committed"),
     (refused, "target", "aborted", "refused", "target aborted: the session is frozen here"),
     (
-        lambda: relayed(StayReason.OTHERS_ATTACHED),
+        lambda: relayed(DeclineReason.OTHERS_ATTACHED),
         "target",
         "relayed",
         "others attached",
         "target relayed: others are attached at the source",
     ),
     (
-        lambda: relayed(StayReason.LONG_COPY),
+        lambda: relayed(DeclineReason.LONG_COPY),
         "target",
         "relayed",
         "long copy",
         "target relayed: the session follows when it is copied",
     ),
     (
-        lambda: relayed(StayReason.ACCESS),
+        lambda: relayed(DeclineReason.ACCESS),
         "target",
         "relayed",
         "access",
         "target relayed: the source looks first whether the receiver may have it",
     ),
-    (tired_target, "target", "aborted", "timeout", "target aborted: patience was at an end"),
+    (timed_out_target, "target", "aborted", "timeout", "target aborted: timed out"),
     (full_disk, "target", "aborted", "store failed", "target aborted: the store did not take the session"),
     (lost_to_another, "target", "aborted", "owner changed", "target aborted: the registry names another owner"),
     (

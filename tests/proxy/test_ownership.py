@@ -1215,10 +1215,10 @@ def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -
     harness.reload({})
     memory, row_sweep_ms = harness.engine.env.registry_memory, harness.engine.env.settings.row_sweep_ms
     for _ in range(SWEEPS_A_ROUND + 1):
-        assert not memory.is_past(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
+        assert not memory.is_final(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
         memory.prune()
         harness.pass_time(row_sweep_ms)
-    assert memory.is_past(SESSION, None)
+    assert memory.is_final(SESSION, None)
 
 
 def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:

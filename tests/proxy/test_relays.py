@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from federation.ports import Claimed, ProxyDown, ProxyUp
 from handover.machine import Timing
-from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, RelayEnd, RelayUp, StayReason, TransferDeclined
+from handover.messages import (
+    DeclineReason,
+    Frozen,
+    HandoverOffer,
+    Prepare,
+    Prepared,
+    RelayEnd,
+    RelayUp,
+    TransferDeclined,
+)
 from proxy.core import effects
 from proxy.core.inputs import PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
@@ -22,7 +31,7 @@ def relayed() -> EngineHarness:
     harness.reload({SESSION: owner("you", 3)}, "you")
     harness.attach()
     prepare = asked(harness)
-    tell(harness, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, StayReason.OTHERS_ATTACHED))
+    tell(harness, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, DeclineReason.OTHERS_ATTACHED))
     harness.received()
     harness.pending.clear()
     return harness

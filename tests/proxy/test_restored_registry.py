@@ -397,7 +397,7 @@ def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows()
     for _ in range(3):
         harness.pass_time(harness.engine.env.settings.rows_back_ms // 2)
         harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 3))
-    assert not harness.engine.env.registry_memory.rows_come_back
+    assert not harness.engine.env.registry_memory.awaits_row_repair
 
 
 def tell(harness: EngineHarness, owners: dict[SessionId, Ownership], *others: ProxyRow) -> None:

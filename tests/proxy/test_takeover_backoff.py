@@ -52,7 +52,7 @@ def test_displaced_receiver_that_reattaches_at_once_waits_and_the_attached_one_i
     assert harness.engine.sessions[SESSION].receivers[R].connection == 3
 
 
-def test_the_session_is_not_handed_over_for_a_quarrel() -> None:
+def test_the_session_is_not_handed_over_back_and_forth() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.attach(2)

@@ -20,7 +20,7 @@ from waypost.client.connector import (
     Opened,
     Received,
     Report,
-    Speak,
+    SendPending,
     Start,
     Stop,
 )
@@ -49,7 +49,7 @@ def attached() -> Received:
 def connected(*addresses: str) -> tuple[Connector, ClientMachine]:
     made, machine = connector(*addresses)
     assert made.step(Start(), 0) == [Open(addresses[0])]
-    assert made.step(Opened(), 1) == [Speak()]
+    assert made.step(Opened(), 1) == [SendPending()]
     made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"))), 2)
     machine.take_messages()
     return made, machine
@@ -156,7 +156,7 @@ def test_connector_without_an_address_discovers_proxies() -> None:
 def test_moved_client_connects_to_the_new_owner_without_a_pause() -> None:
     made, _ = connected(HERE)
     effects = made.step(Received(Moved(SESSION, ProxyId("b"), THERE)), 5)
-    assert effects[0] == Close() and effects[-1] == Speak()
+    assert effects[0] == Close() and effects[-1] == SendPending()
     assert made.step(Lost("closed"), 6) == [Open(THERE)]
 
 
@@ -175,7 +175,7 @@ def test_waiting_client_attaches_again_on_its_connection_after_growing_pauses() 
         made.step(Received(Wait(WaitCause.MOVED, "not yet", 20)), 1_000)
         assert machine.take_messages() == []
         pauses.append(made.next_deadline() - 1_000)
-        assert made.tick(made.next_deadline()) == [Speak()]
+        assert made.tick(made.next_deadline()) == [SendPending()]
         assert [type(message) for message in machine.take_messages()] == [Attach]
     assert min(pauses) >= 20 and max(pauses) > 500 and max(pauses) <= 2_000
 

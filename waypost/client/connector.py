@@ -121,7 +121,7 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Speak:
+class SendPending:
     """Send the messages of the client's machine."""
 
 
@@ -132,7 +132,7 @@ class Report:
     event: ClientEvent
 
 
-Effect = Find | Open | Close | Speak | Report
+Effect = Find | Open | Close | SendPending | Report
 
 
 class Connector:
@@ -183,7 +183,7 @@ class Connector:
             case Opened() if state is ConnectorState.OPENING:
                 self.state, self.trouble, self._was_opened = ConnectorState.CONNECTED, "", True
                 self._machine.connected()
-                return [Speak()]
+                return [SendPending()]
             case Opened() if state in (ConnectorState.CLOSING, ConnectorState.STOPPED):
                 return [Close()]
             case Received(message=message) if state is ConnectorState.CONNECTED:
@@ -213,7 +213,7 @@ class Connector:
         if now_ms >= self._attach_at:
             self._attach_at = NEVER
             self._machine.attach_again()
-        return [Speak()]
+        return [SendPending()]
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
@@ -284,7 +284,7 @@ class Connector:
         for event in self._machine.take_events():
             effects += self._follow(event, now_ms)
             effects.append(Report(event))
-        return [*effects, Speak()]
+        return [*effects, SendPending()]
 
     def _follow(self, event: ClientEvent, now_ms: int) -> list[Effect]:
         """React to an event: reconnect to where the session is, or set the time of the next attempt."""

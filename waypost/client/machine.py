@@ -330,10 +330,10 @@ class ClientMachine:
         if self._deleting:
             self._out.append(Delete())
         if self._forgetting:
-            self._out.append(self._farewell())
+            self._out.append(self._detach_message())
         self._out.extend(self._delivery_state.attest_again())
         self._events.append(message)
-        if before and now.outlives(before):
+        if before and now.is_later_generation_than(before):
             self._events.append(SessionReplaced(message.session))
 
     def _deleted(self, message: Deleted) -> None:
@@ -355,9 +355,9 @@ class ClientMachine:
         self.flush_acks()
         self._forgetting = True
         if self.attached:
-            self._out.append(self._farewell())
+            self._out.append(self._detach_message())
 
-    def _farewell(self) -> Detach:
+    def _detach_message(self) -> Detach:
         return self._last_word(forget=True)
 
     def detach(self) -> Detach:

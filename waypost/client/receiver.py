@@ -27,7 +27,7 @@ from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
 from waypost.client.machine import ClientMachine
 from waypost.client.received_notification import Received
-from waypost.client.transport import FAREWELL_S, Finder, check_address
+from waypost.client.transport import DETACH_S, Finder, check_address
 from waypost.errors import BadArgument, WaypostError
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys, check_keys
@@ -78,7 +78,7 @@ class Receiver(Client):
     async def close(self, *, forget: bool = False) -> None:
         """Leave the session: send the owner what the application has, and close the connection.
 
-        Unregistering and leaving have two seconds (FAREWELL_S) each, at this proxy or at the one that the session has
+        Unregistering and leaving have two seconds (DETACH_S) each, at this proxy or at the one that the session has
         moved to. If no proxy answers, the registration stays. If the owner cannot be told what the application has, a
         warning is logged; `state` knows it.
 
@@ -92,7 +92,7 @@ class Receiver(Client):
         self._machine.flush_acks()
         if forget and not self._transport.over:
             with contextlib.suppress(WaypostError, TimeoutError):
-                async with asyncio.timeout(FAREWELL_S):
+                async with asyncio.timeout(DETACH_S):
                     await self._request(
                         RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's place"
                     )
@@ -114,7 +114,7 @@ class Receiver(Client):
             await self._transport.leave(self._machine.detach())
             return True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(DETACH_S):
                 while not self._transport.over:
                     self._ready.clear()
                     if await self._transport.leave(self._machine.detach()):

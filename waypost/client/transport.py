@@ -31,7 +31,7 @@ from waypost.client.connector import (
     Opened,
     Received,
     Report,
-    Speak,
+    SendPending,
     Start,
     Stop,
 )
@@ -45,7 +45,7 @@ from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import Detach
 
 log = logging.getLogger("waypost")
-FAREWELL_S = 2.0
+DETACH_S = 2.0
 """The time limit of leaving in order, in seconds."""
 Finder = Callable[[], Awaitable[Sequence[str]]]
 """A function that returns the addresses of proxies, best first."""
@@ -127,22 +127,22 @@ class Transport:
         """Connect to the proxy at `url` from now on."""
         self._step(MoveTo(url))
 
-    async def leave(self, farewell: Detach) -> bool:
-        """Send what is unsent, then the farewell, and close the connection; wait for the answer for at most FAREWELL_S.
+    async def leave(self, detach: Detach) -> bool:
+        """Send what is unsent, then the detach, and close the connection; wait for the answer for at most DETACH_S.
 
         Args:
-            farewell: the machine's last message, from :meth:`ClientMachine.detach`.
+            detach: the machine's last message, from :meth:`ClientMachine.detach`.
 
         Returns:
-            Whether the proxy that serves the session has confirmed the farewell. False without a connection.
+            Whether the proxy that serves the session has confirmed the detach. False without a connection.
         """
         socket = self._socket
         if socket is None:
             return False
         with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(DETACH_S):
                 await self._send_all(socket)
-                await socket.send(encode_message(farewell))
+                await socket.send(encode_message(detach))
                 while self._machine.attached:
                     self._message_received.clear()
                     await self._message_received.wait()
@@ -186,7 +186,7 @@ class Transport:
                         log.warning("what came was altered on its way, and is asked for again: %s", altered)
                     if self._socket is not None:
                         self._spawn(self._socket.close())
-                case Speak():
+                case SendPending():
                     self._output_ready.set()
                 case Report(event=event):
                     self._on_event(event)

@@ -83,7 +83,7 @@ class Statement:
     def _is_deleted(self) -> bool:
         """Tell whether the session was deleted meanwhile: then nothing needs to show what its last owner tells."""
         row = self._node.world.registry.owner(self._session.id)
-        return row is not None and row.outlives(self._session.epoch)
+        return row is not None and row.is_later_generation_than(self._session.epoch)
 
     def _shows(self, descriptor: Descriptor | None) -> bool:
         if self._is_deleted():

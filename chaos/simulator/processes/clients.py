@@ -24,7 +24,7 @@ from waypost.client.connector import (
     Opened,
     Received,
     Report,
-    Speak,
+    SendPending,
     Start,
     Stop,
 )
@@ -64,7 +64,7 @@ from waypost.reliability import Reliability
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
-PATIENCE = 4
+MAX_TRIES = 4
 """So often it finds nobody at a proxy, and goes to another one."""
 POLL_MS, LONG_POLL_MS = 4, 200
 """Time for one notification, in ms, of a client that takes one at a time; and where it is to be overtaken by what comes
@@ -274,7 +274,7 @@ class Client:
                 case Close():
                     if self.wire is not None:
                         self.wire.close()
-                case Speak():
+                case SendPending():
                     self._speak()
                 case Report(event=event):
                     self._react(event)
@@ -293,7 +293,7 @@ class Client:
             return
         self._tries += 1
         self._step(Lost("nobody is there"))
-        if self._tries > PATIENCE and (others := self.world.live_nodes()):
+        if self._tries > MAX_TRIES and (others := self.world.live_nodes()):
             self.go(self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy)
 
     def _connect(self, name: str) -> Wire | None:

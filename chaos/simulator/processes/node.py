@@ -472,8 +472,8 @@ class Node(Process):
             case lifecycle.HandBack():
                 self.step_engine(StopHandovers())
                 self._await_handed_back()
-            case lifecycle.SpeakLast(marked=marked):
-                self._speak_last(marked=marked)
+            case lifecycle.WriteFinally(marked=marked):
+                self._write_finally(marked=marked)
             case lifecycle.RevokeLease():
                 self._revoke()
             case lifecycle.End():
@@ -517,14 +517,14 @@ class Node(Process):
         else:
             self._live_by(lifecycle.HandedBack())
 
-    def _speak_last(self, *, marked: bool) -> None:
+    def _write_finally(self, *, marked: bool) -> None:
         waits = 3
 
         def one(_: object = None) -> None:
             nonlocal waits
             waits -= 1
             if not waits:
-                self.go_on(0, lambda: self._live_by(lifecycle.Spoken()))
+                self.go_on(0, lambda: self._live_by(lifecycle.FinalWritesDone()))
 
         self.step_engine(Leave(one, marked))
         self.step_engine(StoreAll(one))

@@ -15,7 +15,7 @@ from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
 
 AGAIN_S = 0.3
 """A handover takes no longer, as a rule."""
-SAME_AGAIN = ("access", "terms", "retention")
+SAME_AGAIN = ("access", "policy", "retention")
 """Idempotent changes: they are requested again where it is not known whether they were made."""
 HANDOVER_WITHIN_S = 15.0
 """How long to wait for the proxy that comes to own the session."""
@@ -101,7 +101,7 @@ def set_policy(
             "say what is to be changed: --expiry, --max-count, --max-bytes, --discard, --deadlines, --events, "
             "--connection, or several of these"
         )
-    change("terms", session, asked, proxy=proxy, as_json=as_json)
+    change("policy", session, asked, proxy=proxy, as_json=as_json)
 
 
 def set_retention(

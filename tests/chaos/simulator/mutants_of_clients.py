@@ -224,7 +224,7 @@ MASKED = (
     Mutant(
         "wakes what was deleted",
         "what a store or a changelog has of a deleted session counts for the next one of its name",
-        replaced(Ownership, "outlives", lambda self, epoch: False),
+        replaced(Ownership, "is_later_generation_than", lambda self, epoch: False),
         rule=22,
         masked_by="disks that have no earlier copy of a session when it is made or rebuilt",
     ),

@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "thaw without the claim",
-        "a source that tires serves on without the compare-and-set",
+        "a source that times out serves on without the compare-and-set",
         rows(
             source.TABLE,
             {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (machine.Deadline, machine.PeerGone, Aborted)},

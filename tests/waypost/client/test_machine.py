@@ -512,10 +512,10 @@ def test_detach_in_the_middle_of_a_delivery_attests_the_part_that_was_taken() ->
     machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
     assert len(machine.next_items(2)) == 2
     machine.flush_acks()
-    farewell = machine.detach()
+    detach = machine.detach()
     (said,) = [message for message in machine.take_messages() if isinstance(message, Acknowledge)]
     assert (said.through, [attestation.offsets for attestation in said.attestations]) == (0, [[0, 1]])
-    assert farewell.frontier == {A: 1}
+    assert detach.frontier == {A: 1}
 
 
 def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_size() -> None:
