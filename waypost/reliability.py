@@ -6,7 +6,7 @@
 events          what waits for the receiver is in memory, and may go with   it is stored, and delivered after whatever
                 the process, however that ends: then the receiver is told
                 of the gap
-connection      the receiver's place goes with the process, or soon after   it stays, with all that the receiver asked
+connection      the registration goes with the process, or soon after       it stays, with all that the receiver asked
                 its client has gone                                         for, until it gives it up
 ==============  ==========================================================  ===========================================
 

@@ -125,7 +125,7 @@ def sub(
         str | None, typer.Option(help="persistent, or best-effort: what waits for us goes with its proxy.")
     ] = None,
     connection: Annotated[
-        str | None, typer.Option(help="persistent, or best-effort: our place goes soon after us.")
+        str | None, typer.Option(help="persistent, or best-effort: the registration ends soon after the connection.")
     ] = None,
     order: Annotated[
         str, typer.Option(help="What comes first of what waits: any, fifo, priority or deadline, by their attributes.")

@@ -144,7 +144,7 @@ def forget(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Give up the place of a receiver that is away: nothing is stored for it any more."""
+    """Unregister a receiver that is away: nothing is stored for it any more."""
     from node.cli.commands.session_admin import change
 
     change("forget", session, {"receiver": receiver}, proxy=proxy, as_json=json_)

@@ -126,7 +126,7 @@ class RetentionRequest(SubscriptionRequest):
 
 
 class ReceiverRequest(SessionRequest):
-    """Give up the place of this receiver, which is away: nothing is stored for it any more."""
+    """Unregister this receiver, which is away: nothing is stored for it any more."""
 
     receiver: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
@@ -207,7 +207,7 @@ class GrantShown(_Shape):
 
 
 class ReceiverShown(_Shape):
-    """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: its place stays."""
+    """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: of its registration."""
 
     attached: bool
     behind: int
@@ -217,7 +217,7 @@ class ReceiverShown(_Shape):
 
 
 class SessionShown(_Shape):
-    """`url`: where its owner is, which alone knows what is null here. `registered`: so many receivers have a place,
+    """`url`: where its owner is, which alone knows what is null here. `registered`: the number of registered receivers,
     attached or away; `attached`: so many of them are attached now.
     """
 
@@ -369,7 +369,7 @@ PAGES = (
     ),
     Page("POST", "/v1/sessions/retention", "Say how long a subscription stores.", Changed, RetentionRequest),
     Page("POST", "/v1/sessions/unsubscribe", "End a subscription of a session.", Changed, SubscriptionRequest),
-    Page("POST", "/v1/sessions/forget", "Give up the place of a receiver that is away.", Changed, ReceiverRequest),
+    Page("POST", "/v1/sessions/forget", "Unregister a receiver that is away.", Changed, ReceiverRequest),
     Page("GET", "/v1/handovers", "Handovers that run, or ended lately.", Handovers),
     Page("POST", "/v1/marker", "Append a closing marker, for the audit.", Marker),
     Page("GET", "/v1/drains", "Proxies that are being emptied.", Drains),

@@ -68,12 +68,12 @@ def _load_site_checkpoint(connection: sqlite3.Connection) -> tuple[int, bytes, S
     ).fetchone()
     if row is None:
         if connection.execute("SELECT 1 FROM session").fetchone():
-            raise StoreDamaged("its place in the site log is missing")
+            raise StoreDamaged("its position in the site log is missing")
         return None
     position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal = row
-    verify("its place in the site log", seal, position, acceptance)
+    verify("its position in the site log", seal, position, acceptance)
     if site_position is not None:
-        verify("the place of the site's state", site_seal, site_position, site_acceptance)
+        verify("the position of the site's state", site_seal, site_position, site_acceptance)
     if site_state is not None:
         verify("the site's state", state_seal, site_state)
     return position, acceptance, SiteCheckpoint(site_position, site_acceptance, site_state)

@@ -501,10 +501,7 @@ class Node:
                 continue
             self.troubles.available(Dependency.LOG)
             engine = self._engine
-            reports = (
-                engine.env.lease.holds_at(self.clock.now_ms())
-                and min([self.proxy, *engine.env.cluster.at_site()]) == self.proxy
-            )
+            reports = engine.env.lease.holds_at(self.clock.now_ms()) and engine.env.cluster.is_site_reporter
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
                     await self.guarded_log.check(self.log_end, reports=reports)

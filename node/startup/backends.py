@@ -99,7 +99,7 @@ def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
 
         bootstrap, _, name = address.partition("/")
         return KafkaChangelog(bootstrap, name, credentials=credentials, make=False)
-    raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
+    raise BadConfiguration(f"{locator!r} is no address of a changelog", field="changelog")
 
 
 async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backends:

@@ -153,7 +153,7 @@ class Administration:
         if registered is None:
             raise NotFound(f"session {identity} has no receiver {receiver}", field="receiver")
         if registered.connection is not None:
-            raise Refused(f"receiver {receiver} is attached, and gives up its place itself", field="receiver")
+            raise Refused(f"receiver {receiver} is attached, and unregisters itself", field="receiver")
 
         def gone(is_gone: bool) -> None:
             if is_gone:

@@ -181,7 +181,7 @@ class AttachHandler:
             self._output.emit(Hangup(connection.number, "the receiver has left for good since"))
             return
         if _is_of_earlier_generation(session, message):
-            # It may be long on its way, of who has left that one for good and must have no place in this.
+            # It may be long on its way, from a receiver that has left that one for good: it is not registered in this.
             text = f"the session {session.id} that it was in was deleted; this one was made since"
             self._reject(connection, message, NotFound(text, field="session"))
             return
@@ -206,7 +206,7 @@ class AttachHandler:
             self._send_attached(connection, session, receiver, message)
 
     def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
-        """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
+        """Disconnect the receiver of this name on another connection; False: it stays, and this one has to wait."""
         if receiver.connection is None or receiver.connection == connection.number:
             return True
         if receiver.incarnation != message.incarnation:
@@ -362,7 +362,7 @@ class AttachHandler:
             best_effort=joined.is_best_effort,
         )
         self._expiry.watch(session)
-        # What it is owed must be on record no later than its place.
+        # What it is owed must be on record no later than its registration.
         self._output.journal.once_attested(lambda: self._once_written(connection, session, joined, message))
 
     def _once_written(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
@@ -495,7 +495,7 @@ def _is_of_earlier_generation(session: Session, message: Attach) -> bool:
 
 
 def _receiver_expiry_s(reliability: Reliability, asked_s: int | None) -> int | None:
-    """Return for how many seconds a receiver's place outlives its connection."""
+    """Return for how many seconds a registration outlives the receiver's connection."""
     if reliability.connection == "persistent":
         return asked_s
     return min(asked_s or BEST_EFFORT_EXPIRY_S, BEST_EFFORT_EXPIRY_S)

@@ -289,7 +289,7 @@ class ClientDispatcher:
         self._sessions.mark_changed(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
-        """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
+        """Unregister the receiver; answered once store and changelog know of it, as all that changes a session."""
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
         if session is None or receiver is None:
             return

@@ -152,6 +152,14 @@ class ClusterView:
         """Tell whether this proxy has the first name of these: it does the work that one of them has to do."""
         return self._proxy == min(proxies, default=None)
 
+    @property
+    def is_site_reporter(self) -> bool:
+        """Whether this proxy, of those of its site, writes snapshots and tells the registry how far the log was read.
+
+        It may not be in the registry yet: then it counts as one of them all the same.
+        """
+        return self._proxy == min([self._proxy, *self.at_site()])
+
     def at_site(self, site: SiteId | None = None) -> list[ProxyId]:
         """Return the names of the live proxies of a site; None: of our own site."""
         return [row.proxy for row in self._proxies.values() if row.site == (site or self._site)]

@@ -159,7 +159,7 @@ class NoteCheckpoints(msgspec.Struct, frozen=True):
 
 
 class PutSite(msgspec.Struct, frozen=True):
-    """Write what the site log means up to a place to the changelog."""
+    """Write what the site log means up to a position to the changelog."""
 
     snapshot: SiteSnapshot
     on_done: Callable[[WaypostError | None], None]

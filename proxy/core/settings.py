@@ -42,7 +42,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the engine is told of its place. Times in milliseconds."""
+    """The settings of one engine. Times in milliseconds."""
 
     proxy: ProxyId
     site: SiteId

@@ -82,7 +82,7 @@ class StoreBatch:
     """All changes at a proxy up to one position of the site log. Applied whole or not at all.
 
     `acceptance` is what counted up to there, `site_state` the rest of the log's meaning; None: it is as the store has
-    it, or, if that is `behind`, it has changed, and the store goes on to have what was meant at an earlier place.
+    it, or, if that is `behind`, it has changed, and the store goes on to have what was meant at an earlier position.
     Sessions are dropped first: one that is in `changes` too begins anew.
     """
 

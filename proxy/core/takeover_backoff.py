@@ -1,8 +1,8 @@
 """Two devices that use one receiver's name put each other out, over and over: each time it takes longer (F27).
 
-The newest connection has the place, and the library of the other one stops by itself. Whoever starts it again at
+The newest connection has the receiver, and the library of the other one stops by itself. Whoever starts it again at
 once, and again, is let in after a pause that doubles each time, here and on a session's way to another proxy. Nothing
-is lost by it: the place stays, and whoever has it is served on.
+is lost by it: the registration stays, and the connection that has it is served on.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Theory
 Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a
 handover and means nothing outside the session. Numbers ascend, and may have holes: what nobody holds any more
 (proxy/session/retention.py) goes from the middle too. From the front an entry goes when all receivers have it
-(non-destructive receipt; a receiver's place: proxy/session/receivers.py). Entries that are stored durably leave memory
+(non-destructive receipt; a receiver's cursor: proxy/session/receivers.py). Entries that are stored durably leave memory
 past a bound, and are read back from the store when a receiver gets there. So there are three numbers behind the next
 one: all below `first_number` are with everybody, all up to `saved_number` are in the store, and those above
 `evicted_number` are in memory.

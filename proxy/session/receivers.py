@@ -2,7 +2,7 @@
 
 Theory
 ------
-A receiver's place is told twice. By number: it has every entry of the session up to `acknowledged`; that decides how
+A receiver's cursor is kept twice. By number: it has every entry of the session up to `acknowledged`; that decides how
 long an entry is stored. By frontier: what that number means in coordinates; that is what holds where the numbers of
 this copy mean nothing, in a checkpoint and in a session that was rebuilt from one. Both only ever move forward, and
 both travel with the session; all the rest belongs to one attachment, and begins anew with the next.
@@ -94,7 +94,7 @@ class Receiver:
     recorded: frozenset[int] = frozenset()
     """Entries that it is not to have, because nobody holds them any more; the journal says so."""
     keys: tuple[Key, ...] = ()
-    """Those that go with every subscription that it makes; they stay with its place."""
+    """Those that go with every subscription that it makes; they stay with its registration."""
     expiry_s: int | None = None
     """The registration ends when it was not attached for so many seconds; None: never."""
     idle_ms: int = 0

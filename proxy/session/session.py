@@ -115,7 +115,7 @@ class Session:
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers = Receivers()
         self.unregistered: dict[ReceiverId, dict[Origin, int]] = {}
-        """What receivers had that have no place any more: should they come back, they are not given it again."""
+        """The cursors of receivers that are not registered any more: should they come back, they get nothing again."""
         self.checkpointed: Rank = (Epoch(0), 0)
         """The rank of the last checkpoint that was written of this copy."""
         self._room_checks = -1

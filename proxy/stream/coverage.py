@@ -344,7 +344,7 @@ class Coverage:
             self._gates_closed(session)
 
     def _gates_closed(self, session: Session) -> None:
-        """Look after them; and the store must have them with the place in the log behind which they were closed."""
+        """Look after them; and the store must have them with the position in the log behind which they were closed."""
         self.watch(session)
         self._sessions.mark_changed(session.id)
 

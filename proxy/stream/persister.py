@@ -422,8 +422,9 @@ class Persister:
 
     def _keep_site(self, now_ms: int) -> None:
         """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
-        position, site_proxies = self._env.state.position, [self._env.proxy, *self._env.cluster.at_site()]
-        if now_ms < self._snapshot_at or position == self._snapshot_position or min(site_proxies) != self._env.proxy:
+        position = self._env.state.position
+        is_due = now_ms >= self._snapshot_at and position != self._snapshot_position
+        if not is_due or not self._env.cluster.is_site_reporter:
             return
         if self._env.state.is_broken:
             # Others may know better.

@@ -242,8 +242,8 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
     ("arguments", "stdin", "said"),
     [
         (("sub", "n > 0", "-f", "{n"), "", "REFUSED: format: '{n' is no format"),
-        (("sub", "n > 0", "-f", "{}"), "", "REFUSED: format: '{}' names an attribute by its place"),
-        (("sub", "n > 0", "-f", "{n} {0}"), "", "REFUSED: format: '{n} {0}' names an attribute by its place"),
+        (("sub", "n > 0", "-f", "{}"), "", "REFUSED: format: '{}' names an attribute by its position"),
+        (("sub", "n > 0", "-f", "{n} {0}"), "", "REFUSED: format: '{n} {0}' names an attribute by its position"),
         (("sub", "n > 0", "--session", "s" * 257), "", "BAD_ARGUMENT: session: 257 characters"),
         (("pub", "-"), '{"a": 1e400}', "BAD_MESSAGE: 1e400 is too large for a real64"),
         (("pub", "-"), '{"a": 1, "a": 2}', "BAD_MESSAGE: a: given twice"),

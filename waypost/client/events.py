@@ -35,7 +35,7 @@ class RequestKind(Enum):
     ACCESS = "a change of the access"
     KEYS = "a change of the receiver's keys"
     DELETION = "its deletion"
-    REGISTRATION = "to give up the receiver's place"
+    REGISTRATION = "to unregister the receiver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class Receiver(Client):
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(DETACH_S):
                     await self._request(
-                        RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's place"
+                        RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's registration"
                     )
         if not await self._leave():
             log.warning(

@@ -241,7 +241,7 @@ class Client:
         self._step(Start())
 
     def leave_for_good(self) -> None:
-        """Give up its place, and go when that was answered."""
+        """Unregister, and go when that was answered."""
         if not self.forgotten:
             self._trace("leaves for good")
             self.forgotten = True

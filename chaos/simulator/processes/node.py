@@ -542,18 +542,12 @@ class Node(Process):
         if replaced:
             self.start()
 
-    @property
-    def _reports(self) -> bool:
-        """Whether it is the proxy of its site that reports to the registry how far the log was read."""
-        assert self.engine is not None
-        return min([self.proxy, *self.engine.env.cluster.at_site()]) == self.proxy
-
     def _renew(self, incarnation: Incarnation) -> None:
         now = self.world.clock.time_ms
         if self.leaving or self.is_log_replaced:
             return
         if now >= self.deaf_until and self.world.registry_answers():
-            self.guarded_log.check(reports=self._reports)
+            self.guarded_log.check(reports=self.engine is not None and self.engine.env.cluster.is_site_reporter)
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()

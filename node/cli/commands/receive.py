@@ -190,13 +190,13 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
 
 
 def _check_form(form: str | None) -> None:
-    """Raises Refused: it is no format, or it names something by its place; attributes have names only."""
+    """Raises Refused: it is no format, or it names something by its position; attributes have names only."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(form or "") if name is not None]
     except ValueError as error:
         raise Refused(f"{form!r} is no format: {error}", field="format") from None
     if any(not name or name[0].isdigit() for name in names):
-        raise Refused(f"{form!r} names an attribute by its place; write {{name}}", field="format")
+        raise Refused(f"{form!r} names an attribute by its position; write {{name}}", field="format")
 
 
 class _Blank(dict[str, Any]):
