@@ -317,7 +317,7 @@ class Engine:
             case Leave(on_done, marked):
                 self._leave(on_done, marked=marked)
             case StoreAll(on_done):
-                self.persister.saved(on_done)
+                self.persister.store.save(on_done)
             case _:
                 assert_never(input)
 
@@ -538,7 +538,7 @@ class Engine:
                     self.sessions.mark_changed(session.id)
                 else:
                     self.sessions.mark_extended(session.id)
-                self.persister.count_unstored(stored, matched)
+                self.persister.store.count_unstored(stored, matched)
         return matches
 
     def _registrations_expired(self, event: RegistrationsExpired) -> None:
@@ -637,7 +637,7 @@ class Engine:
         if marked:
             self._close_log(ignore_result)
         self._lease_lost()
-        self.persister.last_checkpoints(on_done)
+        self.persister.checkpoints.write_last(on_done)
         self.output.journal.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers

@@ -744,7 +744,7 @@ class Node:
         yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._journal.queue), FACTS_WAITING
         # Entries and other changes since the last write.
-        yield "store", self._engine.persister.unstored_count, STORE_BATCH
+        yield "store", self._engine.persister.store.unstored_count, STORE_BATCH
         for connection in self._connections:
             yield "client bytes", connection.unsent(), CONNECTION_QUEUE_BYTES
         for messages in self.peers.waiting():

@@ -65,7 +65,7 @@ class LogFolding:
 
     def _is_store_behind(self) -> bool:
         """Tell whether much came that the store does not have; a write that fails ends that, too."""
-        return self._engine.persister.unstored_bytes > UNSTORED_BYTES
+        return self._engine.persister.store.unstored_bytes > UNSTORED_BYTES
 
     def _fitting(self, records: Batch) -> int:
         """Return how many of these go into one slice by estimate; 0: the first alone does not."""

@@ -211,7 +211,7 @@ class Acquisitions:
                 self._output.emit(FindCheckpoint(session, reply, LOOK_MS, own_site=not everywhere))
             case effects.RecordFirst(epoch=epoch):
                 reply = self._reply(running)
-                record = partial(self._persister.first_checkpoint, self._new_session(session, epoch), reply)
+                record = partial(self._persister.checkpoints.write_first, self._new_session(session, epoch), reply)
                 self._once_dropped(running, record, reply)
             case effects.Create(before=before, epoch=epoch):
                 self._claim_in_place(running, before, Ownership(self._env.proxy, epoch))
@@ -225,7 +225,7 @@ class Acquisitions:
             case effects.ClaimNext(row=row):
                 self._claim_next(running, row)
             case effects.StoreCopy():
-                self._persister.saved(self._reply(running))
+                self._persister.store.save(self._reply(running))
             case effects.CommitCopy(row=row):
                 own_row = Ownership(self._env.proxy, running.machine.copy_epoch)
                 self._output.emit(claim_row(session, row, own_row, self._reply(running)))
@@ -257,12 +257,12 @@ class Acquisitions:
             else:
                 reply(error)
 
-        self._persister.once_dropped(session, on_done)
+        self._persister.store.once_dropped(session, on_done)
 
     def _claim_in_place(self, running: RunningAcquisition, before: Ownership | None, own_row: Ownership) -> None:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
-        if session in self._sessions or self._persister.is_dropping(session):
+        if session in self._sessions or self._persister.store.is_dropping(session):
             reply(Unavailable("a copy of the session has come meanwhile"))
         else:
             self._output.emit(claim_row(session, before, own_row, reply))
@@ -277,7 +277,7 @@ class Acquisitions:
                 self._env.registry_memory.declare_lost(session, row, why)
                 self._output.report(SessionUnavailable(session, session_lost(session, why)))
             case effects.ServeNew():
-                self._persister.replace_copy(session)
+                self._persister.store.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
                 self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
             case effects.ServeRebuilt(checkpoint=checkpoint):
@@ -323,7 +323,7 @@ class Acquisitions:
         acknowledged = state.continued({**session.promised_from(), **checkpoint.acknowledged})
         session.close_gates(state.frontier, seen=acknowledged)
         session.raise_promise_floors(acknowledged)
-        self._persister.replace_copy(session.id)
+        self._persister.store.replace_copy(session.id)
         self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
 
     # ------------------------------------------------------------ copies in line

@@ -198,7 +198,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             else:
                 self.proceed()
 
-        self._persister.saved(on_done)
+        self._persister.store.save(on_done)
 
     @property
     def idle(self) -> bool:
@@ -340,7 +340,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._sessions.mark_changed(shadow.id)
         else:
             shadow = Session(prepared.session, incoming.machine.owned.epoch, Role.SHADOW)
-            self._persister.replace_copy(shadow.id)
+            self._persister.store.replace_copy(shadow.id)
         incoming.shadow, incoming.copy = shadow, prepared.copy
         shadow.epoch = incoming.machine.owned.epoch
         shadow.describe(prepared.descriptor)
@@ -369,7 +369,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         ]
         shadow.take_entries(copied)
         for _, stored, matched in copied:
-            self._persister.count_unstored(stored, matched)
+            self._persister.store.count_unstored(stored, matched)
         now = self._env.time.now_ms
         shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._sessions.mark_changed(shadow.id)
@@ -389,7 +389,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 incoming.acknowledged = max(incoming.acknowledged, chunks)
                 self._acknowledge(incoming)
 
-        self._persister.saved(on_done)
+        self._persister.store.save(on_done)
 
     def _acknowledge(self, incoming: Incoming) -> None:
         transfer = incoming.machine
@@ -425,7 +425,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             if self.running.get(shadow.id) is incoming:
                 self.feed(incoming, target.StoreFailed() if error else target.Staged())
 
-        self._persister.saved(on_done)
+        self._persister.store.save(on_done)
 
     def _adopt(self, incoming: Incoming) -> None:
         shadow = incoming.shadow

@@ -128,7 +128,7 @@ class RowChecks:
                 self._output.report(OwnerRead(identity, answer))
 
         if self._sessions.serving(identity) is None:
-            self._persister.outdated.pop(identity, None)
+            self._persister.checkpoints.outdated.pop(identity, None)
         elif identity not in self._sessions.transfers:
             self._output.emit(ReadRow(identity, on_done))
 
@@ -163,7 +163,7 @@ class RowChecks:
         rows: Iterable[SessionId],
         registrations: Iterable[tuple[ProxyId, SessionId]],
     ) -> None:
-        for identity, outdated in list(islice(self._persister.outdated.items(), SCANNED_AT_ONCE)):
+        for identity, outdated in list(islice(self._persister.checkpoints.outdated.items(), SCANNED_AT_ONCE)):
             self._settle_outdated(identity, outdated)
         present = [self._sessions[identity] for identity in session_ids if identity in self._sessions]
         for session in present:

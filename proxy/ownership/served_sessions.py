@@ -55,7 +55,7 @@ class ServedSessions:
         session.bound(session.queue.within(self._env.settings.queue))
         journal_facts.restated(self._output.journal, session)
         journal_facts.lost_with_process(self._output.journal, session)
-        self._persister.checkpoint(session, ignore_result)
+        self._persister.checkpoints.write(session, ignore_result)
         self._coverage.watch(session)
         self._coverage.advance(session)
         self._output.report(SessionServed(session))

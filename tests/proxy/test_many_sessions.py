@@ -15,8 +15,8 @@ from proxy.core.inputs import LeaseGranted, LeaseLost, PeerSent, StoreAll
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role
 from proxy.session.subscription import Subscription
+from proxy.stream.checkpoint_writer import CHECKPOINTS_A_ROUND
 from proxy.stream.incremental_scan import IncrementalScan
-from proxy.stream.persister import CHECKPOINTS_A_ROUND
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.checkpoint import Descriptor, ReceiverRow
 from waypost.errors import RegistryUnavailable
@@ -359,7 +359,7 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
 
 
 def test_many_sessions_without_an_attached_receiver_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.stream.persister.UNATTENDED_IN_MEMORY", 20)
+    monkeypatch.setattr("proxy.stream.store_writer.UNATTENDED_IN_MEMORY", 20)
     harness = woken(10)
     for number in range(1, 6):
         publish(harness, number)

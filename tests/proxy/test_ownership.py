@@ -1077,7 +1077,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
 
 def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
     """The session's checkpoint counts less than one of epoch 4 that the changelog has."""
-    harness.engine.persister.checkpoint(harness.engine.sessions[SESSION], effects.ignore_result)
+    harness.engine.persister.checkpoints.write(harness.engine.sessions[SESSION], effects.ignore_result)
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, CheckpointOutdated("there is a later one", 4, by_owner=by_owner))
     harness.received()
@@ -1127,7 +1127,7 @@ def test_owner_with_an_outdated_checkpoint_writes_no_further_checkpoint() -> Non
     session = harness.engine.sessions[SESSION]
     _outdated(harness, by_owner=True)
     told: list[object] = []
-    harness.engine.persister.checkpoint(session, told.append)
+    harness.engine.persister.checkpoints.write(session, told.append)
     harness.run_effects()
     assert [type(each) for each in told] == [CheckpointOutdated]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
@@ -1141,7 +1141,7 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
     ranks = []
     for epoch in (1, 1, 2):
         session.epoch = Epoch(epoch)
-        harness.engine.persister.checkpoint(session, effects.ignore_result)
+        harness.engine.persister.checkpoints.write(session, effects.ignore_result)
         harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
         ranks.append(put.checkpoint.rank)
@@ -1155,7 +1155,7 @@ def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_o
     harness, ranks = EngineHarness(), []
     sessions = {generation: Session(SESSION, Epoch(generation * GENERATION + 1), Role.DORMANT) for generation in (0, 1)}
     for generation in (1, 0, 1):
-        harness.engine.persister.checkpoint(sessions[generation], effects.ignore_result)
+        harness.engine.persister.checkpoints.write(sessions[generation], effects.ignore_result)
         harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
         harness.finish(put, None)
@@ -1167,7 +1167,7 @@ def test_checkpoint_ranks_of_a_deleted_session_are_apart_from_the_next_session_o
 def test_failed_checkpoint_is_written_again_without_a_change_of_the_session() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.engine.persister.checkpoint(harness.engine.sessions[SESSION], effects.ignore_result)
+    harness.engine.persister.checkpoints.write(harness.engine.sessions[SESSION], effects.ignore_result)
     harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, LogUnavailable("away"))
     harness.pass_time(2_000)

@@ -125,7 +125,7 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     harness.pass_time(1_000)
     deleting = harness.next(effects.Save)
     assert deleting.batch.deleted == (SESSION,)
-    harness.engine.persister.replace_copy(SESSION)
+    harness.engine.persister.store.replace_copy(SESSION)
     harness.engine.sessions.put(session)
     harness.finish(deleting, StoreFailed("full"))
     harness.run_effects()
@@ -252,18 +252,18 @@ def test_leaving_proxy_notes_the_checkpoints_of_its_last_answers() -> None:
 
 
 def test_checkpoint_of_a_busy_session_is_not_noted_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.stream.persister.NOTED_AT_ONCE", 1)
+    monkeypatch.setattr("proxy.stream.checkpoint_writer.NOTED_AT_ONCE", 1)
     harness = serving()
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
     persister, order = harness.engine.persister, []
-    persister._to_note = {SessionId("busy"): (1, 1), SessionId("waits"): (1, 1)}
+    persister.checkpoints._answered = {SessionId("busy"): (1, 1), SessionId("waits"): (1, 1)}
     harness.pass_time(2_000)
     for serial in range(2, 5):
         (note,) = noted(harness)
         order += list(note.ranks)
-        if "busy" in persister._to_note:
-            persister._to_note[SessionId("busy")] = (1, serial)
+        if "busy" in persister.checkpoints._answered:
+            persister.checkpoints._answered[SessionId("busy")] = (1, serial)
         harness.complete(effects.NoteCheckpoints, None)
     assert order[:3] == ["busy", "waits", "busy"]
 
@@ -314,8 +314,8 @@ def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -
     def raises(error: object) -> None:
         raise ValueError("a fault")
 
-    harness.engine.persister.checkpoint(session, raises)
-    harness.engine.persister.checkpoint(session, lambda error: told.append("second"))
+    harness.engine.persister.checkpoints.write(session, raises)
+    harness.engine.persister.checkpoints.write(session, lambda error: told.append("second"))
     harness.run_effects()
     with pytest.raises(ValueError, match="a fault"):
         harness.finish(harness.next(effects.PutCheckpoint), None)
@@ -329,7 +329,7 @@ def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> No
     session = harness.engine.sessions[SESSION]
     told: list[str] = []
     persister = harness.engine.persister
-    persister.checkpoint(session, lambda _: persister.checkpoint(session, lambda _: told.append("again")))
+    persister.checkpoints.write(session, lambda _: persister.checkpoints.write(session, lambda _: told.append("again")))
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
@@ -342,8 +342,8 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     harness = serving()
     session = harness.engine.sessions[SESSION]
     told: list[str] = []
-    harness.engine.persister.checkpoint(session, lambda _: told.append("first"))
-    harness.engine.persister.checkpoint(session, lambda _: told.append("second"))
+    harness.engine.persister.checkpoints.write(session, lambda _: told.append("first"))
+    harness.engine.persister.checkpoints.write(session, lambda _: told.append("second"))
     harness.run_effects()
     written = harness.next(effects.PutCheckpoint)
     harness.engine.sessions.remove(SESSION)
@@ -358,9 +358,9 @@ def test_failed_checkpoint_is_reported_to_exactly_the_requests_that_waited_for_i
     session = harness.engine.sessions[SESSION]
     told: list[tuple[str, bool]] = []
     persister = harness.engine.persister
-    persister.checkpoint(session, lambda error: told.append(("first", error is None)))
-    persister.checkpoint(session, lambda error: told.append(("second", error is None)))
-    persister.checkpoint(session, lambda error: told.append(("third", error is None)))
+    persister.checkpoints.write(session, lambda error: told.append(("first", error is None)))
+    persister.checkpoints.write(session, lambda error: told.append(("second", error is None)))
+    persister.checkpoints.write(session, lambda error: told.append(("third", error is None)))
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), LogUnavailable("away"))
     assert told == [("first", False)]

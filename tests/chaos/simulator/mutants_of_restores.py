@@ -21,7 +21,7 @@ from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver
 from proxy.session.session import Role, Session
 from proxy.stream.coverage import Coverage
-from proxy.stream.persister import Persister
+from proxy.stream.store_writer import StoreWriter
 from proxy.stream.subscription_ends import _Ending
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import Checkpoint, GapRow, decode_checkpoint, encode_checkpoint
@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "claims over an old copy",
         "a session is claimed while the disk has a copy of it from before, which a restart takes for the latest one",
-        replaced(Persister, "is_dropping", lambda self, session: False),
+        replaced(StoreWriter, "is_dropping", lambda self, session: False),
         ("STUCK", "LOST", "PROBLEM", "RIGHTS"),
         kept=("92175658",),
     ),

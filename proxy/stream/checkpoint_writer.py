@@ -1,0 +1,232 @@
+"""Checkpoints in the changelog, from which another proxy rebuilds a session; and what the registry notes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from proxy.core.effects import NoteCheckpoints, PutCheckpoint, ignore_result
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
+from proxy.session.session import Role, Session
+from proxy.stream.incremental_scan import IncrementalScan
+from proxy.stream.store_writer import OnDone, StoreWriter
+from waypost.checkpoint import Checkpoint, Rank
+from waypost.errors import CheckpointOutdated, WaypostError
+from waypost.identity import Origin, SessionId
+from waypost.limits import CHECKPOINTS_AT_ONCE, NOTED_AT_ONCE
+
+CHECKPOINTS_A_ROUND = 60
+"""Number of looks in which all sessions are looked at, also those that did not change."""
+
+
+class _Written(NamedTuple):
+    rank: Rank
+    reached: int | None
+    """How far all receivers were, as a digest; None: it is to be written again."""
+
+
+class CheckpointWriter:
+    """Decides which checkpoints are written, and when. One of a session is under way at a time.
+
+    Args:
+        store: says which sessions changed.
+    """
+
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output, store: StoreWriter) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._store = store
+        self.outdated: dict[SessionId, CheckpointOutdated] = {}
+        """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
+        self._durable: dict[SessionId, _Written] = {}
+        """The last checkpoint of each session that is durable."""
+        self._answered: dict[SessionId, Rank] = {}
+        """Up to which checkpoint clients were answered, as the registry is to note it."""
+        self._noting = False
+        self._next: dict[Session, list[OnDone]] = {}
+        """By session whose checkpoint is under way, who waits for the one after it."""
+        self._touched: set[SessionId] = set()
+        """Sessions that changed since checkpoints were looked at."""
+        self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
+
+    def drop(self, session: SessionId) -> None:
+        """Forget the session: it is not here any more."""
+        self._durable.pop(session, None)
+        self._touched.discard(session)
+
+    def changelog_lost(self) -> None:
+        """Write all checkpoints again, each in its turn: the changelog may have lost them.
+
+        At an orderly end all that are not written again by then are, of sessions that were served here.
+        """
+        self._durable = {session: checkpoint._replace(reached=None) for session, checkpoint in self._durable.items()}
+
+    def is_answered(self, session: SessionId) -> None:
+        """Have the registry note the last durable checkpoint: clients were answered what it has."""
+        if session in self._durable:
+            self._answered[session] = self._durable[session].rank
+
+    def write(self, session: Session, on_done: OnDone) -> None:
+        """Write the session's checkpoint to the changelog; `on_done` is called once it is durable there, or has failed.
+
+        One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
+        """
+        if session in self._next:
+            self._next[session].append(on_done)
+        else:
+            self._put(session, [on_done])
+
+    def _put(self, session: Session, waiting: list[OnDone]) -> None:
+        outdated = self.outdated.get(session.id)
+        if outdated is not None and session.epoch <= outdated.epoch:
+            # One of a higher serial would take the place of what is there.
+            for on_done in waiting:
+                on_done(outdated)
+            return
+        self._next[session] = []
+        serial = self._next_serial(session)
+        session.mark_caught_up(self._env.state.frontier)
+        acknowledged = session.acknowledged_frontier(self._env.state.frontier)
+        checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
+        reached = _reached(session, acknowledged)
+
+        def written(error: WaypostError | None) -> None:
+            if self._sessions.get(session.id) is session:
+                if error is None:
+                    self._durable[session.id] = _Written(checkpoint.rank, reached)
+                    self.outdated.pop(session.id, None)
+                else:
+                    self._try_again(session.id)
+                if isinstance(error, CheckpointOutdated):
+                    self.outdated[session.id] = error
+            try:
+                for on_done in waiting:
+                    on_done(error)
+            finally:
+                self._put_next(session)
+
+        self._output.emit(PutCheckpoint(checkpoint, written))
+
+    @staticmethod
+    def _next_serial(session: Session) -> int:
+        """From 1 in each epoch: what another owner of that epoch wrote is no lower, and whoever is second is told."""
+        epoch, serial = session.checkpointed
+        serial = serial + 1 if epoch == session.epoch else 1
+        session.checkpointed = (session.epoch, serial)
+        return serial
+
+    def _try_again(self, session: SessionId) -> None:
+        """What could not be written is written again, also where nothing changes meanwhile."""
+        self._touched.add(session)
+        if (written := self._durable.get(session)) is not None:
+            self._durable[session] = written._replace(reached=None)
+
+    def _put_next(self, session: Session) -> None:
+        """Write the checkpoint for those who asked meanwhile; not of a session that is ours no more, which they see."""
+        waiting = self._next.pop(session)
+        if waiting and self._sessions.get(session.id) is session:
+            self._put(session, waiting)
+        else:
+            for on_done in waiting:
+                on_done(None)
+
+    def write_first(self, session: Session, on_done: OnDone) -> None:
+        """Write the checkpoint of a session before it is created, with serial 0: all that follow have a higher one.
+
+        Args:
+            on_done: called once it is durable in the changelog, or has failed.
+        """
+        frontier = self._env.state.frontier
+        checkpoint = Checkpoint(
+            session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
+        )
+        self._output.emit(PutCheckpoint(checkpoint, on_done))
+
+    def note_answered(self) -> None:
+        """Let the registry note what clients were answered: of each session once a look, however often it changes."""
+        if self._noting or not self._answered:
+            return
+        ranks = dict(islice(self._answered.items(), NOTED_AT_ONCE))
+        self._noting = True
+
+        def on_done(error: WaypostError | None) -> None:
+            self._noting = False
+            if error is None:
+                for identity, rank in ranks.items():
+                    later = self._answered.pop(identity)
+                    if later != rank:
+                        # Behind all others that wait.
+                        self._answered[identity] = later
+                if len(ranks) == NOTED_AT_ONCE:
+                    self.note_answered()
+
+        self._output.emit(NoteCheckpoints(ranks, on_done))
+
+    def write_changed(self) -> None:
+        """Write the checkpoints of those that changed, and of some others: their frontiers move with the site's.
+
+        The others have theirs in turn, once a minute where they are many: a failover reads on from there, and logs
+        keep their records for longer than that.
+        """
+        touched, self._touched = self._touched | self._store.drain_flushed(), set()
+        for identity in sorted(touched.union(self._others.next_batch(self._sessions))):
+            session = self._sessions.get(identity)
+            if session is None or session.role is not Role.SERVING:
+                continue
+            if session in self._next:
+                self._touched.add(identity)
+                continue
+            acknowledged = session.acknowledged_frontier(self._env.state.frontier)
+            if session.ended:
+                session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
+            written = self._durable.get(identity)
+            if written is None or _reached(session, acknowledged) != written.reached:
+                self.write(session, ignore_result)
+
+    def write_last(self, on_done: Callable[[None], None]) -> None:
+        """Write the checkpoints of all sessions that changed since their last one; `on_done` is called after the last.
+
+        The lease is given up: sessions that were served or frozen are dormant by now. A copy that was never served by
+        this process has nothing that its last checkpoint lacks. What the changelog has lost is written again.
+        """
+        sessions = self._sessions
+        self._touched |= self._store.drain_flushed()
+        unwritten = {identity for identity, written in self._durable.items() if written.reached is None}
+        due = [
+            session
+            for session in map(sessions.get, sorted(unwritten.union(self._touched, sessions.changed)))
+            if session is not None and session.role is Role.DORMANT and session.was_served and self._is_behind(session)
+        ]
+        waits = len(due)
+
+        def written(_: WaypostError | None) -> None:
+            nonlocal waits
+            waits -= 1
+            if not waits:
+                on_done(None)
+
+        for session in due:
+            self.write(session, written)
+        if not due:
+            on_done(None)
+
+    def _is_behind(self, session: Session) -> bool:
+        """Tell whether the session's last checkpoint lacks something, or another one is under way."""
+        written = self._durable.get(session.id)
+        acknowledged = session.acknowledged_frontier(self._env.state.frontier)
+        return session in self._next or written is None or _reached(session, acknowledged) != written.reached
+
+
+def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
+    """Return a digest of how far all receivers are, and each of them, and where subscriptions ended: what a failover is
+    to know soon.
+    """
+    positions = (
+        (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
+        for receiver in session.receivers.values()
+    )
+    return hash((frozenset(acknowledged.items()), frozenset(positions), session.known_ends()))
