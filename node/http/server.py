@@ -8,6 +8,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,7 @@ from node.shell.client_connections import Connection
 from node.shell.node import Node
 from proxy.clients.publish import has_too_many_attributes
 from proxy.core.refusals import NOBODY_PROVEN
+from proxy.engine import Engine
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
@@ -241,90 +243,142 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
         return
-    is_lost = socket.scope["extensions"]["abort"]["is_lost"]
-    line, reader, principal = (
-        Socket(socket, node.shares.unsent, node.shares.writes),
-        _FrameReader(socket, is_lost),
-        shown_by(socket.scope["extensions"]),
-    )
-    engine = node.engine
-    number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
-    writer = asyncio.create_task(line.write())
-    paces = RateLimits(node.config.publish_rate, node.config.change_rate, time.monotonic())
-    turns = Turns(node.shares.requests, time.monotonic())
-    hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
+    await _ConnectedClient(socket, node, node.engine, address).serve()
 
-    def acknowledged(frame: bytes | str) -> bool:
-        """Handle an acknowledgement during a pause: a client that publishes too fast still gets its deliveries."""
+
+@dataclass(slots=True)
+class _Cost:
+    """The cost of one frame, as it becomes known."""
+
+    began_s: float
+    """Time of the thread at which its handling began, what was waited for not counted."""
+    is_change: bool = False
+    is_cheap: bool = False
+    foreseen_s: float = 0.0
+    """The part of the time that the client has waited for before."""
+    rate_wait_s: float | None = None
+    """The pause until the next frame, by the rates; None: the frame was refused."""
+
+
+class _ConnectedClient:
+    """One client: its frames are handled one by one, each once the client may have it handled."""
+
+    def __init__(self, socket: WebSocket, node: Node, engine: Engine, address: str) -> None:
+        self._node = node
+        self._engine = engine
+        self._address = address
+        self._extensions = socket.scope["extensions"]
+        self._is_lost: Callable[[], bool] = self._extensions["abort"]["is_lost"]
+        self._socket = Socket(socket, node.shares.unsent, node.shares.writes)
+        self._reader = _FrameReader(socket, self._is_lost)
+        self._principal = shown_by(self._extensions)
+        connection = Connection(address, self._socket.send, self._socket.hang_up, self._socket.unsent, self._is_lost)
+        self._number = node.connect(connection)
+        self._rates = RateLimits(node.config.publish_rate, node.config.change_rate, time.monotonic())
+        self._turns = Turns(node.shares.requests, time.monotonic())
+        self._hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
+        self._has_room = True
+        """Whether there was room for what it publishes when it was last waited for."""
+
+    async def serve(self) -> None:
+        """Handle frames until the client leaves."""
+        writer = asyncio.create_task(self._socket.write())
+        try:
+            # Also when nothing can be written any more: what the client said before it left still counts.
+            while True:
+                try:
+                    frame = await self._reader.next(self._hello_until_s)
+                except (WebSocketDisconnect, RuntimeError):
+                    return
+                except TimeoutError:
+                    await _close_silent(self._socket, writer)
+                    return
+                await self._take(frame)
+        finally:
+            self._node.disconnect(self._number)
+            self._socket.closed()
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _take(self, frame: bytes | str) -> None:
+        """Handle a frame, and wait until the next one may be handled."""
+        cost = _Cost(time.thread_time())
+        try:
+            message = decode_client_message(frame)
+            if not await self._may_be_handled(message, cost):
+                return
+            self._handle(message, len(frame), cost)
+        except Refused as error:
+            self._node.refused_client(error)
+            self._socket.send(Problem(error.code, error.message, error.field))
+        # Before anything is awaited: what the loop does for others meanwhile is not this client's.
+        spent_s = max(0.0, time.thread_time() - cost.began_s - cost.foreseen_s)
+        await self._pause(cost, spent_s)
+
+    async def _may_be_handled(self, message: ClientMessage, cost: _Cost) -> bool:
+        """Wait for the turn of a message; return False: the client has left, and nothing was promised of it."""
+        if not isinstance(message, Publish | Acknowledge):
+            cost.is_change = True
+            await self._node.shares.changes.room()
+            cost.began_s = time.thread_time()
+        if isinstance(message, Publish) and not self._has_room:
+            # It would be dropped with what waits when we come to the end of what was said.
+            return False
+        if self._is_lost() and not isinstance(message, HANDLED_AFTER_DISCONNECT):
+            # Nobody hears the answer, and until there is one nothing was promised.
+            return False
+        cost.foreseen_s = _foreseen_s(message)
+        if cost.foreseen_s > 0:
+            # Many at once, each by a connection of its own, would hold up everybody else.
+            turn_s = self._node.shares.requests.turn_s(cost.foreseen_s, time.monotonic())
+            if not await _sleep(turn_s, self._is_lost):
+                return False
+            cost.began_s = time.thread_time()
+        return True
+
+    def _handle(self, message: ClientMessage, size: int, cost: _Cost) -> None:
+        """Give a message to the engine. Raises Refused."""
+        node = self._node
+        if self._principal:
+            key, unix_ms = self._engine.env.cluster.token_key, node.clock.unix_ms()
+            message = vouched(message, self._principal, key, unix_ms)
+        node.client_message(self._number, message)
+        if self._hello_until_s is not None and node.introduced(self._number):
+            self._hello_until_s = None
+            self._extensions["proven"]["told"]()
+        # What is published has its own rate, and waits for the log.
+        is_small = size <= CHEAP_BYTES
+        cost.is_cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and is_small)
+        cost.rate_wait_s = self._rates.wait_s(message, time.monotonic())
+        if cost.rate_wait_s is not None:
+            of_address_s = node.shares.address_rates.wait_s(self._address, message, time.monotonic())
+            cost.rate_wait_s = max(cost.rate_wait_s, of_address_s)
+
+    async def _pause(self, cost: _Cost, spent_s: float) -> None:
+        """Wait as long as rates, the client's share of the loop, and what is queued ask for."""
+        if cost.is_change:
+            self._node.shares.changes.spent(spent_s * BRINGS_ABOUT)
+        if not cost.is_cheap:
+            # What it has changed is written with all of its session.
+            spent_s += self._engine.dispatcher.written_bytes(self._number) * DESCRIBED_S
+        if cost.rate_wait_s is not None:
+            await self._reader.pause(cost.rate_wait_s, self._handle_acknowledgement)
+        if not cost.is_cheap:
+            await _sleep(self._turns.spent(spent_s, time.monotonic()), self._is_lost)
+            await self._socket.room()
+        self._has_room = await self._node.room(self._number)
+
+    def _handle_acknowledgement(self, frame: bytes | str) -> bool:
+        """Handle a frame during a pause if it is an acknowledgement; return whether it was one.
+
+        A client that publishes too fast still gets its deliveries.
+        """
         with contextlib.suppress(Refused):
             message = decode_client_message(frame)
             if isinstance(message, Acknowledge) and not message.attestations:
-                node.client_message(number, message)
+                self._node.client_message(self._number, message)
                 return True
         return False
-
-    has_room = True
-    try:
-        # Also when nothing can be written any more: what the client said before it left still counts.
-        while True:
-            try:
-                frame = await reader.next(hello_until_s)
-            except (WebSocketDisconnect, RuntimeError):
-                return
-            except TimeoutError:
-                await _close_silent(line, writer)
-                return
-            began, cheap, wait_s, foreseen_s, is_change = time.thread_time(), False, None, 0.0, False
-            try:
-                message = decode_client_message(frame)
-                if is_change := not isinstance(message, Publish | Acknowledge):
-                    await node.shares.changes.room()
-                    began = time.thread_time()
-                if isinstance(message, Publish) and not has_room:
-                    # It would be dropped with what waits when we come to the end of what was said.
-                    continue
-                if is_lost() and not isinstance(message, HANDLED_AFTER_DISCONNECT):
-                    # Nobody hears the answer, and until there is one nothing was promised.
-                    continue
-                if (foreseen_s := _foreseen_s(message)) > 0:
-                    # Many at once, each by a connection of its own, would hold up everybody else.
-                    if not await _sleep(node.shares.requests.turn_s(foreseen_s, time.monotonic()), is_lost):
-                        # The client has left meanwhile: nothing of it was promised.
-                        continue
-                    began = time.thread_time()
-                if principal:
-                    message = vouched(message, principal, engine.env.cluster.token_key, node.clock.unix_ms())
-                node.client_message(number, message)
-                if hello_until_s is not None and node.introduced(number):
-                    hello_until_s = None
-                    socket.scope["extensions"]["proven"]["told"]()
-                # What is published has its own rate, and waits for the log.
-                small = len(frame) <= CHEAP_BYTES
-                cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and small)
-                wait_s = paces.wait_s(message, time.monotonic())
-                if wait_s is not None:
-                    wait_s = max(wait_s, node.shares.address_rates.wait_s(address, message, time.monotonic()))
-            except Refused as error:
-                node.refused_client(error)
-                line.send(Problem(error.code, error.message, error.field))
-            # Before anything is awaited: what the loop does for others meanwhile is not this client's.
-            spent_s = max(0.0, time.thread_time() - began - foreseen_s)
-            if is_change:
-                node.shares.changes.spent(spent_s * BRINGS_ABOUT)
-            if not cheap:
-                # What it has changed is written with all of its session.
-                spent_s += engine.dispatcher.written_bytes(number) * DESCRIBED_S
-            if wait_s is not None:
-                await reader.pause(wait_s, acknowledged)
-            if not cheap:
-                await _sleep(turns.spent(spent_s, time.monotonic()), is_lost)
-                await line.room()
-            has_room = await node.room(number)
-    finally:
-        node.disconnect(number)
-        line.closed()
-        writer.cancel()
-        await asyncio.gather(writer, return_exceptions=True)
 
 
 async def _sleep(wait_s: float, is_lost: Callable[[], bool]) -> bool:
