@@ -18,11 +18,10 @@ from chaos.simulator.processes.links import Link
 from chaos.simulator.processes.node import LEASE_MS, Node
 from chaos.simulator.processes.peer_channels import PeerChannel
 from proxy.core.settings import Bounds
+from waypost.client.options import AttachOptions
 from waypost.identity import Coordinate, ProxyId, SiteId, log_epoch_of
 from waypost.messages import VERSION, Credential
-from waypost.queue import Order, Queue
 from waypost.records import Published
-from waypost.reliability import Reliability
 
 SMALL = Bounds(
     queue_in_memory=3,
@@ -37,6 +36,8 @@ SMALL = Bounds(
 """With these a session of ten notifications is a large one."""
 LOG_AWAY_MS = 400
 """Time for which a log is away before it comes back without its end, in ms."""
+BY_DEFAULT = AttachOptions(window=4_000)
+"""The options of a client that says nothing else."""
 AWAY_MS = 100
 """Least time for which a registry is away while it is put back to a copy, in ms."""
 
@@ -237,16 +238,11 @@ class World(Environment):
         name: str,
         session: str | None,
         at: str,
-        window: int = 4000,
+        options: AttachOptions = BY_DEFAULT,
         *,
-        session_expiry_s: int | None = None,
         credential: Credential | None = None,
         receiver: str = "",
         version: int = VERSION,
-        receiver_expiry_s: int | None = None,
-        reliability: Reliability | None = None,
-        queue: Queue | None = None,
-        order: Order = "any",
         poll_interval_ms: int = 0,
     ) -> Client:
         """Return a new client, which connects to the proxy `at`.
@@ -254,7 +250,7 @@ class World(Environment):
         Args:
             name: of the client.
             session: to attach to; None: it is a producer.
-            window: the notifications that it lets be under way.
+            options: with which it attaches.
             version: of the protocol.
             poll_interval_ms: the time that it spends on each notification; 0: it takes all at once.
         """
@@ -262,15 +258,10 @@ class World(Environment):
             self,
             name,
             session,
-            window,
-            session_expiry_s,
+            options,
             credential,
             receiver=receiver,
             version=version,
-            receiver_expiry_s=receiver_expiry_s,
-            reliability=reliability,
-            queue=queue,
-            order=order,
             poll_interval_ms=poll_interval_ms,
         )
         self.clients[name] = client

@@ -7,26 +7,23 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from waypost.arguments import (
-    flag,
     function,
     instance,
     listed,
-    one_of,
     seconds,
     text,
-    whole,
-    whole_or_none,
 )
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.machine import ClientMachine
+from waypost.client.options import AttachOptions
 from waypost.client.producer import Producer
 from waypost.client.receiver import Receiver
 from waypost.client.transport import Finder, check_address
 from waypost.errors import BadArgument
 from waypost.identity import SessionId
-from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
+from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, RECEIVER_WINDOW
 from waypost.messages import Credential
-from waypost.queue import ORDERS, Order, Queue
+from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
 ADDRESS = "the address of a proxy, such as ws://host:7301, or a list of them"
@@ -98,14 +95,17 @@ def attach(
     """
     addresses = _addresses(proxy)
     _check_options(timeout_s, token, on_event, tls)
-    for field, option, kind in (
-        ("state", state, ReceiverState),
-        ("reliability", reliability, Reliability),
-        ("session_reliability", session_reliability, Reliability),
-        ("queue", queue, Queue),
-    ):
-        if option is not None:
-            instance(option, field, kind, f"a waypost.{kind.__name__}")
+    options = AttachOptions(
+        create=create,
+        window=window,
+        session_expiry_s=session_expiry_s,
+        receiver_expiry_s=receiver_expiry_s,
+        reliability=reliability,
+        session_reliability=session_reliability,
+        queue=queue,
+        order=order,
+    )
+    options.check()
     name = f"{session}/{receiver}"[:MAX_ID_LENGTH] if name is None else name
     for field, value, such_as in (
         ("session", session, "the id of a session, such as 'travellers/alice'"),
@@ -114,32 +114,21 @@ def attach(
     ):
         text(value, field, 1, MAX_ID_LENGTH, such_as=such_as)
     if state is not None:
+        instance(state, "state", ReceiverState, "a waypost.ReceiverState")
         state.check()
         if state.receiver not in (None, (session, receiver)):
             of_session, of_receiver = state.receiver or ("", "")
             raise BadArgument(f"it is that of receiver {of_receiver} of session {of_session}", field="state")
     text(principal, "principal", 0, MAX_ID_LENGTH)
     text(password, "password", 0, MAX_PASSWORD_LENGTH)
-    flag(create, "create")
-    whole(window, "window", 1, RECEIVER_WINDOW)
-    one_of(order, "order", ORDERS)
-    whole_or_none(session_expiry_s, "session_expiry_s", 1, MAX_TTL_S)
-    whole_or_none(receiver_expiry_s, "receiver_expiry_s", 1, MAX_TTL_S)
     machine = ClientMachine(
         name,
         SessionId(session),
         receiver,
         state,
-        create=create,
-        window=window,
-        session_expiry_s=session_expiry_s,
-        receiver_expiry_s=receiver_expiry_s,
+        options=options,
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
-        reliability=reliability,
-        session_reliability=session_reliability,
-        queue=queue,
-        order=order,
     )
     return Receiver(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 

@@ -31,6 +31,7 @@ from waypost.client.events import (
     Retry,
     SessionReplaced,
 )
+from waypost.client.options import AttachOptions
 from waypost.client.publish_buffer import PublishBuffer
 from waypost.client.quench import QuenchView
 from waypost.errors import (
@@ -53,7 +54,7 @@ from waypost.identity import (
     SubscriptionId,
 )
 from waypost.keys import Key
-from waypost.limits import RECEIVER_WINDOW, RETRY_ATTACH_MS
+from waypost.limits import RETRY_ATTACH_MS
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -96,8 +97,6 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
-from waypost.queue import Order, Queue
-from waypost.reliability import Reliability
 
 OfASession = AboutSubscription | AboutAccess | AboutKeys | AboutDeletion
 
@@ -110,17 +109,9 @@ class ClientMachine:
         session: to attach to; None for a producer only.
         receiver: the name of the receiver within the session.
         state: the receiver's position so far; None: a new receiver.
-        create: whether the first attach creates a session that does not exist.
-        window: notifications that may be delivered and not acknowledged.
-        session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
-        receiver_expiry_s: the receiver's registration ends when it was not attached for so many seconds; None:
-            never, unless the connection is best effort.
+        options: with which it attaches; None: the defaults. What concerns the session, only the first attach says.
         credential: principal and password to attach with.
         token: called at every attach, returns the token that proves the principal instead; "": none.
-        reliability: of this receiver; None: that of the session.
-        session_reliability: of the session from now on; None: as it was.
-        queue: the bounds of what the session stores from now on; None: as they were.
-        order: which of the waiting notifications the application is given first.
     """
 
     def __init__(
@@ -130,28 +121,21 @@ class ClientMachine:
         receiver: str = "main",
         state: ReceiverState | None = None,
         *,
-        create: bool = True,
-        window: int = RECEIVER_WINDOW,
-        session_expiry_s: int | None = None,
-        receiver_expiry_s: int | None = None,
+        options: AttachOptions | None = None,
         credential: Credential | None = None,
         token: Callable[[], str] = lambda: "",
-        reliability: Reliability | None = None,
-        session_reliability: Reliability | None = None,
-        queue: Queue | None = None,
-        order: Order = "any",
     ) -> None:
         self.name = name
         self.session = session
         self.receiver = receiver
-        self._delivery_state = DeliveryState(state or ReceiverState(), order)
+        self.options = options or AttachOptions()
+        self._delivery_state = DeliveryState(state or ReceiverState(), self.options.order)
         self._publish_buffer = PublishBuffer(name)
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
         self.attached = False
         self.is_left = False
         """Whether the session's owner has confirmed the last Detach."""
-        self._create = create
         self._gaps = 0
         """Gaps received since the last attach."""
         self._resting = False
@@ -159,12 +143,6 @@ class ClientMachine:
         self._publish_attempts = 0
         self._has_been_in = False
         """Whether it was attached: a session that is missing now was deleted, with everything requested of it."""
-        self._window = window
-        self._session_expiry_s = session_expiry_s
-        self.receiver_expiry_s = receiver_expiry_s
-        self._reliability = reliability
-        self._session_reliability = session_reliability
-        self._queue = queue
         self._token = token
         self._credentials = Credentials(credential or Credential())
         self._changing: SetAccess | None = None
@@ -226,16 +204,16 @@ class ClientMachine:
                     receiver=self.receiver,
                     incarnation=state.incarnation,
                     frontier=dict(state.frontier),
-                    window=self._window,
-                    create=self._create and not self._has_been_in,
-                    session_expiry_s=None if self._has_been_in else self._session_expiry_s,
+                    window=self.options.window,
+                    create=self.options.create and not self._has_been_in,
+                    session_expiry_s=None if self._has_been_in else self.options.session_expiry_s,
                     credential=replace(self.credential, token=self._token()),
-                    receiver_expiry_s=self.receiver_expiry_s,
+                    receiver_expiry_s=self.options.receiver_expiry_s,
                     epoch=state.epoch,
-                    reliability=self._reliability,
+                    reliability=self.options.reliability,
                     # Sent once only: another client may have changed it since.
-                    session_reliability=None if self._has_been_in else self._session_reliability,
-                    queue=None if self._has_been_in else self._queue,
+                    session_reliability=None if self._has_been_in else self.options.session_reliability,
+                    queue=None if self._has_been_in else self.options.queue,
                     order=self._delivery_state.order,
                     selective=state.selective.rows(),
                     attach_seq=state.attach_seq,

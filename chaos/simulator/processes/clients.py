@@ -31,6 +31,7 @@ from waypost.client.connector import (
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
+from waypost.client.options import AttachOptions
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
@@ -59,8 +60,7 @@ from waypost.messages import (
     WaitCause,
 )
 from waypost.notification import Notification, read_body
-from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
-from waypost.reliability import Reliability
+from waypost.queue import PRIORITY, goes_by_attributes
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
@@ -141,16 +141,11 @@ class Client:
         world: Environment,
         name: str,
         session: str | None,
-        window: int,
-        session_expiry_s: int | None,
+        options: AttachOptions,
         credential: Credential | None = None,
         *,
         receiver: str = "",
         version: int = VERSION,
-        receiver_expiry_s: int | None = None,
-        reliability: Reliability | None = None,
-        queue: Queue | None = None,
-        order: Order = "any",
         poll_interval_ms: int = 0,
     ) -> None:
         self.world = world
@@ -171,21 +166,16 @@ class Client:
             self.session,
             receiver or name,
             state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
-            window=window,
-            session_expiry_s=session_expiry_s,
-            receiver_expiry_s=receiver_expiry_s,
+            options=options,
             credential=credential,
-            reliability=reliability,
-            queue=queue,
-            order=order,
         )
         self.connector = Connector(self.machine, [], random.Random(f"connector {world.seed}/{name}"))
         self._tick_at = NEVER
-        self.by_priority = goes_by_attributes(order)
-        is_held = reliability is None or reliability.connection == "persistent"
-        self.may_expire = receiver_expiry_s is not None or not is_held
-        if session and queue is not None:
-            world.queues[session] = queue
+        self.by_priority = goes_by_attributes(options.order)
+        is_held = options.reliability is None or options.reliability.connection == "persistent"
+        self.may_expire = options.receiver_expiry_s is not None or not is_held
+        if session and options.queue is not None:
+            world.queues[session] = options.queue
         self._pausing = False
         self.wire: Wire | None = None
         self.delivered: list[tuple[NotificationId, Coordinate, int]] = []

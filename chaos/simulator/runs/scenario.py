@@ -79,6 +79,7 @@ from chaos.simulator.world import World
 from handover.messages import MoveRequest
 from proxy.core.inputs import PeerSent
 from waypost.access import LEVELS
+from waypost.client.options import AttachOptions
 from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
 from waypost.queue import Queue
@@ -186,27 +187,25 @@ class Scenario:
         """`client NAME SESSION at PROXY [OPTION=VALUE ...]`: a client comes."""
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
-        window = int(options.get("window", 4000))
         credential = Credential(options.get("as", ""), options.get("password", ""))
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
-        session_expiry_s = int(options.get("expiry", 0)) or None
-        receiver_expiry_s = int(options.get("receiver-expiry", 0)) or None
-        level = RELIABILITY.get(options.get("reliability", ""))
         most = int(options.get("queue", 0))
         queue = Queue(most, discard=options.get("discard", "fifo")) if most else None  # type: ignore[arg-type]
         self.world.client(
             name,
             session,
             proxy,
-            window,
-            session_expiry_s=session_expiry_s,
+            AttachOptions(
+                window=int(options.get("window", 4000)),
+                session_expiry_s=int(options.get("expiry", 0)) or None,
+                receiver_expiry_s=int(options.get("receiver-expiry", 0)) or None,
+                reliability=RELIABILITY.get(options.get("reliability", "")),
+                queue=queue,
+                order=options.get("order", "any"),  # type: ignore[arg-type]
+            ),
             credential=credential,
             receiver=receiver,
             version=version,
-            receiver_expiry_s=receiver_expiry_s,
-            reliability=level,
-            queue=queue,
-            order=options.get("order", "any"),  # type: ignore[arg-type]
             poll_interval_ms=POLL_MS if "polls" in options else 0,
         )
         self.world.run(100)

@@ -21,6 +21,7 @@ from chaos.simulator.kernel.recorder import STEPS
 from chaos.simulator.runs.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
+from waypost.client.options import AttachOptions
 from waypost.messages import Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS
@@ -87,10 +88,11 @@ class Schedule:
         world.run(300)
         world.registry_copy = world.registry.copy()
         levels = [BEST_EFFORT_EVENTS if is_best_effort else None for is_best_effort in self.best_effort]
-        client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=self.queue, order=self.order)
+        options = AttachOptions(window=self.window, reliability=levels[0], queue=self.queue, order=self.order)
+        client = world.client("c", "s", "a1", options)
         if self.receivers > 1:
             last, eve = list(world.nodes)[-1], Credential("eve")
-            world.client("d", "s", last, self.window, credential=eve, reliability=levels[1])
+            world.client("d", "s", last, AttachOptions(window=self.window, reliability=levels[1]), credential=eve)
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
         if self.keyed:

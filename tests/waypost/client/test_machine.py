@@ -11,6 +11,7 @@ from waypost.checksum import checksum
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry, SessionReplaced
 from waypost.client.machine import ClientMachine
+from waypost.client.options import AttachOptions
 from waypost.client.publish_buffer import Published
 from waypost.errors import Altered, SessionDeleted
 from waypost.facts import GapCause
@@ -141,7 +142,7 @@ def test_a_retried_publish_with_another_coordinate_is_dropped_by_its_id() -> Non
 
 
 def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowledged_with_it() -> None:
-    machine = ClientMachine("c", SessionId("s"), order="priority")
+    machine = ClientMachine("c", SessionId("s"), options=AttachOptions(order="priority"))
     connect(machine)
     machine.take_messages()
     machine.message(deliver(1, 2, ranked(1, 5), ranked(2, 7)))
@@ -169,7 +170,7 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
 
 def test_skipped_entry_does_not_come_after_acknowledged_ones_of_higher_priority() -> None:
     """Policy removed 1 at one owner; the next one was raised from a checkpoint, and has not decided so yet."""
-    machine = ClientMachine("c", SessionId("s"), order="priority")
+    machine = ClientMachine("c", SessionId("s"), options=AttachOptions(order="priority"))
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 5), ranked(3, 7), ranked(4, 5)))
     assert [entry.offset for entry, *_ in [*machine.next_items(1), *machine.next_items(1)]] == [3, 2]
@@ -182,7 +183,7 @@ def test_skipped_entry_does_not_come_after_acknowledged_ones_of_higher_priority(
 
 
 def test_the_frontier_stands_below_what_was_overtaken_and_above_what_was_passed_over() -> None:
-    machine = ClientMachine("c", SessionId("s"), order="priority")
+    machine = ClientMachine("c", SessionId("s"), options=AttachOptions(order="priority"))
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 1), ranked(3, 7), ranked(4, 1)))
     assert [entry.offset for entry, *_ in machine.next_items(1)] == [3]
@@ -592,11 +593,13 @@ def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> Non
     machine = ClientMachine(
         "c",
         SessionId("s"),
-        session_expiry_s=60,
-        receiver_expiry_s=5,
-        reliability=BEST_EFFORT,
-        session_reliability=BEST_EFFORT,
-        queue=Queue(3),
+        options=AttachOptions(
+            session_expiry_s=60,
+            receiver_expiry_s=5,
+            reliability=BEST_EFFORT,
+            session_reliability=BEST_EFFORT,
+            queue=Queue(3),
+        ),
     )
     connect(machine)
     _, first, *_ = machine.take_messages()
@@ -684,7 +687,9 @@ def test_answer_to_an_earlier_request_does_not_complete_the_current_one() -> Non
 
 def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
     """Whoever asks again means the next one of that name."""
-    machine = ClientMachine("c", SessionId("s"), state=ReceiverState(epoch=Epoch(3)), create=False)
+    machine = ClientMachine(
+        "c", SessionId("s"), state=ReceiverState(epoch=Epoch(3)), options=AttachOptions(create=False)
+    )
     machine.connected()
     assert [attach.epoch for attach in machine.take_messages() if isinstance(attach, Attach)] == [3]
     machine.message(MADE_ANEW)

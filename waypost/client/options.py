@@ -1,0 +1,50 @@
+"""The options with which a receiver attaches to a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waypost.arguments import flag, instance, one_of, whole, whole_or_none
+from waypost.limits import MAX_TTL_S, RECEIVER_WINDOW
+from waypost.queue import ORDERS, Order, Queue
+from waypost.reliability import Reliability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachOptions:
+    """What a receiver asks for when it attaches; :func:`waypost.client.entry.attach` says what each means.
+
+    Args:
+        create: create the session if there is none.
+        window: the number of notifications that may be delivered and not acknowledged.
+        session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
+        receiver_expiry_s: the registration ends when the receiver was not attached for so many seconds; None: never.
+        reliability: of this receiver; None: that of the session.
+        session_reliability: of the session from now on; None: as it was.
+        queue: the bounds of what the session stores from now on; None: as they were.
+        order: which of the notifications that wait is returned first.
+    """
+
+    create: bool = True
+    window: int = RECEIVER_WINDOW
+    session_expiry_s: int | None = None
+    receiver_expiry_s: int | None = None
+    reliability: Reliability | None = None
+    session_reliability: Reliability | None = None
+    queue: Queue | None = None
+    order: Order = "any"
+
+    def check(self) -> None:
+        """Check what a program passed. Raises Refused: an option is of the wrong type, or out of its range."""
+        for field, option, kind in (
+            ("reliability", self.reliability, Reliability),
+            ("session_reliability", self.session_reliability, Reliability),
+            ("queue", self.queue, Queue),
+        ):
+            if option is not None:
+                instance(option, field, kind, f"a waypost.{kind.__name__}")
+        flag(self.create, "create")
+        whole(self.window, "window", 1, RECEIVER_WINDOW)
+        one_of(self.order, "order", ORDERS)
+        whole_or_none(self.session_expiry_s, "session_expiry_s", 1, MAX_TTL_S)
+        whole_or_none(self.receiver_expiry_s, "receiver_expiry_s", 1, MAX_TTL_S)
