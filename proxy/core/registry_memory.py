@@ -86,6 +86,8 @@ class RegistryMemory:
     def is_final(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
         """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
 
+        The time of a row begins with the first question about it, and anew with each other row.
+
         The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told
         of this one, or looks after its sessions; so what this one says of its owner's life says nothing of that.
 

@@ -345,7 +345,7 @@ class Acquisitions:
         machine, copy = running.machine, running.copy
         assert copy is not None
         if row is not None:
-            copy.epoch = max(copy.epoch, row.epoch)
+            copy.raise_epoch(row.epoch)
         own_row = Ownership(self._env.proxy, machine.epoch)
         self._output.emit(claim_row(machine.session, row, own_row, self._in_turn(self._reply(running))))
 

@@ -122,7 +122,7 @@ class RowChecks:
                 if outdated.by_owner:
                     self._served.drop(session)
                 else:
-                    session.epoch = max(session.epoch, Epoch(outdated.epoch))
+                    session.raise_epoch(Epoch(outdated.epoch))
                     self._output.report(ActivationAfterWanted(session, answer))
             elif answer.epoch > session.epoch:
                 self._output.report(OwnerRead(identity, answer))

@@ -37,12 +37,7 @@ class ServedSessions:
         Args:
             cause: how this proxy came to own it.
         """
-        session.epoch = epoch
-        session.become(Role.SERVING)
-        session.was_served = True
-        session.served_since_ms = session.counted_since_ms = self._env.time.now_ms
-        session.delivered.clear()
-        session.remove_acknowledged()
+        session.begin_serving(epoch, self._env.time.now_ms)
         self._env.registry_memory.forget(session.id)
         if self._sessions.get(session.id) is not session:
             self._sessions.put(session)

@@ -394,6 +394,24 @@ class Session:
         """Close a gate for an origin that has caught up with the live stream, at the offset `seen`."""
         self.gates[origin] = Gate(seen, seen)
 
+    def begin_serving(self, epoch: Epoch, now_ms: int) -> None:
+        """Serve the session from now on, at an epoch of which the registry names us the owner.
+
+        Args:
+            epoch: that of the row.
+            now_ms: by the engine's clock.
+        """
+        self.epoch = epoch
+        self.become(Role.SERVING)
+        self.was_served = True
+        self.served_since_ms = self.counted_since_ms = now_ms
+        self.delivered.clear()
+        self.remove_acknowledged()
+
+    def raise_epoch(self, epoch: Epoch) -> None:
+        """Take over a later epoch at which the session is known to have been served; a lower one changes nothing."""
+        self.epoch = max(self.epoch, epoch)
+
     def freeze(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Freeze the session: live matches wait behind gates from here on. Return the cut.
 
