@@ -41,6 +41,7 @@ from aetcd import rpc
 from pydantic import BaseModel
 
 from federation.credentials import Credentials
+from federation.endpoints import Endpoints
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
@@ -71,6 +72,8 @@ DEADLINE_S = 2.0
 START_S = 4.5
 PROGRESS_NOTIFY_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
+NO_SPACE = "database space exceeded"
+"""Part of the error of an etcd that is full."""
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
@@ -116,7 +119,8 @@ class EtcdRegistry:
     A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
 
     Args:
-        endpoints: host:port, several with commas between; after a failure the next one is asked.
+        endpoints: host:port, several with commas between; after a failure the next one is asked. Handles that are given
+            the same :class:`Endpoints` know of each other's failures.
         prefix: of all keys.
         deadline_s: of every call, in seconds.
         compact_s: past revisions are removed after so many seconds, or twice that; 0: never. etcd removes those of all
@@ -126,15 +130,15 @@ class EtcdRegistry:
 
     def __init__(
         self,
-        endpoints: str,
+        endpoints: str | Endpoints,
         prefix: str = "/waypost/",
         *,
         deadline_s: float = DEADLINE_S,
         compact_s: float = COMPACT_S,
         credentials: Credentials | None = None,
     ) -> None:
-        self._endpoints = [_address(endpoint) for endpoint in endpoints.split(",")]
-        self._names = endpoints
+        self._endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
+        self._names = ",".join(f"{host}:{port}" for host, port in self._endpoints.addresses)
         self._prefix = prefix
         self._deadline_s = deadline_s
         self._compact_s = compact_s
@@ -143,7 +147,6 @@ class EtcdRegistry:
         """The revision that was the last one when it was compacted last."""
         self._credentials = credentials
         self._clients: list[aetcd.Client] = []
-        self._current = 0
         self._closed = False
         self._is_behind = False
         """The watch of this handle has broken, and does not have all rows again."""
@@ -354,8 +357,8 @@ class EtcdRegistry:
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)
-        if reply is None:
-            raise self._unavailable(EOFError("no answer to a renewal"))
+            if reply is None:
+                raise ConnectionAbortedError("no answer to a renewal")
         return bool(reply.TTL > 0)
 
     async def revoke(self, lease: int) -> None:
@@ -367,14 +370,16 @@ class EtcdRegistry:
     # ------------------------------------------------------------ calls
 
     async def _ask_each(self) -> None:
-        for attempt in range(1, len(self._endpoints) + 1):
+        addresses = self._endpoints.addresses
+        for attempt in range(1, len(addresses) + 1):
+            asked = self._endpoints.current
             try:
                 await self.owner(SessionId(""))
                 return
             except RegistryUnavailable:
-                if attempt == len(self._endpoints):
+                if attempt == len(addresses):
                     if self._credentials is not None:
-                        await self._credentials.try_by_hand(*self._endpoints[self._current - 1])
+                        await self._credentials.try_by_hand(*addresses[asked])
                     raise
 
     def _key(self, kind: str, name: str) -> bytes:
@@ -385,8 +390,8 @@ class EtcdRegistry:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
         if not self._clients:
-            self._clients = [self._new_client(host, port) for host, port in self._endpoints]
-        client = self._clients[self._current]
+            self._clients = [self._new_client(host, port) for host, port in self._endpoints.addresses]
+        client = self._clients[self._endpoints.current]
         await client.connect()
         return client
 
@@ -422,7 +427,8 @@ class EtcdRegistry:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Translate errors. LookupError: the lease is not there (any more)."""
+        """Translate errors, after which the next server is asked. LookupError: the lease is not there (any more)."""
+        asked = self._endpoints.current
         try:
             # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
             with cancellation.translated(lambda _: ConnectionAbortedError("the call was broken off")):
@@ -430,11 +436,17 @@ class EtcdRegistry:
         except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
             if "lease not found" in str(error):
                 raise LookupError("lease") from error
+            self._endpoints.failed(asked)
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> RegistryUnavailable:
-        self._current = (self._current + 1) % len(self._endpoints)
         why = str(error) or f"no answer within {self._deadline_s:g} s"
+        if NO_SPACE in why:
+            return RegistryUnavailable(
+                f"etcd at {self._names} takes no changes: its space is exhausted",
+                hint="compact and defragment it, raise --quota-backend-bytes if need be, then: etcdctl --endpoints "
+                f"{self._names} alarm disarm",
+            )
         return RegistryUnavailable(
             f"etcd at {self._names} does not answer: {why}",
             hint=f"is etcd running at {self._names}? Try: etcdctl --endpoints {self._names} endpoint health",
@@ -608,6 +620,15 @@ async def _ask_for_signs(call: Any) -> None:
         while True:
             await asyncio.sleep(PROGRESS_NOTIFY_S)
             await call.write(request)
+
+
+def endpoints_of(addresses: str) -> Endpoints:
+    """Return the endpoints of etcd. Raises BadConfiguration: one of them is no address.
+
+    Args:
+        addresses: host:port, several with commas between.
+    """
+    return Endpoints([_address(address) for address in addresses.split(",")])
 
 
 def _address(endpoint: str) -> tuple[str, int]:

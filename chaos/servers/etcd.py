@@ -73,6 +73,13 @@ class EtcdServer(Server):
         except OSError:
             return False
 
+    def is_leader(self) -> bool:
+        """Tell whether the member leads its cluster, as it says itself. Raises OSError: it does not answer."""
+        request = urllib.request.Request(f"{self._url}/v3/maintenance/status", b"{}")
+        with urllib.request.urlopen(request, timeout=1, context=self._context()) as answer:
+            status = json.load(answer)
+        return bool(status["leader"] == status["header"]["member_id"])
+
     @property
     def _url(self) -> str:
         return f"{'https' if self._tls else 'http'}://{self.endpoint}"
@@ -102,6 +109,11 @@ class EtcdTrio:
     def endpoints(self) -> str:
         """host:port of all three, with commas between."""
         return ",".join(member.endpoint for member in self.members)
+
+    @property
+    def followers(self) -> list[EtcdServer]:
+        """The members that do not lead, as they say themselves."""
+        return [member for member in self.members if not member.is_leader()]
 
     def __enter__(self) -> Self:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 import structlog
 
 from federation.credentials import Credentials
+from federation.endpoints import Endpoints
 from federation.journal_segments import Rotation
 from federation.kafka.replication import Replication
 from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("waypost")
 START_S = 4.0
 """Time for a backend to start before it counts as unreachable, in seconds."""
+RENEWAL_ATTEMPTS = 6
+"""A renewal asks so many members of etcd, one after the other, within the time to live of the lease."""
 
 
 class _KafkaSettings(TypedDict):
@@ -113,14 +116,15 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
         BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
     """
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
+    endpoints = _etcd_endpoints(config) if config.etcd else None
     store = SqliteSessionStore(own_folder(config) / "store.db")
     parts = Backends(
         log=site_log,
-        registry=open_registry(config),
+        registry=open_registry(config, endpoints),
         changelog=changelog,
         journal=journal,
         store=store,
-        renewing=partial(open_registry, config),
+        renewing=partial(open_registry, config, endpoints, deadline_s=_renewal_deadline_s(config)),
     )
     try:
         answers = await asyncio.gather(
@@ -160,15 +164,40 @@ def registry_file(config: NodeConfig) -> Path:
     return config.data / "registry.db"
 
 
-def open_registry(config: NodeConfig) -> EmbeddedRegistry | EtcdRegistry:
-    """Return the federation's registry; not started yet."""
+def _etcd_endpoints(config: NodeConfig) -> Endpoints:
+    # gRPC writes to stderr on its own, and looks at this when it is imported: what is wrong we say ourselves.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from federation.etcd import endpoints_of
+
+    return endpoints_of(config.etcd)
+
+
+def _renewal_deadline_s(config: NodeConfig) -> float | None:
+    """Return the time that one member of etcd has to answer a renewal: where there are others, so short that they can
+    be asked before the lease ends. None: the time of every other call.
+    """
+    return config.lease_ttl_ms / 1_000 / RENEWAL_ATTEMPTS if "," in config.etcd else None
+
+
+def open_registry(
+    config: NodeConfig, endpoints: Endpoints | None = None, *, deadline_s: float | None = None
+) -> EmbeddedRegistry | EtcdRegistry:
+    """Return the federation's registry; not started yet.
+
+    Args:
+        endpoints: of etcd, shared with other handles; None: this handle has its own.
+        deadline_s: of every call to etcd, in seconds; None: as long as etcd has as a rule.
+    """
     if config.etcd:
-        # gRPC writes to stderr on its own, and looks at this when it is imported: what is wrong we say ourselves.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from federation.etcd import EtcdRegistry
+        endpoints = endpoints or _etcd_endpoints(config)
+        from federation.etcd import DEADLINE_S, EtcdRegistry
 
         return EtcdRegistry(
-            config.etcd, f"/{config.prefix}/", compact_s=config.etcd_compact_s, credentials=credentials_of(config)
+            endpoints,
+            f"/{config.prefix}/",
+            deadline_s=min(deadline_s or DEADLINE_S, DEADLINE_S),
+            compact_s=config.etcd_compact_s,
+            credentials=credentials_of(config),
         )
     from federation.embedded.registry import EmbeddedRegistry
 

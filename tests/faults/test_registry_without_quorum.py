@@ -16,6 +16,8 @@ from tests.helpers.polling import until_seen, until_still
 
 SEED = 71
 LEASE_MS = 4_000
+HUNG_S = 20
+"""Several times as long as a lease lasts by default."""
 
 
 def unready(proxy: ProxyProcess) -> bool:
@@ -64,3 +66,26 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
             tally = await work.check()
     assert tally.clean, tally.worst
     assert tally.expected > 200
+
+
+async def test_a_member_that_hangs_costs_no_lease_though_it_is_named_first(tmp_path: Path) -> None:
+    """Its connections stay open, and nothing answers on them; two others are a quorum all the time."""
+    parts.install(["etcd"])
+    with EtcdTrio(tmp_path / "etcd") as trio:
+        hung = trio.followers[0]
+        others = [member for member in trio.members if member is not hung]
+        flags = {"no-discovery": "", "etcd": ",".join(member.endpoint for member in [hung, *others])}
+        flags |= {"mixed-backends": "", "prefix": f"hung{SEED}"}
+        async with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path / "proxies") as cluster:
+            proxy, fault = cluster.proxies["a1"], Pause(hung)
+            await fault.inject()
+            loop = asyncio.get_running_loop()
+            until_s = loop.time() + HUNG_S
+            while loop.time() < until_s:
+                assert await asyncio.to_thread(proxy.ready), proxy.request("/readyz")
+                await asyncio.sleep(0.2)
+            assert "lease lost" not in proxy.process.log.read_text()
+            # Nor does it need the hung member to begin.
+            await asyncio.to_thread(proxy.kill)
+            await asyncio.to_thread(proxy.start)
+            await fault.heal()

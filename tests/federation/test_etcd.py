@@ -72,6 +72,13 @@ async def test_of_several_endpoints_one_that_answers_is_found(etcd: EtcdServer, 
     await registry.close()
 
 
+def test_an_etcd_without_space_is_said_to_be_full() -> None:
+    registry = EtcdRegistry("h:1")
+    error = registry._unavailable(OSError("etcdserver: mvcc: database space exceeded"))
+    assert error.message == "etcd at h:1 takes no changes: its space is exhausted"
+    assert error.hint is not None and "alarm disarm" in error.hint
+
+
 async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_it_speaks(
     etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
