@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.conn import CloseReason
@@ -23,7 +24,7 @@ from waypost.limits import LOG_BATCH_BYTES, LOG_REQUEST_BYTES
 class KafkaSender:
     """A Sender. Fills its batches itself: an append then costs one future and not one for each record."""
 
-    def __init__(self, topic: Topic, lost: Callable[[], None]) -> None:
+    def __init__(self, topic: Topic, lost: Callable[[], None], connecting: Mapping[str, Any]) -> None:
         self._topic = topic
         self._lost = lost
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -34,7 +35,7 @@ class KafkaSender:
             linger_ms=0,
             max_batch_size=LOG_BATCH_BYTES,
             max_request_size=LOG_REQUEST_BYTES,
-            **topic.connecting,
+            **connecting,
         )
         # aiokafka would connect again and send, without a word to anybody.
         self._producer.client._on_connection_closed = self._ended
@@ -48,7 +49,7 @@ class KafkaSender:
     @classmethod
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
         """Connect; `lost` is told when the connection ends without being told to, and this one sends nothing then."""
-        producer = cls(topic, lost)
+        producer = cls(topic, lost, await topic.connecting())
         try:
             with topic.translated():
                 await whole(producer._producer.start())
@@ -100,7 +101,7 @@ class KafkaSender:
 class KafkaConsumer:
     """A Consumer of the only partition, without a group: the broker stores no position."""
 
-    def __init__(self, topic: Topic, *, checked: bool = True) -> None:
+    def __init__(self, topic: Topic, connecting: Mapping[str, Any], *, checked: bool = True) -> None:
         self._topic = topic
         self._consumer = AIOKafkaConsumer(
             check_crcs=checked,
@@ -110,13 +111,13 @@ class KafkaConsumer:
             fetch_min_bytes=1,
             fetch_max_wait_ms=50,
             max_partition_fetch_bytes=4 * LOG_REQUEST_BYTES,
-            **topic.connecting,
+            **connecting,
         )
 
     @classmethod
     async def connect(cls, topic: Topic, offset: int | None, *, checked: bool = True) -> Consumer:
         """Connect at an offset; None: at any. `checked`: checksums are compared."""
-        consumer = cls(topic, checked=checked)
+        consumer = cls(topic, await topic.connecting(), checked=checked)
         try:
             with topic.translated():
                 consumer._consumer.assign([topic.partition])

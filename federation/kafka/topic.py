@@ -26,6 +26,7 @@ from aiokafka.errors import (
 )
 
 from federation.credentials import Credentials
+from federation.kafka.brokers import answering
 from federation.kafka.log_reader import OutOfRange
 from federation.kafka.replication import (
     BY_BROKER,
@@ -78,13 +79,11 @@ class Topic:
     settings: Mapping[str, str]
     credentials: Credentials | None
 
-    @property
-    def connecting(self) -> Mapping[str, Any]:
-        """How each of aiokafka's clients connects."""
-        plain = {"bootstrap_servers": self.bootstrap, **PROMPT}
-        if self.credentials is None:
-            return plain
-        return plain | {"security_protocol": "SSL", "ssl_context": self.credentials.context}
+    async def connecting(self) -> Mapping[str, Any]:
+        """Return how each of aiokafka's clients connects now: by way of a broker that answers."""
+        context = None if self.credentials is None else self.credentials.context
+        plain = {"bootstrap_servers": await answering(self.bootstrap, context), **PROMPT}
+        return plain if context is None else plain | {"security_protocol": "SSL", "ssl_context": context}
 
     @property
     def partition(self) -> TopicPartition:
@@ -204,7 +203,7 @@ class Topic:
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
-        admin = AIOKafkaAdminClient(**self.connecting)
+        admin = AIOKafkaAdminClient(**await self.connecting())
         try:
             await self._begin(admin)
             yield admin

@@ -1,0 +1,59 @@
+"""Which of a cluster's brokers answers: a client learns of all others from it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from aiokafka.conn import AIOKafkaConnection, collect_hosts
+from aiokafka.errors import KafkaError
+
+PROBE_S = 1.5
+"""Time for one of several brokers to answer, in seconds."""
+
+
+async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
+    """Return the address of a broker that answers now, host:port; all addresses where there is one, or none answers.
+
+    aiokafka asks addresses one after the other, in an order of chance, and gives each of them the time of a request: a
+    broker that hangs would cost every connection as long as that.
+
+    Args:
+        bootstrap: addresses, with commas between.
+        context: for TLS; None: without TLS.
+    """
+    if "," not in bootstrap:
+        return bootstrap
+    probes = [asyncio.create_task(_probe(host, port, context)) for host, port, _ in collect_hosts(bootstrap)]
+    try:
+        for probe in asyncio.as_completed(probes, timeout=PROBE_S):
+            address = await probe
+            if address is not None:
+                return address
+    except TimeoutError:
+        pass
+    finally:
+        for task in probes:
+            task.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+    return bootstrap
+
+
+async def _probe(host: str, port: int, context: ssl.SSLContext | None) -> str | None:
+    """Return the address if the broker says which versions it speaks; None: it cannot be reached, or is another one."""
+    connection = AIOKafkaConnection(
+        host,
+        port,
+        client_id="waypost",
+        request_timeout_ms=round(PROBE_S * 1_000),
+        ssl_context=context,
+        security_protocol="PLAINTEXT" if context is None else "SSL",
+    )
+    try:
+        await connection.connect()
+    except (OSError, KafkaError, TimeoutError):
+        return None
+    else:
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    finally:
+        connection.close()
