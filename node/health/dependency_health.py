@@ -126,6 +126,12 @@ class DependencyHealth:
             self._came_back_ms[dependency] = self._clock.now_ms()
             self._few.write(log.info, "part is there again", dependency, dependency=str(dependency))
 
+    def has_failed_within(self, dependency: str, within_ms: int) -> bool:
+        """Tell whether a dependency is missing and did not answer within the last `within_ms` milliseconds: one that is
+        asked only when somebody needs it may be there again.
+        """
+        return dependency in self.now and self._clock.now_ms() < self._noticed_ms[dependency] + within_ms
+
     def tick(self) -> None:
         """End the outages that are over, and write suppressed log lines; to be called about every second."""
         self._few.report_suppressed()

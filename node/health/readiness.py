@@ -17,6 +17,7 @@ class Condition:
         has_lease: the lease holds now. A registry that is away for longer than that ends it.
         is_watching: the registry was read, and its watch goes on.
         troubles: the dependencies that are missing, by name.
+        appends_fail: an append to the site log has failed a moment ago, and none has succeeded since.
         stalled: what has not moved on that must, in words; "": nothing.
         is_drained: an operator has the node emptied.
     """
@@ -25,6 +26,7 @@ class Condition:
     has_lease: bool
     is_watching: bool
     troubles: Container[str]
+    appends_fail: bool
     stalled: str
     is_drained: bool
 
@@ -39,6 +41,10 @@ def why_not_ready(condition: Condition) -> str:
         return "it has not read the registry yet"
     if Dependency.LOG in condition.troubles:
         return "the log of its site does not answer"
+    if condition.appends_fail:
+        return "the log of its site takes no appends"
+    if Dependency.JOURNAL in condition.troubles:
+        return "its journal takes no facts"
     if ENDED_CERTIFICATE in condition.troubles:
         return "its certificate has ended"
     if condition.stalled:

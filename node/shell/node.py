@@ -118,6 +118,8 @@ LOG_END_S = 2.5
 """Time for the log to say where it ends, in seconds. With POLL_S before that, one that stands still is noticed in 5 s.
 """
 LOG_GUARD_S = 10.0
+APPENDS_FAIL_MS = 20_000
+"""Time after a failed append for which new clients are better sent elsewhere, in ms: longer than an append may take."""
 LEASE_STALLS = 3
 """Times to live of a lease without a renewal."""
 
@@ -217,6 +219,7 @@ class Node:
             has_lease=lease.holds_at(self.clock.now_ms()),
             is_watching=cluster.is_watching,
             troubles=self.troubles.now,
+            appends_fail=self.troubles.has_failed_within(Dependency.APPENDS, APPENDS_FAIL_MS),
             stalled=self.watchdog.why_not_ready,
             is_drained=self.engine.session_moves.row is not None,
         )

@@ -16,7 +16,7 @@ from node.health.dependency_health import Dependency
 from node.http.api import routes
 from node.shell.links import Links
 from node.shell.name_claim import NameClaim
-from node.shell.node import Node
+from node.shell.node import APPENDS_FAIL_MS, Node
 from node.startup.backends import Backends
 from proxy.core.inputs import LeaseGranted, LeaseRenewed, RegistryReported
 from proxy.core.settings import Settings
@@ -85,6 +85,30 @@ async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() 
     node.troubles.unavailable(Dependency.LOG, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site does not answer")
     node.troubles.available(Dependency.LOG)
+    assert await asked(node) == (200, True, None)
+
+
+async def test_a_node_whose_site_log_takes_no_appends_is_not_ready_for_a_while() -> None:
+    """Whether it takes them again only shows when somebody needs it."""
+    clock = ManualClock(1_000)
+    node, engine = started(clock)
+    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
+    node.troubles.unavailable(Dependency.APPENDS, TimeoutError())
+    assert await asked(node) == (503, False, "the log of its site takes no appends")
+    clock.advance(APPENDS_FAIL_MS)
+    assert await asked(node) == (200, True, None)
+    node.troubles.unavailable(Dependency.APPENDS, TimeoutError())
+    assert await asked(node) == (503, False, "the log of its site takes no appends")
+    node.troubles.available(Dependency.APPENDS)
+    assert await asked(node) == (200, True, None)
+
+
+async def test_a_node_whose_journal_takes_no_facts_is_not_ready_until_it_does() -> None:
+    node, engine = started(ManualClock(1_000))
+    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
+    node.troubles.unavailable(Dependency.JOURNAL, TimeoutError())
+    assert await asked(node) == (503, False, "its journal takes no facts")
+    node.troubles.available(Dependency.JOURNAL)
     assert await asked(node) == (200, True, None)
 
 
