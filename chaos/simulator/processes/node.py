@@ -321,17 +321,16 @@ class Node(Process):
         if self.still and self.stalls(partial(self._for_incarnation, engine, input)):
             return
         wanted = self._runtime.step(input, self.clock.now_ms(), self.clock.unix_ms())
-        if isinstance(input, CONCERN_LINKS):
-            first = [effect for effect in wanted if isinstance(effect, LinkEffect)]
-            for effect in first:
-                self.link_shell.perform(effect)
-            self.link_shell.arm()
-            wanted = wanted[len(first) :]
         self._perform_all(engine, wanted)
+        if isinstance(input, CONCERN_LINKS):
+            self.link_shell.arm()
 
     def _perform_all(self, engine: Engine, wanted: Sequence[RuntimeEffect]) -> None:
         for effect in wanted:
-            self._performers[type(effect)](self, effect)
+            if isinstance(effect, LinkEffect):
+                self.link_shell.perform(effect)
+            else:
+                self._performers[type(effect)](self, effect)
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
