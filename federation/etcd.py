@@ -119,8 +119,8 @@ class EtcdRegistry:
     A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
 
     Args:
-        endpoints: host:port, several with commas between; after a failure the next one is asked. Handles that are given
-            the same :class:`Endpoints` know of each other's failures.
+        endpoints: host:port, several with commas between; after a failure the next one is asked. Handles that share
+            them know of each other's failures.
         prefix: of all keys.
         deadline_s: of every call, in seconds.
         compact_s: past revisions are removed after so many seconds, or twice that; 0: never. etcd removes those of all

@@ -73,7 +73,7 @@ class SendPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Set up the shadow: hold its expressions, close a gate for every origin."""
+    """Set up the shadow: register its expressions, close a gate for every origin."""
 
     prepared: Prepared
 

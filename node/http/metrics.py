@@ -201,7 +201,7 @@ METRICS = (
     # serving
     gauge(
         "waypost_sessions",
-        "Sessions held here: serving, frozen (handed over just now), dormant (waits for an epoch), shadow and "
+        "Sessions that are here: serving, frozen (handed over just now), dormant (waits for an epoch), shadow and "
         "staged (coming here), orphan (to be settled by the registry).",
         lambda snapshot: snapshot.sessions.roles,
         labels=("role",),
@@ -235,13 +235,13 @@ METRICS = (
     ),
     gauge(
         "waypost_stored_notifications",
-        "Notifications stored for sessions held here, once for each session: from the oldest that somebody needs to "
-        "the newest. What policy has passed is counted as long as it lies between others, or until the next sweep.",
+        "Notifications stored for sessions that are here, once for each session: from the oldest that is needed to the "
+        "newest. What policy has passed is counted as long as it lies between others, or until the next sweep.",
         lambda snapshot: snapshot.sessions.stored,
     ),
     gauge(
         "waypost_gates_closed",
-        "Origins of sessions held here that are being caught up; live notifications of them wait.",
+        "Origins of sessions that are here that are being caught up; live notifications of them wait.",
         lambda snapshot: snapshot.sessions.gates,
     ),
     counter(

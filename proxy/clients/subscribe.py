@@ -68,8 +68,8 @@ class Subscriptions:
         """Change the policy of a subscription, in all generations that are still owed; in force at once, and attested.
 
         Args:
-            ttl_s: seconds that an entry is held; None: no bound.
-            max_count: entries that are held; None: no bound.
+            ttl_s: how long an entry is kept, in seconds; None: for ever.
+            max_count: the number of entries that are kept; None: no bound.
 
         Raises:
             KeyError: there is no such subscription.

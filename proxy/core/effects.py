@@ -136,7 +136,7 @@ class LoadEntries(msgspec.Struct, frozen=True):
 
 
 class FindOutdated(msgspec.Struct, frozen=True):
-    """Find entries that nobody holds any more."""
+    """Find entries that are kept for nobody any more."""
 
     session: SessionId
     windows: Sequence[Window]

@@ -1,4 +1,4 @@
-"""Which sessions want a notification: every distinct expression stands in one index once, whoever holds it."""
+"""Which sessions want a notification: every distinct expression is once in the index, whichever sessions have it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _are_open(subscriptions: list[Subscription]) -> bool:
 
 
 class _Holders(dict[SessionId, Holder]):
-    """Who holds one expression.
+    """The sessions that have one expression.
 
     `number`: how many distinct ones had come before it. `weight_ns`: what it takes to store and deliver what matches.
     """
@@ -87,7 +87,7 @@ class _Holders(dict[SessionId, Holder]):
 
 
 class JoinedHits:
-    """What sets of expressions matched together before, for all sessions that hold any of them.
+    """What sets of expressions matched together before, for all sessions that have any of them.
 
     The same is true again above the offsets from which all of those subscriptions want what matches, as long as nothing
     is put or removed, and if nobody asks for keys. A set is kept when it has come twice.

@@ -75,7 +75,7 @@ class SessionTable(Mapping[SessionId, Session]):
             max_bytes: of the descriptors of all sessions.
 
         Raises:
-            LimitExceeded: as :meth:`Session.check_room`, or the proxy holds as much as it may.
+            LimitExceeded: as :meth:`Session.check_room`, or the proxy has as much as it may.
         """
         session.check_room(more)
         total = self._described_bytes + session.described_bytes - self._described.get(session.id, 0)

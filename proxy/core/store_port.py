@@ -53,7 +53,7 @@ class SessionChange:
 
 
 class Outdated(NamedTuple):
-    """One entry that nobody holds any more."""
+    """One entry that is kept for nobody any more."""
 
     number: int
     matched: Matched

@@ -275,7 +275,7 @@ MUTANTS = (
     ),
     Mutant(
         "holes look like silence",
-        "a proxy does not mind that its holds were dropped",
+        "a proxy does not mind that its interests were dropped",
         replaced(Engine, "_registrations_expired", lambda self, event: None),
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
@@ -376,7 +376,7 @@ MUTANTS = (
     ),
     Mutant(
         "covered by others",
-        "a session counts as covered before its own hold is in the log",
+        "a session counts as covered before its own interest is in the log",
         replaced(Interest, "is_installed", lambda self, session: True),
         ("LOST",),
         scenarios=("held_by_another_session_for_a_while",),

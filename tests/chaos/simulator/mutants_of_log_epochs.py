@@ -112,7 +112,7 @@ MASKED = (
     ),
     Mutant(
         "believes to have said it",
-        "what was said to hold, and lost with the end of the log before it was read, is not said again",
+        "interests that were registered, and lost with the end of the log before it was read, is not said again",
         replaced(Engine, "_end_lost", lambda self: None),
         masked_by="rule 27: whoever had an answer to what the log has lost begins anew, and says all of it again",
     ),
