@@ -12,7 +12,7 @@ import pytest
 import waypost
 import waypost.blocking
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from waypost.errors import ReceiverTaken, Refused
+from waypost.errors import ReceiverTaken, Refused, Unreachable, WaypostError
 from waypost.notification import Notification
 
 NUMBERS = list(range(1, 101))
@@ -215,3 +215,48 @@ def test_call_on_a_blocking_client_that_was_not_entered_is_refused_at_once(proxy
             producer.publish({"n": 1})
     finally:
         producer.close()
+
+
+CALLS: list[Callable[[waypost.Receiver], Awaitable[object]]] = [
+    lambda receiver: receiver.publish({"k": 1}),
+    lambda receiver: receiver.publish_soon({"k": 1}),
+    lambda receiver: receiver.subscribe("k == 1"),
+    lambda receiver: receiver.unsubscribe("k == 1"),
+    lambda receiver: receiver.set_access(),
+    lambda receiver: receiver.delete(),
+    lambda receiver: receiver.quench("k"),
+    lambda receiver: receiver.wait_attached(),
+    lambda receiver: receiver.wait_effective("k == 1", ["A/0"]),
+]
+
+
+async def test_call_on_a_closed_client_fails_at_once(proxy: ProxyProcess) -> None:
+    async with waypost.produce("closed", proxy=proxy.url) as producer:
+        await producer.publish({"k": 1})
+    async with waypost.attach("team/closed", proxy=proxy.url) as receiver:
+        await receiver.subscribe("k == 1")
+    async with asyncio.timeout(5):
+        with pytest.raises(Unreachable, match="it was closed"):
+            await producer.publish({"k": 2})
+        for call in CALLS:
+            with pytest.raises(Unreachable, match="it was closed"):
+                await call(receiver)
+        with pytest.raises(StopAsyncIteration):
+            await anext(receiver)
+        with pytest.raises(Refused, match="it was entered before"):
+            await receiver.__aenter__()
+        await receiver.close()
+
+
+async def test_call_on_a_client_whose_session_was_deleted_says_so_at_once(proxy: ProxyProcess) -> None:
+    async with (
+        waypost.attach("team/ended", proxy=proxy.url) as receiver,
+        waypost.attach("team/ended", proxy=proxy.url, receiver="other") as other,
+    ):
+        await other.delete()
+        async with asyncio.timeout(5):
+            with pytest.raises(WaypostError, match="(?i)deleted"):
+                await anext(receiver)
+            for call in CALLS:
+                with pytest.raises(WaypostError, match="(?i)deleted"):
+                    await call(receiver)

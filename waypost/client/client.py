@@ -22,7 +22,8 @@ from waypost.messages import Interest, Welcome
 from waypost.notification import Notification, Value
 
 log = logging.getLogger("waypost")
-NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
+MAKE_ANOTHER = "each is entered once: make another one, with waypost.attach or waypost.produce"
+NO_PROXY = "is a proxy running? name its address: proxy=..., --proxy or WAYPOST_PROXY"
 _Self = TypeVar("_Self", bound="Client")
 
 
@@ -60,12 +61,15 @@ class Client:
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: WaypostError | None = None
+        self._is_closed = False
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._interest_changed = asyncio.Event()
 
     # ------------------------------------------------------------ life cycle
 
     async def __aenter__(self: _Self) -> _Self:
+        if self._task is not None:
+            raise Refused("it was entered before", hint=MAKE_ANOTHER)
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._machine.name}")
         self._task.add_done_callback(self._ran)
         try:
@@ -95,12 +99,14 @@ class Client:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self._is_closed = True
         error = Unreachable("the session was closed before an answer came")
         for future in self._awaited():
             if not future.done():
                 future.set_exception(error)
                 future.exception()
-        self._news.set()
+        for waited in (self._ready, self._news, self._interest_changed, self._room):
+            waited.set()
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
         """Return the futures of all requests without an answer."""
@@ -119,6 +125,14 @@ class Client:
         if self._task is None:
             raise Refused("it was not entered", hint="write `async with ...:`, or `with ...:` where nothing is awaited")
 
+    def _check_open(self) -> None:
+        """Raise Refused unless the client was entered, Unreachable if it was closed, or the error that ended it."""
+        self._check_entered()
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise Unreachable("it was closed", hint=MAKE_ANOTHER)
+
     async def _within(self, wait: Callable[[], Awaitable[Any]], otherwise: str) -> Any:
         """Wait for at most `timeout_s` of the client, and return the result.
 
@@ -127,7 +141,7 @@ class Client:
             NoProxy: the time is over, and there is no connection.
             WaypostError: the client failed meanwhile.
         """
-        self._check_entered()
+        self._check_open()
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await wait()
@@ -160,7 +174,7 @@ class Client:
             BadArgument: an argument is of the wrong type, or there are too many keys.
             BadNotification: an attribute or the size is not allowed.
             Refused: the client was not entered, or the proxy refused the notification.
-            Unreachable: the client was closed before an answer came; the notification may be published.
+            Unreachable: the client was closed, or was so before an answer came; then it may be published.
         """
         future = await self.publish_soon(notification, keys=keys, insecure=insecure)
         return await future
@@ -174,20 +188,18 @@ class Client:
 
         Raises:
             Refused: as :meth:`publish`, for all that is checked before the notification is sent.
+            Unreachable: the client was closed.
             WaypostError: the error that ended the session.
         """
         check_keys(keys)
         flag(insecure, "insecure")
         listed = keys.listed() if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
-        self._check_entered()
+        self._check_open()
         while self._machine.publish_room <= 0:
-            if self._failure is not None:
-                raise self._failure
             self._room.clear()
             await self._room.wait()
-        if self._failure is not None:
-            raise self._failure
+            self._check_open()
         sequence = self._machine.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
@@ -221,7 +233,7 @@ class Client:
         for name in names:
             text(name, "names", 1, MAX_ID_LENGTH, such_as="names of attributes, each a text")
         listed = keys.listed()
-        self._check_entered()
+        self._check_open()
         self._machine.quench(list(names), listed, insecure=insecure)
         self._transport.flush_soon()
 

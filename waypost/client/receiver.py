@@ -165,6 +165,7 @@ class Receiver(Client):
             )
 
     async def _request(self, kind: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
+        self._check_open()
         future = self._pending_requests[kind] = asyncio.get_running_loop().create_future()
         ask()
         self._transport.flush_soon()
@@ -296,7 +297,7 @@ class Receiver(Client):
                 reads the written state serves the session: subscribe again under its id, or unsubscribe.
             Unreachable: no answer came within `timeout_s`; it may be in force.
         """
-        text(expression, "expression", such_as=EXPRESSION)
+        text(expression, "expression", 1, such_as=EXPRESSION)
         identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
         whole_or_none(ttl_s, "ttl_s", 1, MAX_TTL_S)
         whole_or_none(max_count, "max_count", 1, MAX_COUNT)
@@ -343,10 +344,11 @@ class Receiver(Client):
         there later, if the session's owner is still catching up with that site.
 
         Args:
-            subscription: its id.
+            subscription: its id. One that the session does not know has ended already, and nothing is changed: so the
+                same may be asked twice.
 
         Raises:
-            Refused: the id is not valid or not known, or the receiver may not change subscriptions.
+            Refused: the id is not valid, or the receiver may not change subscriptions.
             LogUnavailable, StoreFailed: the end could not be written; the subscription may have ended.
             Unreachable: no answer came within `timeout_s`; the subscription may have ended.
         """
@@ -356,6 +358,7 @@ class Receiver(Client):
         self._effective.pop(identity, None)
 
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
+        self._check_open()
         future = self._pending.setdefault(identity, asyncio.get_running_loop().create_future())
         ask()
         self._transport.flush_soon()
