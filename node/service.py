@@ -28,6 +28,7 @@ from node.resources import garbage_collection
 from node.shell.node import Node
 from node.startup.backends import Backends, open_backends
 from node.startup.lock import claim_name
+from node.startup.open_files import clients_within, raise_limit
 from proxy.session.session import Role
 from waypost import cancellation
 from waypost.errors import (
@@ -248,5 +249,16 @@ def run(config: NodeConfig, started: Callable[[str], None]) -> None:
         WaypostError: the node ended by itself.
     """
     sys.setswitchinterval(THREAD_TURN_S)
+    files = raise_limit()
+    clients = clients_within(files, config.max_connections)
+    if clients < config.max_connections:
+        log.warning(
+            "this process may open few files; fewer clients are let in",
+            files=files,
+            max_connections=clients,
+            asked=config.max_connections,
+            hint="raise the limit (ulimit -n, LimitNOFILE=), or say a lower --max-connections",
+        )
+        config = replace(config, max_connections=clients)
     with claim_name(config):
         uvloop.run(_until_signal(config, started))

@@ -255,8 +255,8 @@ async def test_call_on_a_client_whose_session_was_deleted_says_so_at_once(proxy:
     ):
         await other.delete()
         async with asyncio.timeout(5):
-            with pytest.raises(WaypostError, match="(?i)deleted"):
+            with pytest.raises(WaypostError, match=r"(?i)deleted"):
                 await anext(receiver)
             for call in CALLS:
-                with pytest.raises(WaypostError, match="(?i)deleted"):
+                with pytest.raises(WaypostError, match=r"(?i)deleted"):
                     await call(receiver)
