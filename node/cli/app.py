@@ -18,7 +18,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageErro
 
 from node.cli import config, keys, rendezvous, sessions, sites
 from node.cli.commands.input import printable
-from node.cli.options import Json, KeysFile, Proxy, TokenFile, with_settings
+from node.cli.options import Json, KeysFile, Proxy, TokenFile, check_repeated, with_settings
 from node.configuration.config import load_config, load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
@@ -345,6 +345,8 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         _load_commands(arguments)
+        if arguments[:1] in (["serve"], ["config"]):
+            check_repeated(arguments)
         status = _run(arguments)
     except WaypostError as error:
         status = report(error, as_json=_wants_json(arguments))
@@ -353,7 +355,7 @@ def main() -> None:
         status = 2
     except ClickException as error:
         command = error.ctx.command_path if isinstance(error, UsageError) and error.ctx else "waypost"
-        status = report(Refused(error.format_message(), hint=f"{command} --help"), as_json=_wants_json(arguments))
+        status = report(Refused(_wording(error), hint=f"{command} --help"), as_json=_wants_json(arguments))
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except SystemExit as end:
@@ -373,6 +375,16 @@ def main() -> None:
         # Typer has made a status of most of them.
         end_by_signal(INTERRUPTED)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _wording(error: ClickException) -> str:
+    """Return what is wrong with an argument, in the words of the configuration."""
+    message = error.format_message()
+    for kind, words in (("integer", "it is no whole number"), ("number", "it is no number")):
+        before, found, _ = message.partition(f"Input should be a valid {kind}")
+        if found:
+            return before + words
+    return message
 
 
 def end_by_signal(status: int) -> NoReturn:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -66,6 +67,20 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     ]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
+
+
+def check_repeated(arguments: Sequence[str]) -> None:
+    """Check that no setting is given twice on a command line: the first value would be dropped in silence.
+
+    Raises:
+        Refused: one is; `field` names it.
+    """
+    names = {f"--{field.name.replace('_', '-')}" for field in fields(NodeConfig)}
+    given = Counter(argument.partition("=")[0] for argument in arguments)
+    for name in names & given.keys():
+        if given[name] > 1:
+            why = "it is given twice; several values of one setting have commas between them"
+            raise Refused(why, field=name.removeprefix("--"))
 
 
 def _range(setting: Field[Any]) -> dict[str, Any]:

@@ -97,6 +97,20 @@ def test_wrong_usage_is_one_line_perhaps_a_hint_and_a_status(arguments: list[str
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["--name", "a", "--site=A", "--name=b"], "REFUSED: name: it is given twice"),
+        (["--neighbours", "B", "--neighbours", "C"], "REFUSED: neighbours: it is given twice"),
+        (["--lease-ttl-ms", "3s"], "REFUSED: Invalid value for '--lease-ttl-ms': it is no whole number"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_our_words(arguments: list[str], refusal: str) -> None:
+    done = run("serve", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {refusal}")
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:7301", "garbage", "ws://", "ws://host:many"])
 @pytest.mark.parametrize(
     "command", [["sub", "a == 1"], ["pub", "a=1"], ["sessions", "ls"], ["sessions", "show", "s"], ["drain", "a"]]

@@ -16,6 +16,7 @@ from waypost.client.tls import tls_from_environment
 from waypost.errors import NoProxy, Unreachable, from_wire
 
 ANSWER_S = 15.0
+UNAUTHORIZED = 401
 TOKEN = "WAYPOST_TOKEN"
 """The variable with the token to attach, to publish, or to use the pages for operators."""
 
@@ -89,6 +90,9 @@ def _why(error: Exception) -> str:
 def _refusal(body: bytes, url: str, status: int) -> Exception:
     try:
         refusal = json.loads(body)["error"]
-        return from_wire(refusal["code"], refusal["message"], refusal["field"])
+        error = from_wire(refusal["code"], refusal["message"], refusal["field"])
+        if status == UNAUTHORIZED:
+            error.hint = f"put an operator's token into {TOKEN}; `waypost token` makes one"
+        return error
     except (ValueError, KeyError, TypeError):
         return Unreachable(f"{url}: HTTP status {status}", hint="is a proxy running there?")
