@@ -70,6 +70,8 @@ def unknown_neighbours(
         if neighbour not in known and not rows:
             hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
             reasons[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
+        elif not rows:
+            reasons[neighbour] = f"no proxy of site {neighbour} lives: all are down, or cut off from the registry"
         elif one_sided:
             names = ", ".join(sorted(one_sided))
             reasons[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
@@ -110,7 +112,8 @@ class SelfCheck:
         self._tried_ms: int | None = None
 
     def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
-        """Report the neighbours that are none: GRACE_MS after the start, or at once if only the capitals differ.
+        """Report the neighbours that are none, or have no live proxy: GRACE_MS after the start, or at once if only the
+        capitals differ.
 
         Args:
             proxies: as in :func:`unknown_neighbours`; `known` too.

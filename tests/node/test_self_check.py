@@ -40,7 +40,7 @@ def row(proxy: str, site: SiteId, neighbours: tuple[SiteId, ...] | None) -> Prox
     [
         ([], [A], {B: "no proxy of site B was ever announced; is it spelt as its proxies spell it?"}),
         ([], [A, SiteId("b")], {B: "no proxy of site B was ever announced; site b was; is that meant?"}),
-        ([], [A, B], {}),
+        ([], [A, B], {B: "no proxy of site B lives: all are down, or cut off from the registry"}),
         ([row("b1", B, (A,))], [A, B], {}),
         ([row("b1", B, None)], [A, B], {}),
         ([row("b1", B, ())], [A, B], {B: "site A is no neighbour of site B, say its proxies: b1"}),
