@@ -13,7 +13,7 @@ from chaos.simulator.runs.scenario import Scenario
 from handover.messages import Chunk, Prepared
 from proxy.core.settings import Bounds
 from proxy.ownership import incoming_transfers
-from proxy.stream import persister
+from proxy.stream import store_writer
 from waypost.identity import ProxyId, SessionId
 
 S = SessionId("s")
@@ -185,7 +185,7 @@ def test_copy_of_acknowledged_entries_ends_at_once(monkeypatch: pytest.MonkeyPat
 def copied_to_a_slow_disk(monkeypatch: pytest.MonkeyPatch, copy_at_attach: int) -> Transcript:
     """All is copied to a2, which writes only when it must, and it says that it is ready."""
     transcript = Transcript(monkeypatch, copy_at_attach=copy_at_attach, copy_unsaved=1_000)
-    monkeypatch.setattr(persister, "STORE_BATCH", 1_000_000)
+    monkeypatch.setattr(store_writer, "STORE_BATCH", 1_000_000)
     transcript.scenario.world.nodes[ProxyId("a2")].slow_until = 1 << 30
     transcript.record("move c a2\nwithin 5000 a2 -> a1 Ready")
     return transcript
