@@ -446,7 +446,8 @@ def _check_addresses(field: str, addresses: str) -> None:
             or (bare == host and ":" in host)
             or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536)
         ):
-            raise BadConfiguration(f"{address!r} is not host:port", field=field)
+            tls = "; write it without https://, and --backend-ca asks for TLS" if "https://" in address else ""
+            raise BadConfiguration(f"{address!r} is not host:port{tls}", field=field)
 
 
 def _check_topics(config: NodeConfig) -> None:
