@@ -320,7 +320,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._served.serve(session, epoch, Acquisition.THAW)
             case source.Release():
                 session = self._end(outgoing)
-                self._served.release(session, self._env.cluster.owners.get(session.id), outgoing.receiver)
+                row = self._env.cluster.owners.get(session.id)
+                # A registry that has lost the row of the next owner still names us.
+                next_row = row if row is not None and row.proxy != self._env.proxy else None
+                self._served.release(session, next_row, outgoing.receiver)
             case source.Forget():
                 self._output.report(SessionServed(self._end(outgoing)))
             case _:

@@ -17,7 +17,7 @@ from tests.proxy.test_ownership import disk, role
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Ownership, ProxyId, SessionId
-from waypost.messages import Attach, Problem, Wait
+from waypost.messages import Attach, Moved, Problem, Wait
 from waypost.records import InterestRegistered, InterestsExpired
 
 YOU = ProxyId("you")
@@ -364,6 +364,7 @@ def test_a_frozen_source_takes_back_no_session_that_its_target_has_served(found:
     harness.run_effects()
     is_later = found == 2
     assert len(claims(harness)) == (0 if is_later else 1)
+    assert not [message for message in harness.received() if isinstance(message, Moved)]
     assert (role(harness) is None) is is_later
 
 
