@@ -99,7 +99,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "parts of a journal of no size": (("--journal-rotate=often",), "journal_rotate", "neither off, nor a size"),
     "parts of a journal that are too small": (("--journal-rotate=10KiB",), "journal_rotate", "at least 1MiB"),
     "an option that is none": (("--neighbors=B",), "", "No such option: --neighbors"),
-    "a number that is none": (("--port=many",), "", "should be a valid integer"),
+    "a number that is none": (("--port=many",), "", "it is no whole number"),
     "a file that is not there": (("--config=nowhere.toml",), "config", "No such file"),
 }
 
