@@ -24,7 +24,7 @@ async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
     """
     if "," not in bootstrap:
         return bootstrap
-    probes = [asyncio.create_task(_probe(host, port, context)) for host, port, _ in collect_hosts(bootstrap)]
+    probes = [asyncio.create_task(_probe(address, context)) for address in bootstrap.split(",")]
     try:
         for probe in asyncio.as_completed(probes, timeout=PROBE_S):
             address = await probe
@@ -39,8 +39,9 @@ async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
     return bootstrap
 
 
-async def _probe(host: str, port: int, context: ssl.SSLContext | None) -> str | None:
+async def _probe(address: str, context: ssl.SSLContext | None) -> str | None:
     """Return the address if the broker says which versions it speaks; None: it cannot be reached, or is another one."""
+    ((host, port, _),) = collect_hosts(address)
     connection = AIOKafkaConnection(
         host,
         port,
@@ -54,6 +55,6 @@ async def _probe(host: str, port: int, context: ssl.SSLContext | None) -> str | 
     except (OSError, KafkaError, TimeoutError):
         return None
     else:
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address
     finally:
         connection.close()

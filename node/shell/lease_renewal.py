@@ -99,7 +99,8 @@ class LeaseRenewal:
 
     async def _run(self, lease: Lease, stop: threading.Event, tell: Callable[..., None]) -> None:
         registry = self._connect()
-        renewed_lease, pause_s = registry.same_lease(lease), lease.ttl_ms / 3_000
+        renewed_lease = registry.same_lease(lease)
+        pause_s = regular_s = lease.ttl_ms / 3_000
         try:
             while not await asyncio.to_thread(stop.wait, pause_s):
                 if not self._heart.beats:
@@ -111,10 +112,10 @@ class LeaseRenewal:
                             return
                 except (WaypostError, TimeoutError) as error:
                     # Another member of the registry may answer while the lease lasts.
-                    pause_s = lease.ttl_ms / 30_000
+                    pause_s = regular_s / 10
                     tell(self._failed, error)
                 else:
-                    pause_s = lease.ttl_ms / 3_000
+                    pause_s = regular_s
                     tell(self._on_renewed, began + lease.ttl_ms)
         finally:
             await registry.close()

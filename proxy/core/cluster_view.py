@@ -158,7 +158,7 @@ class ClusterView:
 
         It may not be in the registry yet: then it counts as one of them all the same.
         """
-        return self._proxy == min([self._proxy, *self.at_site()])
+        return self.is_first([self._proxy, *self.at_site()])
 
     def at_site(self, site: SiteId | None = None) -> list[ProxyId]:
         """Return the names of the live proxies of a site; None: of our own site."""

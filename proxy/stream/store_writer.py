@@ -212,16 +212,14 @@ class StoreWriter:
 
     def tick(self) -> None:
         """Write if it is time, or if there is much to write."""
-        if self.is_much or (self._env.time.now_ms >= self._flush_at and self.has_anything):
+        if self._is_much() or (self._env.time.now_ms >= self._flush_at and self._has_anything()):
             self.flush()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return self._flush_at if not self._saving and self.has_anything else NEVER
+        return self._flush_at if not self._saving and self._has_anything() else NEVER
 
-    @property
-    def is_much(self) -> bool:
-        """Whether so much has come since the last write that the next one is due at once."""
+    def _is_much(self) -> bool:
         return self._unstored >= STORE_BATCH or self._unstored_bytes >= STORE_BYTES
 
     @property
@@ -242,7 +240,5 @@ class StoreWriter:
         self._unstored += 1
         self._unstored_bytes += stored.size + MATCH_BYTES * len(matched)
 
-    @property
-    def has_anything(self) -> bool:
-        """Whether there is anything to write."""
+    def _has_anything(self) -> bool:
         return bool(self._sessions.has_changes or self._deleted or self._waiting or self._unstored)

@@ -79,12 +79,21 @@ async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> No
     assert await asked(node) == (200, True, None)
 
 
-async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() -> None:
+@pytest.mark.parametrize(
+    ("dependency", "why"),
+    [
+        (Dependency.LOG, "the log of its site does not answer"),
+        (Dependency.JOURNAL, "its journal takes no facts"),
+    ],
+)
+async def test_node_without_its_site_log_or_its_journal_is_not_ready_until_it_answers(
+    dependency: Dependency, why: str
+) -> None:
     node, engine = started(ManualClock(1_000))
     engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
-    node.troubles.unavailable(Dependency.LOG, TimeoutError())
-    assert await asked(node) == (503, False, "the log of its site does not answer")
-    node.troubles.available(Dependency.LOG)
+    node.troubles.unavailable(dependency, TimeoutError())
+    assert await asked(node) == (503, False, why)
+    node.troubles.available(dependency)
     assert await asked(node) == (200, True, None)
 
 
@@ -100,15 +109,6 @@ async def test_a_node_whose_site_log_takes_no_appends_is_not_ready_for_a_while()
     node.troubles.unavailable(Dependency.APPENDS, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site takes no appends")
     node.troubles.available(Dependency.APPENDS)
-    assert await asked(node) == (200, True, None)
-
-
-async def test_a_node_whose_journal_takes_no_facts_is_not_ready_until_it_does() -> None:
-    node, engine = started(ManualClock(1_000))
-    engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
-    node.troubles.unavailable(Dependency.JOURNAL, TimeoutError())
-    assert await asked(node) == (503, False, "its journal takes no facts")
-    node.troubles.available(Dependency.JOURNAL)
     assert await asked(node) == (200, True, None)
 
 
