@@ -35,6 +35,7 @@ from federation.site.events import (
     RegistrationsExpired,
     StateReset,
 )
+from federation.site.log_epochs import federation_of
 from federation.site.state import SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp
@@ -292,7 +293,7 @@ class Engine:
             case LeaseLost():
                 self._lease_lost()
             case SecretRead(secret):
-                self.env.cluster.secret_reported(token_key(secret))
+                self.env.cluster.secret_reported(federation_of(secret), token_key(secret))
             case _:
                 self._operate(input)
 

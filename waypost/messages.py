@@ -37,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 7
+VERSION = 8
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -305,6 +305,8 @@ class Welcome(_Message, tag="welcome", frozen=True):
     version: int
     proxy: ProxyId
     site: SiteId
+    federation: str
+    """The identity of the federation whose proxy answers; "": the proxy has not read the registry's secret yet."""
 
 
 class Attached(_Message, tag="attached", frozen=True, kw_only=True):

@@ -213,7 +213,8 @@ class ClientDispatcher:
             return
         connection.named = self.authorizer.named(message.credential)
         connection.client = message.client
-        self._send(connection, Welcome(VERSION, self._env.proxy, self._env.settings.site))
+        env = self._env
+        self._send(connection, Welcome(VERSION, env.proxy, env.settings.site, env.cluster.federation))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):

@@ -34,6 +34,8 @@ class ClusterView:
         """Proxies whose row was gone when the watch began anew, and when the lease of each is over, in ms."""
         self._unseen: set[SessionId] = set()
         """Sessions of which the watch has not reported yet what we claimed or read."""
+        self.federation = ""
+        """The identity of the federation; "": the registry's secret was not read yet."""
         self.token_key = b""
         """What tokens are signed with; empty: the registry has not reported the federation's secret yet."""
         self.is_watching = False
@@ -134,8 +136,11 @@ class ClusterView:
         else:
             self._drains[proxy] = row
 
-    def secret_reported(self, token_key: bytes) -> None:
-        """Set the key by which tokens are signed (:func:`proxy.clients.tokens.token_key`)."""
+    def secret_reported(self, federation: str, token_key: bytes) -> None:
+        """Set what follows from the registry's secret: the identity of the federation, and the key by which tokens are
+        signed (:func:`proxy.clients.tokens.token_key`).
+        """
+        self.federation = federation
         self.token_key = token_key
 
     # ------------------------------------------------------------ what follows from it

@@ -12,6 +12,7 @@ import pytest
 import waypost
 import waypost.blocking
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
+from waypost.client.events import Retry
 from waypost.errors import ReceiverTaken, Refused, Unreachable, WaypostError
 from waypost.notification import Notification
 
@@ -161,6 +162,29 @@ async def test_receiver_that_detaches_without_a_proxy_logs_a_warning_and_only_th
             home.kill()
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("no proxy has heard that session team/leaves was left") and "`state`" in said
+
+
+async def test_a_receiver_whose_proxy_died_is_not_attached_until_it_is_back(tmp_path: Path) -> None:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
+        home = cluster.proxies["a1"]
+        lost = asyncio.Event()
+        async with (
+            asyncio.timeout(60),
+            waypost.attach(
+                "team/back",
+                proxy=home.url,
+                timeout_s=30,
+                on_event=lambda event: lost.set() if isinstance(event, Retry) else None,
+            ) as session,
+        ):
+            before = await session.wait_attached()
+            home.kill()
+            await lost.wait()
+            again = asyncio.create_task(session.wait_attached())
+            await asyncio.sleep(0)
+            assert not again.done()
+            await asyncio.to_thread(home.start)
+            assert (await again).epoch > before.epoch
 
 
 # ---------------------------------------------------------------- mistakes

@@ -146,7 +146,7 @@ FROM_CLIENT = [
     messages.Delete(),
 ]
 FROM_PROXY = [
-    messages.Welcome(1, PROXY, SITE),
+    messages.Welcome(1, PROXY, SITE, "f"),
     messages.Attached(
         session=SESSION,
         epoch=Epoch(1),

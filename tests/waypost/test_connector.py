@@ -24,12 +24,23 @@ from waypost.client.connector import (
     Start,
     Stop,
 )
-from waypost.client.events import Refusal, Retry
+from waypost.client.events import Refusal, Retry, WrongFederation
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER
 from waypost.errors import BadConfiguration
 from waypost.identity import Epoch, ProxyId, SessionId, SiteId
-from waypost.messages import VERSION, Attach, Attached, Hello, Moved, Wait, WaitCause, Welcome
+from waypost.messages import (
+    VERSION,
+    AboutSession,
+    Attach,
+    Attached,
+    Hello,
+    Moved,
+    Problem,
+    Wait,
+    WaitCause,
+    Welcome,
+)
 
 HERE, THERE = "ws://here:1", "ws://there:1"
 SESSION = SessionId("s")
@@ -50,7 +61,7 @@ def connected(*addresses: str) -> tuple[Connector, ClientMachine]:
     made, machine = connector(*addresses)
     assert made.step(Start(), 0) == [Open(addresses[0])]
     assert made.step(Opened(), 1) == [SendPending()]
-    made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"))), 2)
+    made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"), "f")), 2)
     machine.take_messages()
     return made, machine
 
@@ -234,3 +245,50 @@ def test_a_client_stays_where_another_proxy_would_say_the_same_or_where_there_is
     assert Close() not in waiting(made, WaitCause.RECEIVER_IN_USE, 3 * WAITS_HERE)
     made, _ = connected(HERE)
     assert Close() not in waiting(made, WaitCause.UNAVAILABLE, 3 * WAITS_HERE)
+
+
+NOT_FOUND = Received(Problem("NOT_FOUND", "no such session", about=AboutSession(SESSION)))
+
+
+def reconnected(federation: str) -> tuple[Connector, ClientMachine]:
+    """Return a client that was attached in federation f and has come to a proxy of `federation`."""
+    made, machine = connected(HERE, THERE)
+    made.step(attached(), 3)
+    for now_ms in (10, 20_000):
+        pause_of(made.step(Lost("closed"), now_ms))
+        (opening,) = made.tick(made.next_deadline())
+    assert opening == Open(THERE)
+    made.step(Opened(), 40_000)
+    made.step(Received(Welcome(VERSION, ProxyId("x"), SiteId("X"), federation)), 40_001)
+    machine.take_messages()
+    return made, machine
+
+
+@pytest.mark.parametrize("federation", ["f", ""])
+def test_a_session_that_its_own_federation_does_not_have_was_deleted(federation: str) -> None:
+    made, _ = reconnected(federation)
+    reports = [effect.event for effect in made.step(NOT_FOUND, 40_002) if isinstance(effect, Report)]
+    assert [type(event) for event in reports] == [Refusal]
+    assert "deleted" in str(reports[0])
+
+
+def test_a_session_that_another_federation_does_not_have_is_looked_for_elsewhere() -> None:
+    made, machine = reconnected("g")
+    effects = made.step(NOT_FOUND, 40_002)
+    assert Close() in effects and made.state is ConnectorState.CLOSING
+    (event,) = (effect.event for effect in effects if isinstance(effect, Report))
+    assert isinstance(event, WrongFederation) and "proxy x is of federation g" in event.reason
+    (report,) = made.step(Lost("closed"), 40_003)
+    assert isinstance(report, Report) and report.event == Retry(event.reason, made.next_deadline() - 40_003)
+    assert made.trouble == f": {event.reason}"
+    assert made.tick(made.next_deadline()) == [Open(HERE)]
+    assert machine.session == SESSION
+
+
+def test_a_federation_that_has_the_session_is_its_federation() -> None:
+    """A registry that was lost gives the federation another identity; its sessions are what they were."""
+    made, _ = reconnected("g")
+    made.step(attached(), 40_002)
+    assert made.state is ConnectorState.CONNECTED
+    effects = made.step(NOT_FOUND, 40_003)
+    assert any(isinstance(effect, Report) and isinstance(effect.event, Refusal) for effect in effects)

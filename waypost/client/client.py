@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
-from waypost.client.events import ClientEvent, Refusal, Retry
+from waypost.client.events import ClientEvent, Redirected, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.client.transport import Finder, Transport, check_address
@@ -326,7 +326,10 @@ class Client:
             case Interest():
                 self._interest_changed.set()
             case Retry():
+                self._ready.clear()
                 self._wait_reason = event.reason
+            case Redirected():
+                self._ready.clear()
             case Refusal():
                 self._refused(event.error)
             case Welcome() if self._machine.session is None:

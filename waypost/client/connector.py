@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from waypost.client.events import ClientEvent, PublishFailed, Redirected, Refusal, Retry
+from waypost.client.events import ClientEvent, PublishFailed, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.machine import ClientMachine
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
@@ -165,6 +165,8 @@ class Connector:
         self._unusable: set[str] = set()
         """Addresses at which the client's configuration is wrong, as long as none was of use."""
         self._was_opened = False
+        self._left_because = ""
+        """The reason why the client leaves the present connection; "": it does not."""
         self._open_at = self._attach_at = self._publish_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
@@ -246,7 +248,7 @@ class Connector:
         return self._open(url)
 
     def _open(self, url: str) -> list[Effect]:
-        self.state, self._url = ConnectorState.OPENING, url
+        self.state, self._url, self._left_because = ConnectorState.OPENING, url, ""
         self._open_at = NEVER
         return [Open(url)]
 
@@ -267,10 +269,11 @@ class Connector:
         if self._entered_url is None:
             self._next_index += 1
         self._attempts += 1
-        self.state, self.trouble = ConnectorState.PAUSING, f": {lost.reason}"
+        reason = self._left_because or lost.reason
+        self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
         wait_ms = full_jitter_ms(self._attempts, self._rng)
         self._open_at = now_ms + wait_ms
-        return [Report(Retry(lost.reason, wait_ms))]
+        return [Report(Retry(reason, wait_ms))]
 
     # ------------------------------------------------------------ messages
 
@@ -297,9 +300,10 @@ class Connector:
                 self._waits += 1
                 if self._waits >= WAITS_HERE and event.cause in ELSEWHERE and len(self.addresses) != 1:
                     # The proxy may be cut off from what it needs, and another one not.
-                    self._waits, self._entered_url, self.state = 0, None, ConnectorState.CLOSING
-                    return [Close()]
+                    return self._leave(event.reason)
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)
+            case WrongFederation():
+                return self._leave(event.reason)
             case PublishFailed():
                 self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
             case Attached():
@@ -309,3 +313,9 @@ class Connector:
                 self._attempts = 0
                 self._entered_url = self._url
         return []
+
+    def _leave(self, reason: str) -> list[Effect]:
+        """Go to the next address, because this one is of no use to the client."""
+        self._waits, self._entered_url, self.state = 0, None, ConnectorState.CLOSING
+        self._left_because = reason
+        return [Close()]

@@ -57,6 +57,15 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongFederation:
+    """The proxy that does not have the session is of another federation than the one that had it; the library goes on
+    at another address.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionReplaced:
     """The session of the receiver's state was deleted; this is a later one of the same name."""
 
@@ -101,6 +110,7 @@ ClientEvent = (
     | RequestResult
     | Published
     | Redirected
+    | WrongFederation
     | SessionReplaced
     | Retry
     | PublishFailed

@@ -30,6 +30,7 @@ from waypost.client.events import (
     RequestResult,
     Retry,
     SessionReplaced,
+    WrongFederation,
 )
 from waypost.client.options import AttachOptions
 from waypost.client.publish_buffer import PublishBuffer
@@ -133,6 +134,10 @@ class ClientMachine:
         self._publish_buffer = PublishBuffer(name)
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
+        self._federation = ""
+        """The federation of the proxy of this connection; "": unknown."""
+        self._session_federation = ""
+        """The federation in which the session was attached last; "": unknown."""
         self.attached = False
         self.is_left = False
         """Whether the session's owner has confirmed the last Detach."""
@@ -267,7 +272,7 @@ class ClientMachine:
                 self._out.append(Acknowledge(0, gaps=self._gaps))
                 self._events.append(message)
             case Welcome():
-                self.proxy = message.proxy
+                self.proxy, self._federation = message.proxy, message.federation
                 self._greeted = True
                 self._events.append(message)
             case Moved():
@@ -294,6 +299,7 @@ class ClientMachine:
 
     def _attached(self, message: Attached) -> None:
         self.attached, self._has_been_in = True, True
+        self._session_federation = self._federation
         self.state.receiver = (str(self.session), self.receiver)
         # Gaps are counted from each answer on, also where two attaches of one connection are answered.
         self._gaps = 0
@@ -427,6 +433,8 @@ class ClientMachine:
             case AboutDeletion():
                 self._answered(RequestKind.DELETION, error)
             case AboutSession(session) if session == self.session and isinstance(error, NotFound) and self._has_been_in:
+                if self._is_elsewhere():
+                    return
                 self._deleted(Deleted(SessionId(session), "it was deleted while we were between two proxies"))
             case AboutSession(session) if session == self.session:
                 self.attached = False
@@ -439,6 +447,22 @@ class ClientMachine:
                 self._events.append(Refusal(error))
             case _:
                 self._events.append(problem)
+
+    def _is_elsewhere(self) -> bool:
+        """Tell, and report, whether another federation was asked for the session than the one that had it.
+
+        A federation may get another identity, with a registry that was lost: so it is no error to be let in there.
+        """
+        here, there = self._federation, self._session_federation
+        if not here or not there or here == there:
+            return False
+        self._events.append(
+            WrongFederation(
+                f"proxy {self.proxy} is of federation {here}, and session {self.session} is of federation {there}; "
+                "does the list of proxies name those of one federation only?"
+            )
+        )
+        return True
 
     def _not_served(self, error: NotServed) -> None:
         """Attach again: the proxy does not serve the session at the moment, so it has not done what was requested.

@@ -97,7 +97,7 @@ def attached_machine(state: ReceiverState | None = None, epoch: int = 1) -> Clie
 
 def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
     machine.connected()
-    machine.message(Welcome(1, ProxyId(proxy), SiteId("A")))
+    machine.message(Welcome(1, ProxyId(proxy), SiteId("A"), "f"))
     machine.message(
         Attached(
             session=SessionId("s"),
@@ -208,7 +208,7 @@ def test_another_session_of_the_name_delivers_although_its_epochs_began_anew() -
     machine = attached_machine(epoch=9)
     machine.disconnected()
     machine.connected()
-    machine.message(Welcome(1, ProxyId("b"), SiteId("A")))
+    machine.message(Welcome(1, ProxyId("b"), SiteId("A"), "f"))
     machine.message(
         Attached(
             session=SessionId("s"),
@@ -359,7 +359,7 @@ def test_entries_not_taken_before_a_reattach_come_after_it_and_none_twice() -> N
     machine.disconnected()
     machine.connected()
     assert [attach.frontier for attach in machine.take_messages() if isinstance(attach, Attach)] == [{A: 2}]
-    machine.message(Welcome(1, ProxyId("a"), SiteId("A")))
+    machine.message(Welcome(1, ProxyId("a"), SiteId("A"), "f"))
     machine.message(
         Attached(
             session=SessionId("s"), epoch=Epoch(1), proxy=ProxyId("a"), site=SiteId("A"), subscriptions={}, stored=0
@@ -499,7 +499,7 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
     machine.connected()
     (attach,) = [message for message in machine.take_messages() if isinstance(message, Attach)]
     assert not attach.create
-    machine.message(Welcome(1, ProxyId("b"), SiteId("B")))
+    machine.message(Welcome(1, ProxyId("b"), SiteId("B"), "f"))
     machine.message(Problem("NOT_FOUND", "there is no session s", "session", AboutSession("s")))
     (told,) = [event for event in machine.take_events() if isinstance(event, Refusal)]
     assert isinstance(told.error, SessionDeleted)
