@@ -243,14 +243,20 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """The epoch of a row of the session that the registry has lost, as far as this proxy knows."""
         self.may_be_elsewhere = False
         """A changelog that could not be read may have a session of that name."""
-        self.has_read_row = False
-        """The row was read from the registry, and not told by the watch, or expected; whoever drives this says so."""
         self.is_row_lost = False
         """The copy is served only if no changelog of any site has something later: the registry has lost its row."""
         self.checkpoint: Checkpoint | None = None
         """The session's last one, once it was found."""
         self.chosen = NO_EPOCH
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
+
+    def copy_found(self, epoch: Epoch) -> None:
+        """Note that there is a copy here, of this epoch: keys of earlier questions are void."""
+        self.copy_epoch = epoch
+
+    def row_lost(self, epoch: Epoch) -> None:
+        """Note the epoch of a row of the session that the registry has lost; NO_EPOCH: it has lost none."""
+        self.lost_epoch = epoch
 
     def key(self, attempt: int) -> ReplyKey:
         """Return the key of a question by its number; an answer counts only if the key is the same then."""

@@ -67,8 +67,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class LookForLater:
-    """Look in all changelogs for what a later owner wrote; the source is answered NothingLater or ServedSince."""
+class FindLaterOwner:
+    """Find in all changelogs what a later owner wrote; the source is answered NothingLater or ServedSince."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
-    LookForLater,
+    FindLaterOwner,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -130,7 +130,7 @@ SourceInput = (
     | OwnedByUs
     | OwnedByOther
 )
-SourceAction = SendPrepared | CountStored | SendChunks | Freeze | SendFrozen | LookForLater | Thaw | Release | Forget
+SourceAction = SendPrepared | CountStored | SendChunks | Freeze | SendFrozen | FindLaterOwner | Thaw | Release | Forget
 """Effects that only the source has."""
 SourceEffect = SourceAction | Claim | ReadOwner
 
@@ -162,9 +162,9 @@ TABLE: Table = {
     (_S.FROZEN, Ready): ((SendFrozen,), _S.FROZEN),
     (_S.FROZEN, Passed): ((), _S.FROZEN),
     (_S.FROZEN, Retry): ((SendFrozen,), _S.FROZEN),
-    (_S.FROZEN, Aborted): ((LookForLater,), _S.CONFIRMING),
-    (_S.FROZEN, PeerGone): ((LookForLater,), _S.CONFIRMING),
-    (_S.FROZEN, Deadline): ((LookForLater,), _S.CONFIRMING),
+    (_S.FROZEN, Aborted): ((FindLaterOwner,), _S.CONFIRMING),
+    (_S.FROZEN, PeerGone): ((FindLaterOwner,), _S.CONFIRMING),
+    (_S.FROZEN, Deadline): ((FindLaterOwner,), _S.CONFIRMING),
     (_S.FROZEN, OwnerUnchanged): ((), _S.FROZEN),
     (_S.FROZEN, OwnedByOther): ((Release,), _S.ENDED),
     (_S.CONFIRMING, Prepare): ((), _S.CONFIRMING),

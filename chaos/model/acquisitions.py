@@ -63,7 +63,7 @@ class Running(NamedTuple):
     row: Ownership | None
     found: Written | None
     outdated: inputs.RecordOutdated | None
-    has_read_row: bool = False
+    is_row_read: bool = False
     is_row_lost: bool = False
 
 
@@ -355,7 +355,7 @@ class Acquisitions:
             return world
         input = AWAY if lost else self._meaning(world, which, running, question)
         if question.kind == "read" and not lost:
-            running = running._replace(has_read_row=True)
+            running = running._replace(is_row_read=True)
         return self._feed(world, which, running, input)
 
     def _meaning(self, world: World, which: int, running: Running, question: Question) -> AcquisitionInput:
@@ -365,7 +365,7 @@ class Acquisitions:
         if question.kind == "look":
             found, machine = question.found, _machine(which, running, world)
             counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
-            if counts and state is State_.CHECKING and not machine.has_read_row:
+            if counts and state is State_.CHECKING and not running.is_row_read:
                 return inputs.CopyInDoubt()
             return _outdated(found) if found is not None and counts else inputs.NothingFound(is_certain=True)
         if question.kind == "find":
@@ -449,7 +449,7 @@ def _machine(which: int, running: Running, world: World) -> Acquisition:
     machine.state = running.state
     machine.row = running.row
     machine.outdated = running.outdated
-    machine.has_read_row, machine.is_row_lost = running.has_read_row, running.is_row_lost
+    machine.is_row_lost = running.is_row_lost
     machine.checkpoint = _checkpoint(running.found)
     return machine
 
@@ -468,7 +468,6 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
         row=machine.row,
         found=found,
         outdated=machine.outdated,
-        has_read_row=machine.has_read_row,
         is_row_lost=machine.is_row_lost,
     )
 

@@ -156,7 +156,7 @@ SOURCE_EFFECTS: dict[str, Effect] = {
     "SendChunks": _nothing,
     "Freeze": _freeze,
     "SendFrozen": _send_frozen,
-    "LookForLater": _nothing,
+    "FindLaterOwner": _nothing,
     "Claim": _reclaim,
     "ReadOwner": _read_owner,
     "Thaw": _thaw,

@@ -35,6 +35,7 @@ class RunningAcquisition:
         copy: of the session, if there is one here.
         is_waited_for: a client, or another proxy, waits for the session.
         attempt: the number of the question that is under way.
+        is_row_read: the row was read from the registry, and not reported by the watch, or expected.
     """
 
     machine: Acquisition
@@ -42,6 +43,12 @@ class RunningAcquisition:
     copy: Session | None = None
     is_waited_for: bool = False
     attempt: int = 0
+    is_row_read: bool = False
+
+    def copy_found(self, copy: Session) -> None:
+        """Go on with the copy that is here now."""
+        self.copy = copy
+        self.machine.copy_found(copy.epoch)
 
 
 class AcquisitionAnswers:
@@ -69,7 +76,7 @@ class AcquisitionAnswers:
             case State.LOOKING:
                 return self._looked_input(running, answer)
             case State.CHECKING | State.CONFIRMING:
-                return _checked_input(machine, answer)
+                return _checked_input(running, answer)
             case State.RECORDING:
                 return _recorded_input(answer)
             case State.FINDING:
@@ -189,10 +196,10 @@ class AcquisitionAnswers:
     def _row_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return what the registry's row means for a session that is wanted here and not served here."""
         session = running.machine.session
-        running.machine.has_read_row = True
+        running.is_row_read = True
         copy = self._sessions.get(session)
         if copy is not None:
-            running.copy, running.machine.copy_epoch = copy, copy.epoch
+            running.copy_found(copy)
             return self.copy_input(copy, row, read=True)
         if row is None or row.deleted:
             return self._absent_input(running, row)
@@ -291,19 +298,20 @@ def _recorded_input(answer: object) -> AcquisitionInput:
     return inputs.Recorded() if answer is None else Unavailable("the changelog does not answer")
 
 
-def _checked_input(machine: Acquisition, answer: object) -> AcquisitionInput:
+def _checked_input(running: RunningAcquisition, answer: object) -> AcquisitionInput:
     """Return what the changelogs say of a copy that is to be activated, or committed.
 
     A site that is away is not waited for; nor is this one's changelog, unless the row is lost: what the registry says
     counts then.
     """
+    machine = running.machine
     if not isinstance(answer, FoundCheckpoint):
         if machine.is_row_lost:
             return Unavailable("the changelogs cannot be read yet")
         return inputs.NothingFound(is_certain=False)
     found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
-        if machine.has_read_row or machine.state is State.CONFIRMING:
+        if running.is_row_read or machine.state is State.CONFIRMING:
             return inputs.RecordOutdated(found.epoch, by_owner=True)
         return inputs.CopyInDoubt()
     return inputs.NothingFound(is_certain=answer.complete and not answer.damaged)

@@ -143,9 +143,9 @@ class Acquisitions:
         elif running.machine.state is not State.READING or isinstance(input, inputs.CopyInDoubt):
             return
         else:
-            running.copy, running.machine.copy_epoch = copy, copy.epoch
+            running.copy_found(copy)
             running.attempt = self._next_attempt()
-        running.machine.has_read_row = False
+        running.is_row_read = False
         running.is_waited_for |= is_waited_for
         self._feed(running, input)
 
@@ -190,7 +190,7 @@ class Acquisitions:
     def _feed(self, running: RunningAcquisition, input: AcquisitionInput) -> None:
         """Give the machine an input, and perform what follows."""
         lost = self._env.registry_memory.lost_row(running.machine.session)
-        running.machine.lost_epoch = NO_EPOCH if lost is None else lost.epoch
+        running.machine.row_lost(NO_EPOCH if lost is None else lost.epoch)
         effects = running.machine.step(input, self._env.time.now_ms)
         if running.machine.over:
             self.end(running.machine.session)

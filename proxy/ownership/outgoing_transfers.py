@@ -245,15 +245,14 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """
         self._is_leaving = True
         for outgoing in list(self.running.values()):
-            before, now = outgoing.machine.state, self._env.time.now_ms
-            transfer = outgoing.machine
-            if before is SourceState.FROZEN:
-                self.perform(outgoing, before, transfer.step(machine.Deadline(), now), LEAVING)
-            elif before in (SourceState.COPYING, SourceState.WAITING):
+            transfer, before = outgoing.machine, outgoing.machine.state
+            if before in (SourceState.COPYING, SourceState.WAITING):
                 refusal = Refused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
                 self._output.emit(SendPeer(transfer.target, refusal))
-                aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
-                self.perform(outgoing, before, transfer.step(aborted, now), LEAVING)
+            elif before is not SourceState.FROZEN:
+                continue
+            aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
+            self.perform(outgoing, before, transfer.step(aborted, self._env.time.now_ms), LEAVING)
 
     def proceed(self) -> None:
         """Freeze the sessions whose frontier has passed the target's coverage by now."""
@@ -313,7 +312,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             case source.SendFrozen():
                 outgoing.sent = outgoing.acknowledged
                 self._copy_on(outgoing)
-            case machine.LookForLater():
+            case machine.FindLaterOwner():
                 self._look_for_later(outgoing)
             case source.Thaw(epoch=epoch):
                 session = self._end(outgoing)

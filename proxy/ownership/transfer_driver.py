@@ -203,7 +203,7 @@ class TransferDriver(ABC, Generic[Running]):
                 running.record.ending if running.record.ending.cause else ending,
             )
             return
-        if any(isinstance(effect, machine.Claim | machine.LookForLater) for effect in effects):
+        if any(isinstance(effect, machine.Claim | machine.FindLaterOwner) for effect in effects):
             running.record.ending = running.record.ending if running.record.ending.cause else ending
         self._attest(running, running.machine.state.name.lower())
 

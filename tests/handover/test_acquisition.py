@@ -186,7 +186,6 @@ def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read()
     """The registry was put back to the very row of the copy (rule 28)."""
     machine = acquiring(copy_epoch=4)
     assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn(), inputs.CopyInDoubt()) == [effects.ReadRow()]
-    machine.has_read_row = True
     assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn()) == [effects.LookForLater(everywhere=False)]
     assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
 

@@ -95,7 +95,7 @@ class Pair:
             match effect:
                 case machine.Claim() | machine.ReadOwner():
                     self._ask(which, effect)
-                case machine.LookForLater():
+                case machine.FindLaterOwner():
                     self.later(5, self._look)
                 case source.Freeze() | source.Release():
                     self.serving = None

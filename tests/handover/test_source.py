@@ -8,7 +8,7 @@ from handover.machine import (
     Claim,
     ClaimUnknown,
     Deadline,
-    LookForLater,
+    FindLaterOwner,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
@@ -61,7 +61,7 @@ def test_the_source_runs_on_no_longer_than_its_bound() -> None:
 @pytest.mark.parametrize("input", [Deadline(), PeerGone(), ABORTED])
 def test_a_frozen_source_never_just_thaws_but_claims(input: SourceInput) -> None:
     machine = source_in(SourceState.FROZEN)
-    assert machine.step(input, 0) == [LookForLater()]
+    assert machine.step(input, 0) == [FindLaterOwner()]
     assert machine.step(NothingLater(), 1) == [CLAIM]
     assert machine.step(OwnedByUs(), 2) == [Thaw(Epoch(8))]
     assert machine.over
@@ -69,7 +69,7 @@ def test_a_frozen_source_never_just_thaws_but_claims(input: SourceInput) -> None
 
 def test_a_frozen_source_claims_nothing_where_a_changelog_says_that_somebody_has_served_since() -> None:
     machine = source_in(SourceState.FROZEN)
-    assert machine.step(PeerGone(), 0) == [LookForLater()]
+    assert machine.step(PeerGone(), 0) == [FindLaterOwner()]
     assert machine.step(ServedSince(), 1) == [Release()]
     assert machine.over
 
