@@ -1,7 +1,7 @@
 """The benches that the contract suites run on: in memory, embedded, and the real server.
 
-Changelogs are that of the simulator, too. Session stores have no server: there is the one on the disk, and that of the
-simulator.
+Logs, registries and changelogs are those of the simulator, too. Session stores have no server: there is the one on the
+disk, and that of the simulator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from chaos.simulator.environment.fake_backends import PlainChangelog, PlainStore
+from chaos.simulator.environment.fake_backends import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from federation.embedded import (
     EmbeddedChangelog,
     EmbeddedJournal,
@@ -42,33 +42,41 @@ from proxy.core.store_port import NOWHERE, Restored, SessionStore, StoreBatch, S
 from proxy.session.retention import Window
 from proxy.session.stored_notification import Entry
 from tests.contracts.benches import Bench, Journals, Logs, Registries
+from tests.contracts.simulated import SimulatedRegistry, SimulatedSiteLog
 from waypost.checkpoint import Checkpoint
 from waypost.clock import SystemClock
 from waypost.facts import Fact
-from waypost.identity import Origin, SessionId
+from waypost.identity import Origin, SessionId, SiteId
 
 KINDS = ("memory", "embedded", "real")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["simulated", *KINDS])
 async def logs(request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str) -> AsyncIterator[Logs]:
-    bench = {"memory": _memory_logs, "embedded": _embedded_logs, "real": _kafka_logs}[request.param](
-        request, tmp_path, topic_prefix
-    )
+    benches = {
+        "simulated": _simulated_logs,
+        "memory": _memory_logs,
+        "embedded": _embedded_logs,
+        "real": _kafka_logs,
+    }
+    bench = benches[request.param](request, tmp_path, topic_prefix)
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture(params=["simulated", *KINDS])
+async def registries(request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str) -> AsyncIterator[Registries]:
+    bench = _registries(request, tmp_path, key_prefix)
     yield bench
     await bench.close()
 
 
 @pytest.fixture(params=KINDS)
-async def registries(request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str) -> AsyncIterator[Registries]:
-    if request.param == "memory":
-        storage = MemoryRegistryStorage()
-        bench = Registries(lambda: MemoryRegistry(storage, SystemClock()), 200)
-    elif request.param == "embedded":
-        bench = Registries(lambda: EmbeddedRegistry(tmp_path / "registry.db"), 600)
-    else:
-        etcd: EtcdServer = request.getfixturevalue("etcd")
-        bench = Registries(lambda: EtcdRegistry(etcd.endpoint, key_prefix), 2000)
+async def complete_registries(
+    request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str
+) -> AsyncIterator[Registries]:
+    """All but that of the simulator, which has a part of the port."""
+    bench = _registries(request, tmp_path, key_prefix)
     yield bench
     await bench.close()
 
@@ -170,6 +178,29 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     bench: Bench[SessionStore] = Bench(maker)
     yield bench
     await bench.close()
+
+
+def _registries(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Registries:
+    match request.param:
+        case "simulated":
+            return Registries(partial(SimulatedRegistry, PlainRegistry()), 200)
+        case "memory":
+            storage = MemoryRegistryStorage()
+            return Registries(lambda: MemoryRegistry(storage, SystemClock()), 200)
+        case "embedded":
+            return Registries(lambda: EmbeddedRegistry(folder / "registry.db"), 600)
+        case _:
+            etcd: EtcdServer = request.getfixturevalue("etcd")
+            return Registries(lambda: EtcdRegistry(etcd.endpoint, prefix), 2000)
+
+
+def _simulated_logs(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Logs:
+    plain = PlainLog(SiteId("A"))
+
+    async def truncate(log: SiteLog, before: int) -> None:
+        plain.truncate(before)
+
+    return Logs(lambda: SimulatedSiteLog(plain), truncate)
 
 
 def _memory_logs(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Logs:

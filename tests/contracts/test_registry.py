@@ -439,9 +439,9 @@ async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registrie
     assert seen == sorted(set(seen))
 
 
-async def test_a_leader_that_is_elected_again_begins_a_later_term(registries: Registries) -> None:
+async def test_a_leader_that_is_elected_again_begins_a_later_term(complete_registries: Registries) -> None:
     """What it appended in the term before, and never had an answer to, must not count behind what it says in this."""
-    handle, other_handle = await registries.open(), await registries.open()
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
     async with watching(other_handle) as observer:
         lease1 = await handle.announce(row(P1), LONG_MS)
         lease2 = await other_handle.announce(row(P2), LONG_MS)
@@ -452,10 +452,10 @@ async def test_a_leader_that_is_elected_again_begins_a_later_term(registries: Re
         assert observer.leaders == {"link": (P1, second)}
 
 
-async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -> None:
-    handle, other_handle = await registries.open(), await registries.open()
+async def test_a_leader_leads_no_longer_than_its_lease(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
     async with watching(other_handle) as observer:
-        lease1 = await handle.announce(row(P1), registries.ttl_ms)
+        lease1 = await handle.announce(row(P1), complete_registries.ttl_ms)
         lease2 = await other_handle.announce(row(P2), LONG_MS)
         epoch = await handle.elect("link", P1, lease1)
         assert epoch is not None
@@ -471,13 +471,13 @@ async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -
 # ---------------------------------------------------------------- drains
 
 
-async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(registries: Registries) -> None:
-    handle, other_handle = await registries.open(), await registries.open()
+async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
     async with watching(other_handle) as observer:
         await handle.drain(P1, DrainRow(rate=5))
         await handle.drain(P1, DrainRow(rate=5, paused=True))
         await observer.until_seen(DrainChanged(P1, DrainRow(rate=5, paused=True)))
-        async with watching(await registries.open()) as late:
+        async with watching(await complete_registries.open()) as late:
             assert late.events == [Reloaded({}, {}, {}, {}, {P1: DrainRow(rate=5, paused=True)})]
         await other_handle.drain(P1, None)
         await observer.until_seen(DrainChanged(P1, None))
@@ -486,55 +486,55 @@ async def test_drain_of_a_proxy_is_reported_to_present_and_later_watches(registr
 # ---------------------------------------------------------------- the secret
 
 
-async def test_every_handle_reads_the_same_secret(registries: Registries) -> None:
-    handle, other_handle = await registries.open(), await registries.open()
+async def test_every_handle_reads_the_same_secret(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
     secret = await handle.secret()
     assert len(secret) == SECRET_BYTES
     assert await other_handle.secret() == secret == await handle.secret()
 
 
-async def test_concurrent_requests_create_one_secret(registries: Registries) -> None:
-    handles = [await registries.open() for _ in range(4)]
+async def test_concurrent_requests_create_one_secret(complete_registries: Registries) -> None:
+    handles = [await complete_registries.open() for _ in range(4)]
     told = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
     assert len(set(told)) == 1
 
 
-async def test_a_registry_that_has_none_takes_the_secret_that_is_known(registries: Registries) -> None:
-    handle, other_handle = await registries.open(), await registries.open()
+async def test_a_registry_that_has_none_takes_the_secret_that_is_known(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
     known = bytes(range(SECRET_BYTES))
     assert await handle.secret(known) == known
     assert await other_handle.secret() == await other_handle.secret(known[::-1]) == known
 
 
-async def test_the_secret_survives_reopening(registries: Registries) -> None:
-    registry = await registries.open()
+async def test_the_secret_survives_reopening(complete_registries: Registries) -> None:
+    registry = await complete_registries.open()
     secret = await registry.secret()
     await registry.close()
-    assert await (await registries.open()).secret() == secret
+    assert await (await complete_registries.open()).secret() == secret
 
 
-async def test_no_watch_tells_of_the_secret(registries: Registries) -> None:
-    registry = await registries.open()
-    async with watching(await registries.open()) as early:
+async def test_no_watch_tells_of_the_secret(complete_registries: Registries) -> None:
+    registry = await complete_registries.open()
+    async with watching(await complete_registries.open()) as early:
         await registry.secret()
         await registry.create(SESSION, owned("p1", 1))
         await early.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
         assert early.events == [Reloaded({}, {}, {}), OwnerChanged(SESSION, owned("p1", 1))]
-    async with watching(await registries.open()) as late:
+    async with watching(await complete_registries.open()) as late:
         assert late.events == [Reloaded({SESSION: owned("p1", 1)}, {}, {})]
 
 
 # ---------------------------------------------------------------- the watch
 
 
-async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> None:
-    registry = await registries.open()
+async def test_a_watch_begins_with_all_that_is_there(complete_registries: Registries) -> None:
+    registry = await complete_registries.open()
     await registry.create(SESSION, owned("p1", 1))
     await registry.create(SessionId("other"), owned("p2", 7))
     lease = await registry.announce(row(), LONG_MS)
     epoch = await registry.elect("link", P1, lease)
     assert epoch is not None
-    async with watching(await registries.open()) as observer:
+    async with watching(await complete_registries.open()) as observer:
         assert observer.events == [
             Reloaded(
                 {SESSION: owned("p1", 1), SessionId("other"): owned("p2", 7)},

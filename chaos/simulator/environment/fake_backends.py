@@ -6,12 +6,13 @@ The world (chaos/simulator/world.py) decides when each action happens and whethe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from federation.highest_checkpoints import HighestCheckpoints
+from federation.names import check_name
 from federation.ports import (
     Claimed,
     OwnerChanged,
@@ -135,6 +136,8 @@ class PlainRegistry:
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.noted: dict[SessionId, Rank] = {}
+        self.replaced: set[tuple[ProxyId, Incarnation]] = set()
+        """Incarnations in whose place another one of the name was announced."""
         self.forgotten: dict[tuple[ProxyId, Incarnation], int] = {}
         """Incarnation whose lease was lost when the registry was put back -> the time until which it may act."""
         self.restored = 0
@@ -156,6 +159,13 @@ class PlainRegistry:
         self.restored += 1
         self.events.clear()
 
+    def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        """Compare and set the row of a site's log."""
+        if self.site_logs.get(site) != expected:
+            return False
+        self.site_logs[site] = new
+        return True
+
     def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
         """Note the highest rank of a durable checkpoint of each session."""
         for session, rank in ranks.items():
@@ -170,7 +180,7 @@ class PlainRegistry:
         """Remove the rows of deleted sessions that are still as given."""
         self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
-            if self.owners.get(session) == expected:
+            if expected.deleted and self.owners.get(session) == expected:
                 del self.owners[session]
                 self.noted.pop(session, None)
                 self.events.append(OwnerChanged(session, None))
@@ -183,8 +193,29 @@ class PlainRegistry:
         self.events.append(OwnerChanged(session, new))
         return Claimed(True, new)
 
-    def announce(self, row: ProxyRow, until_ms: int) -> None:
-        """Add a proxy's row, with a lease until `until_ms`."""
+    def announce(
+        self,
+        row: ProxyRow,
+        until_ms: int,
+        *,
+        earlier: Collection[Incarnation] | None = None,
+        replace: bool = False,
+    ) -> None:
+        """Add a proxy's row, with a lease until `until_ms`; an incarnation that it replaces is not renewed any more.
+
+        Args:
+            row: of the proxy.
+            until_ms: when its lease ends.
+            earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+            replace: take the name from any holder.
+
+        Raises:
+            NameInUse: another one has the name.
+        """
+        of_name = [name for name in self.incarnations if name[0] == row.proxy]
+        holders = (self.incarnations[name][0] for name in of_name if name not in self.replaced)
+        check_name(row, next(holders, None), earlier=earlier, replace=replace)
+        self.replaced.update(of_name)
         self.incarnations[row.proxy, row.incarnation] = (row, until_ms)
         self.changelogs[row.site] = row.changelog
         self.events.append(ProxyUp(row))
@@ -192,7 +223,7 @@ class PlainRegistry:
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
         """Renew a lease; return False where it has ended."""
         known = self.incarnations.get((proxy, incarnation))
-        if known is None:
+        if known is None or (proxy, incarnation) in self.replaced:
             return False
         self.incarnations[proxy, incarnation] = (known[0], until_ms)
         return True

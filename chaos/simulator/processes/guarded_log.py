@@ -157,7 +157,7 @@ class GuardedLog:
 
     def _answer(self, question: Question) -> Any:
         """Raises Unreachable."""
-        world, site, rows = self._node.world, self._node.site, self._node.world.registry.site_logs
+        world, site, registry = self._node.world, self._node.site, self._node.world.registry
         match question:
             case FindFirst():
                 world.check_log(site)
@@ -174,13 +174,10 @@ class GuardedLog:
                 return [offset]
             case ReadLogRow():
                 self._check_registry()
-                return rows.get(site)
+                return registry.site_logs.get(site)
             case ClaimLogRow(expected=expected, new=new):
                 self._check_registry()
-                if rows.get(site) != expected:
-                    return False
-                rows[site] = new
-                return True
+                return registry.claim_site_log(site, expected, new)
             case AskWitnesses(origin=origin):
                 others = [node for node in world.live_nodes() if node is not self._node and not node.still]
                 return max((node.seen(origin) for node in others), default=NOTHING)

@@ -209,7 +209,7 @@ class Node(Process):
         return start
 
     def _answer_at_start(self, question: StartQuestion) -> Any:
-        log, rows = self.world.logs[self.site], self.world.registry.site_logs
+        log, registry = self.world.logs[self.site], self.world.registry
         match question:
             case FindTime():
                 return self.world.clock.time_ms
@@ -225,10 +225,9 @@ class Node(Process):
             case FindSnapshot():
                 return self.world.changelogs[self.site].site
             case ReadLogRow():
-                return rows.get(self.site)
-            case ClaimLogRow(new=new):
-                rows[self.site] = new
-                return True
+                return registry.site_logs.get(self.site)
+            case ClaimLogRow(expected=expected, new=new):
+                return registry.claim_site_log(self.site, expected, new)
             case ReadSecret():
                 return SECRET
             case Report() | Wait():
