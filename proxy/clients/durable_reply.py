@@ -11,6 +11,7 @@ since.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from proxy.clients.connection import Change, Connection, problem
 from proxy.core.effects import Send
@@ -63,6 +64,15 @@ def not_served() -> NotServed:
     return NotServed("no session is served on this connection at the moment; attach, then ask again")
 
 
+class _Deferred(NamedTuple):
+    """The arguments of a call of :meth:`DurableReplies.reply_when_durable`."""
+
+    connection: Connection
+    session: Session
+    message: Change
+    answer: Callable[[], None]
+
+
 class DurableReplies:
     """Sends the answers to changes of sessions."""
 
@@ -71,13 +81,13 @@ class DurableReplies:
         self._sessions = sessions
         self._output = output
         self._persister = persister
-        self._deferred: dict[SessionId, list[Callable[[], None]]] = {}
-        """What is to be done about answers that were due while their session stood still, once it is served again."""
+        self._deferred: dict[SessionId, list[_Deferred]] = {}
+        """Answers that were due while their session stood still, for when it is served again."""
 
     def served(self, session: Session) -> None:
         """Give the answers that were put off while the session was frozen: it is served again."""
-        for again in self._deferred.pop(session.id, []):
-            again()
+        for deferred in self._deferred.pop(session.id, []):
+            self.reply_when_durable(*deferred)
 
     def session_removed(self, session: SessionId) -> None:
         """Forget the answers that were put off: the session is here no more, and clients ask its new owner again."""
@@ -115,8 +125,8 @@ class DurableReplies:
                 self._output.emit(Send(connection.number, problem(failure, message)))
             elif is_here and (is_outdated or session.role is Role.FROZEN):
                 # It goes with what is handed over; or the session is served on here, as it is now, at another epoch.
-                halted = self._deferred.setdefault(session.id, [])
-                halted.append(lambda: self.reply_when_durable(connection, session, message, answer))
+                deferred = _Deferred(connection, session, message, answer)
+                self._deferred.setdefault(session.id, []).append(deferred)
             elif is_here and self._sessions.serving(session.id) is session and connection.attached == attached:
                 # It stood still meanwhile, and is served on under another epoch.
                 self.reply_when_durable(connection, session, message, answer)
