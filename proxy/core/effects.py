@@ -1,8 +1,8 @@
 """What the engine asks of the world. An effect with `on_done` is answered by calling it once, with result or error.
 
 Effects are performed in the order in which they come out. Those of one kind take effect in that order; answers may come
-in any order and at any later time, or never, if the process dies. A continuation belongs to the part that asked, and looks
-at the session again (docs/adr/0026).
+in any order and at any later time, or never, if the process dies. A continuation belongs to the part that asked, and
+looks at the session again (docs/adr/0026).
 """
 
 from __future__ import annotations
