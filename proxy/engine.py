@@ -429,8 +429,8 @@ class Engine:
             self.persister.drop(saved.id)
             return
         staged = role in (Role.STAGED, Role.ORPHAN)
-        session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
-        session.source = ProxyId(saved.source) if saved.source else None
+        source = ProxyId(saved.source) if saved.source else None
+        session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT, source=source)
         assert saved.descriptor is not None
         session.describe(saved.descriptor)
         session.entries.restore(saved.first_number, saved.next_number)

@@ -195,7 +195,7 @@ class AttachHandler:
             self._join(connection, session, message, reliability)
             return
         if receiver.is_best_effort and reliability.events == "persistent":
-            receiver.reliability, receiver.is_durable = reliability, False
+            receiver.become_persistent(reliability)
         if not receiver.is_durable:
             # Perhaps another connection waits for that too, or the disk did not take it.
             self._once_written(connection, session, receiver, message)
@@ -242,14 +242,13 @@ class AttachHandler:
         connection.session, connection.receiver = session.id, receiver.id
         connection.attaches = None
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
-        receiver.reliability = reliability
-        receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
+        receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
-        session.idle_ms = 0
+        session.was_attached()
 
     def _send_attached(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
-        fresh, receiver.is_new = receiver.is_new, False
+        fresh = receiver.take_new()
         frontier = dict(message.frontier)
         self._output.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
@@ -369,7 +368,7 @@ class AttachHandler:
         """Let the receiver in when store and changelog have its registration as it is now."""
 
         def on_done(failure: WaypostError | None) -> None:
-            receiver.is_durable |= failure is None
+            receiver.written(is_durable=failure is None)
             if connection.attach is not message or connection.is_closed:
                 return
             if failure is not None:
@@ -386,12 +385,12 @@ class AttachHandler:
 
         Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
         """
-        receiver.fetching = True
+        receiver.begin_wait()
         connection = receiver.connection
 
         def tell() -> None:
             if receiver.connection == connection and self._sessions.get(session.id) is session:
-                receiver.fetching = False
+                receiver.end_wait()
                 self._coverage.announce_gaps(session, receiver)
                 self._output.report(DeliveryDue(session))
 

@@ -68,7 +68,7 @@ class DeliveryHandler:
             self._pump(session, receiver)
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
-        while receiver.sent < session.entries.last_number and not receiver.fetching:
+        while receiver.sent < session.entries.last_number and not receiver.is_waiting:
             limit = receiver.room()
             if limit <= 0:
                 return
@@ -104,13 +104,13 @@ class DeliveryHandler:
         while entries and (room := receiver.room()) > 0:
             batch, entries = entries[:room], entries[room:]
             self._send(session, receiver, batch)
-            if receiver.fetching or receiver.sent < batch[-1][0]:
+            if receiver.is_waiting or receiver.sent < batch[-1][0]:
                 # Not all of it went: the rest is read again, or waits for the journal.
                 return
 
     def _record(self, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
         """Put on record what the receiver is not to have; it gets past that no sooner (handover rule 21)."""
-        receiver.fetching = True
+        receiver.begin_wait()
         connection = receiver.connection
         removed_by = session.retention.removed_by
         self._expiry.note(
@@ -119,21 +119,21 @@ class DeliveryHandler:
 
         def on_done() -> None:
             if receiver.connection == connection and session.receivers.get(receiver.id) is receiver:
-                receiver.fetching = False
-                receiver.recorded |= {number for number, _, _ in gone}
+                receiver.end_wait()
+                receiver.removals_recorded(number for number, _, _ in gone)
                 self.to(session, receiver)
                 self._expiry.bound(session)
 
         self._output.journal.once_attested(on_done)
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
-        receiver.fetching = True
+        receiver.begin_wait()
         connection, after, upto = receiver.connection, receiver.sent, session.entries.evicted_number
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
             if receiver.connection != connection or receiver.sent != after:
                 return
-            receiver.fetching = False
+            receiver.end_wait()
             if self._sessions.serving(session.id) is not session:
                 return
             if isinstance(answer, WaypostError):

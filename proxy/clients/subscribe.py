@@ -77,7 +77,7 @@ class Subscriptions:
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
             for subscription in session.generations(identity):
-                subscription.ttl_s, subscription.max_count = ttl_s, max_count
+                subscription.set_policy(ttl_s, max_count)
                 journal_facts.policy(self._output.journal, session, subscription)
             session.subscriptions_changed()
             self._changed(session)
@@ -130,7 +130,7 @@ class Subscriptions:
         ]
         size = sum(map(_size, rekeyed)) + len(rekeyed) * _size_of_keys(keys)
         self._make_room(session, len(rekeyed), size)
-        receiver.keys = keys
+        receiver.set_keys(keys)
         for subscription in rekeyed:
             self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
         return [subscription.id for subscription in rekeyed]

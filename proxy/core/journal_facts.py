@@ -43,9 +43,9 @@ def unsubscribed(journal: Journal, session: Session, ended: Subscription) -> Non
     """Attest the end of the subscription. The session may forget it once the journal has the fact, not before."""
 
     def on_record() -> None:
-        ended.is_end_on_record = True
+        ended.end_attested(on_record=True)
 
-    ended.is_end_on_record = False
+    ended.end_attested(on_record=False)
     _attest(
         journal,
         FactKind.UNSUBSCRIBED,

@@ -5,7 +5,7 @@ Nothing is asked, written or changed here but what this proxy remembers of rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from federation.ports import Claimed
 from handover import acquisition_inputs as inputs
@@ -33,17 +33,17 @@ class RunningAcquisition:
 
     Args:
         copy: of the session, if there is one here.
-        is_waited_for: a client, or another proxy, waits for the session.
-        attempt: the number of the question that is under way.
-        is_row_read: the row was read from the registry, and not reported by the watch, or expected.
     """
 
     machine: Acquisition
     request: AcquireRequest
     copy: Session | None = None
-    is_waited_for: bool = False
-    attempt: int = 0
-    is_row_read: bool = False
+    is_waited_for: bool = field(default=False, init=False)
+    """Whether a client, or another proxy, waits for the session."""
+    attempt: int = field(default=0, init=False)
+    """The number of the question that is under way."""
+    is_row_read: bool = field(default=False, init=False)
+    """Whether the row was read from the registry, and not reported by the watch, or expected."""
 
     def copy_found(self, copy: Session) -> None:
         """Go on with the copy that is here now."""

@@ -318,7 +318,7 @@ class Acquisitions:
         session.describe(checkpoint.descriptor)
         session.expire_unpersisted(checkpoint.acknowledged)
         session.renumber()
-        session.rebuilding = True
+        session.begin_rebuilding()
         # What was promised of an origin that the owner knew nothing of any more, for its log had lost its end.
         acknowledged = state.continued({**session.promised_from(), **checkpoint.acknowledged})
         session.close_gates(state.frontier, seen=acknowledged)

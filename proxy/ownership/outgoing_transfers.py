@@ -146,7 +146,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         transfer = SourceTransfer(message.session, owned, requester, message.transfer, timing, now)
         receiver = Requester(message.receiver, message.incarnation)
         # No other copy of the session is ever served under this name, and no later one at this epoch.
-        session.copy = session.copy or f"{self._env.lease.incarnation}/{session.epoch}"
+        session.name_copy(self._env.lease.incarnation)
         outgoing = Outgoing(
             machine=transfer, record=self.record(message.reason), receiver=receiver, start=_copied(session, message)
         )

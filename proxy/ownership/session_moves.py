@@ -87,8 +87,7 @@ class SessionMoves:
         now = self._env.time.now_ms
         if now < session.counted_since_ms + self._env.settings.dwell_ms:
             return
-        session.counted_since_ms = now
-        delivered, session.delivered = session.delivered, Counter()
+        delivered = session.take_delivered(now)
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._env.proxy:
                 self.request_move(session.id, proxy)

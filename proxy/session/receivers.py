@@ -89,8 +89,8 @@ class Receiver:
     """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
     confirmed_gaps: int = 0
     """The number of gaps that it has confirmed."""
-    fetching: bool = False
-    """Something is waited for before it gets more: the store, or the journal."""
+    is_waiting: bool = False
+    """Whether the store, or the journal, is waited for before it gets more."""
     recorded: frozenset[int] = frozenset()
     """Entries that it is not to have, because nobody holds them any more; the journal says so."""
     keys: tuple[Key, ...] = ()
@@ -137,14 +137,59 @@ class Receiver:
         self._reset()
 
     def _reset(self) -> None:
-        self.sent, self.fetching = self.acknowledged, False
+        self.sent, self.is_waiting = self.acknowledged, False
         self.under_way = self.under_way_bytes = 0
         self.flights.clear()
         self.sent_gaps.clear()
         self.confirmed_gaps = 0
         self.recorded = frozenset()
 
+    def configure(self, reliability: Reliability, expiry_s: int | None) -> None:
+        """Set what is in force from this attach on: its reliability, and its expiry in seconds (None: never)."""
+        self.reliability, self.expiry_s = reliability, expiry_s
+
+    def become_persistent(self, reliability: Reliability) -> None:
+        """Set its reliability; store and changelog have to know of it before it is let in again."""
+        self.reliability, self.is_durable = reliability, False
+
+    def written(self, *, is_durable: bool) -> None:
+        """Note how the writing of its registration to store and changelog went; what is durable once stays so."""
+        self.is_durable |= is_durable
+
+    def take_new(self) -> bool:
+        """Return whether it was registered and has not been told so yet; from now on it has."""
+        is_new, self.is_new = self.is_new, False
+        return is_new
+
+    def set_keys(self, keys: tuple[Key, ...]) -> None:
+        """Set the keys that go with every subscription that it makes."""
+        self.keys = keys
+
+    def count_idle(self, grain_ms: int) -> bool:
+        """Count `grain_ms` more as time without an attachment, if it was detached at the last count and is now.
+
+        Returns:
+            Whether the time was counted; with a `grain_ms` of 0 it never is.
+        """
+        was_idle, self.idle = self.idle, self.connection is None
+        if not (was_idle and self.idle and grain_ms):
+            return False
+        self.idle_ms += grain_ms
+        return True
+
     # ------------------------------------------------------------ what goes out
+
+    def begin_wait(self) -> None:
+        """Send it nothing more until the store, or the journal, has answered."""
+        self.is_waiting = True
+
+    def end_wait(self) -> None:
+        """Go on sending: the store, or the journal, has answered."""
+        self.is_waiting = False
+
+    def removals_recorded(self, numbers: Iterable[int]) -> None:
+        """Let it pass these entries, which nobody holds any more: the journal has that on record."""
+        self.recorded = self.recorded.union(numbers)
 
     def room(self) -> int:
         """Return how many notifications its next delivery may have, by its window; one at a time past OVERTAKING."""

@@ -38,13 +38,23 @@ from waypost.checkpoint import Descriptor, GapRow, Rank, ReceiverTombstone
 from waypost.errors import Internal, LimitExceeded
 from waypost.facts import GapCause
 from waypost.frontier import join
-from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId, site_of
+from waypost.identity import (
+    NOTHING,
+    Epoch,
+    Incarnation,
+    Origin,
+    ProxyId,
+    ReceiverId,
+    SessionId,
+    SubscriptionId,
+    site_of,
+)
 from waypost.keys import OPEN, Protection
 from waypost.limits import DELIVERY_BATCH, MAX_DESCRIPTOR_BYTES, UNREGISTERED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
 from waypost.queue import UNBOUNDED, Queue
-from waypost.reliability import PERSISTENT
+from waypost.reliability import PERSISTENT, Reliability
 
 ROOM_CHECKS = 16
 """One in so many checks of the descriptor's size measures it."""
@@ -104,7 +114,7 @@ class AuthFailures:
 class Session:
     """One session. Knows nothing of sockets, clocks, logs or the registry."""
 
-    def __init__(self, identity: SessionId, epoch: Epoch, role: Role) -> None:
+    def __init__(self, identity: SessionId, epoch: Epoch, role: Role, *, source: ProxyId | None = None) -> None:
         self.id = identity
         self.epoch = epoch
         self.role = role
@@ -130,7 +140,7 @@ class Session:
         self.created_at: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.entries = MessageQueue()
-        self.source: ProxyId | None = None
+        self.source = source
         """The proxy that handed a staged copy over."""
         self.copy = ""
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
@@ -179,6 +189,60 @@ class Session:
             # Whoever serves it next asks anew where they end: until then all matches that may lie below.
             for subscription in self.ended:
                 subscription.limits.clear()
+
+    # ------------------------------------------------------------ where it is served
+
+    def name_copy(self, incarnation: Incarnation) -> None:
+        """Name this copy for the proxies that it is copied to, from the first time on, by the lease that serves it."""
+        self.copy = self.copy or f"{incarnation}/{self.epoch}"
+
+    def begin_rebuilding(self) -> None:
+        """Note that it was rebuilt from its last checkpoint, and has to catch up with every origin."""
+        self.rebuilding = True
+
+    def caught_up(self) -> None:
+        """Note that it has caught up with every origin."""
+        self.rebuilding = False
+
+    def take_delivered(self, now_ms: int) -> Counter[ProxyId]:
+        """Return the notifications delivered since the last look, by the proxy of their receivers; count anew."""
+        self.counted_since_ms = now_ms
+        delivered, self.delivered = self.delivered, Counter()
+        return delivered
+
+    def next_serial(self) -> int:
+        """Return the serial of the next checkpoint: from 1 in each epoch.
+
+        What another owner of that epoch wrote is no lower, and whoever is second is told.
+        """
+        epoch, serial = self.checkpointed
+        serial = serial + 1 if epoch == self.epoch else 1
+        self.checkpointed = (self.epoch, serial)
+        return serial
+
+    # ------------------------------------------------------------ its policy
+
+    def apply_policy(self, expiry_s: int | None, reliability: Reliability, queue: Queue) -> None:
+        """Set its expiry in seconds without a receiver (None: never), its reliability, and the bounds of its queue."""
+        self.expiry_s, self.reliability, self.queue = expiry_s, reliability, queue
+
+    def was_attached(self) -> None:
+        """Count the time without a receiver anew."""
+        self.idle_ms = 0
+
+    def count_idle(self, grain_ms: int) -> bool:
+        """Count `grain_ms` more as time without a receiver, if nobody was attached at the last count and nobody is now.
+
+        Returns:
+            Whether the time was counted; with a `grain_ms` of 0 it never is.
+        """
+        was_idle, self.idle = self.idle, not self.receivers.attached()
+        if not self.idle:
+            self.idle_ms = 0
+        if not (was_idle and self.idle and grain_ms):
+            return False
+        self.idle_ms += grain_ms
+        return True
 
     # ------------------------------------------------------------ subscriptions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waypost.checkpoint import UNKNOWN_END, SubscriptionRow
@@ -92,6 +93,47 @@ class Subscription:
     def first_retained(self) -> int:
         """The lowest number of an entry that it may still hold."""
         return max(self.expired_below, self.displaced_below)
+
+    def set_policy(self, ttl_s: int | None, max_count: int | None) -> None:
+        """Set the time to live, in seconds, and the maximum count of its entries; None: no bound."""
+        self.ttl_s, self.max_count = ttl_s, max_count
+
+    # ------------------------------------------------------------ promises
+
+    def promise(self, promises: Mapping[Origin, int]) -> None:
+        """Promise every match above these offsets, by origin. Nobody is told of it before :meth:`announced`."""
+        self.promised |= promises
+        self.unannounced |= promises.keys()
+
+    def announced(self, promises: Iterable[Origin]) -> None:
+        """Note that what was promised of these origins is durable: receivers may be told of it."""
+        self.unannounced.difference_update(promises)
+
+    def unpromise(self, promises: Iterable[Origin]) -> None:
+        """Take back what was promised of these origins, of which nobody was told."""
+        for origin in promises:
+            self.promised.pop(origin, None)
+            self.unannounced.discard(origin)
+
+    # ------------------------------------------------------------ its end
+
+    def limit(self, limits: Mapping[Origin, int]) -> None:
+        """Let it match nothing above these offsets, by origin: so far went the log when its end was asked for.
+
+        In an origin that has begun there meanwhile it goes on: another log epoch.
+        """
+        self.limits |= limits
+        self.end = dict.fromkeys(limits, UNKNOWN_END) | (self.end or {})
+
+    def end_unconfirmed(self, origin: Origin) -> None:
+        """Note that it ends in the origin without the word of that site how far its log went."""
+        self.unconfirmed_ends.add(origin)
+
+    def end_attested(self, *, on_record: bool) -> None:
+        """Note whether the journal has the fact of its end as it is now."""
+        self.is_end_on_record = on_record
+
+    # ------------------------------------------------------------ what it is
 
     def settings(self) -> SubscriptionSettings:
         """Return the settings that receivers are shown; of its keys the number only."""

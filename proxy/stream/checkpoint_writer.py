@@ -88,7 +88,7 @@ class CheckpointWriter:
                 on_done(outdated)
             return
         self._next[session] = []
-        serial = self._next_serial(session)
+        serial = session.next_serial()
         session.mark_caught_up(self._env.state.frontier)
         acknowledged = session.acknowledged_frontier(self._env.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
@@ -110,14 +110,6 @@ class CheckpointWriter:
                 self._put_next(session)
 
         self._output.emit(PutCheckpoint(checkpoint, written))
-
-    @staticmethod
-    def _next_serial(session: Session) -> int:
-        """From 1 in each epoch: what another owner of that epoch wrote is no lower, and whoever is second is told."""
-        epoch, serial = session.checkpointed
-        serial = serial + 1 if epoch == session.epoch else 1
-        session.checkpointed = (session.epoch, serial)
-        return serial
 
     def _try_again(self, session: SessionId) -> None:
         """What could not be written is written again, also where nothing changes meanwhile."""

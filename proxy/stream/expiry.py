@@ -50,9 +50,9 @@ class Expiry:
 
     def apply_policy(self, session: Session, policy: SessionPolicy) -> None:
         """Set the policy of a session, in force at once; bounds of the queue that have changed are attested."""
-        session.expiry_s, session.reliability = policy.expiry_s, policy.reliability
-        if policy.queue != session.queue:
-            session.queue = policy.queue
+        before = session.queue
+        session.apply_policy(policy.expiry_s, policy.reliability, policy.queue)
+        if policy.queue != before:
             session.bound(policy.queue.within(self._env.settings.queue))
             journal_facts.bounded(self._output.journal, session)
         self.watch(session)
@@ -70,7 +70,7 @@ class Expiry:
         Nothing is done while a receiver waits for the store or the journal, or until all stored entries are counted.
         """
         queue_limits = session.queue_limits
-        if queue_limits is None or any(receiver.fetching for receiver in session.receivers.values()):
+        if queue_limits is None or any(receiver.is_waiting for receiver in session.receivers.values()):
             return
         if queue_limits.known:
             if queue_limits.is_too_much and session.retention.active:
@@ -183,11 +183,8 @@ class Expiry:
         """Count for how long nobody has been attached."""
         if session.expiry_s is None:
             return
-        idle, session.idle = session.idle, not session.receivers.attached()
-        if not session.idle:
-            session.idle_ms = 0
-        elif idle and session.id not in self._sessions.transfers:
-            session.idle_ms += GRAIN_MS
+        is_in_transfer = session.id in self._sessions.transfers
+        if session.count_idle(0 if is_in_transfer else GRAIN_MS):
             if persist:
                 self._sessions.mark_changed(session.id)
             if session.idle_ms >= session.expiry_s * 1_000:
@@ -196,10 +193,8 @@ class Expiry:
     def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""
         for receiver in [receiver for receiver in session.receivers.values() if receiver.expiry_s is not None]:
-            idle, receiver.idle = receiver.idle, receiver.connection is None
-            if not (idle and receiver.idle) or session.id in self._sessions.transfers:
+            if not receiver.count_idle(0 if session.id in self._sessions.transfers else GRAIN_MS):
                 continue
-            receiver.idle_ms += GRAIN_MS
             if persist:
                 self._sessions.mark_changed(session.id)
             if receiver.idle_ms >= (receiver.expiry_s or 0) * 1_000:

@@ -6,8 +6,6 @@ receiver has reported, and is durable and on record before any receiver is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from proxy.core import journal_facts
 from proxy.core.effects import Send
 from proxy.core.environment import Environment
@@ -58,7 +56,8 @@ class Promises:
         if not self._sessions.interest.is_installed(session) or not session.receivers.attached():
             return
         while session.cut_short:
-            self._unmake(*session.cut_short.pop())
+            subscription, promises = session.cut_short.pop()
+            subscription.unpromise(promises)
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -72,8 +71,7 @@ class Promises:
         }
         if not fresh:
             return
-        subscription.promised |= fresh
-        subscription.unannounced |= fresh.keys()
+        subscription.promise(fresh)
         self._sessions.mark_changed(session.id)
 
         def on_done(error: WaypostError | None) -> None:
@@ -81,21 +79,16 @@ class Promises:
                 # A frozen session must not say another thing of itself than before.
                 session.cut_short.append((subscription, fresh))
             elif error is not None:
-                self._unmake(subscription, fresh)
+                subscription.unpromise(fresh)
                 self._unpromised[session.id] = session
             elif subscription.replaced:
                 # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
-                self._unmake(subscription, fresh)
+                subscription.unpromise(fresh)
             else:
                 self._announce_promise(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._persister.written(session, on_done)
-
-    def _unmake(self, subscription: Subscription, promises: Iterable[Origin]) -> None:
-        for origin in promises:
-            subscription.promised.pop(origin, None)
-            subscription.unannounced.discard(origin)
 
     def _has_start(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
@@ -104,7 +97,7 @@ class Promises:
 
     def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
-        subscription.unannounced -= promises.keys()
+        subscription.announced(promises)
         journal_facts.effective(self._output.journal, session, subscription, promises)
         connections = {r.connection for r in session.receivers.values()}
 

@@ -22,7 +22,6 @@ from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.log_ends import LogEnds
-from waypost.checkpoint import UNKNOWN_END
 from waypost.clock import NEVER
 from waypost.identity import NOTHING, Origin, ProxyId, SessionId, SiteId, site_of
 from waypost.limits import LOG_END_MS
@@ -131,10 +130,9 @@ class SubscriptionEnds:
             answer = self._log_ends.answer(site, number)
             if answer is not None:
                 del ending.asked[site]
-                for origin, acknowledged in answer.items():
-                    subscription.limits[origin] = max(acknowledged, reached.get(origin, NOTHING))
-                # In an origin that has begun there meanwhile it goes on: another log epoch.
-                subscription.end = dict.fromkeys(answer, UNKNOWN_END) | (subscription.end or {})
+                subscription.limit(
+                    {origin: max(through, reached.get(origin, NOTHING)) for origin, through in answer.items()}
+                )
 
     def _end(self, ending: _Ending, origin: Origin, reached: Mapping[Origin, int]) -> int | None:
         """Return where it ends in the origin; None: that is not known yet, or not all came that lies below."""
@@ -146,7 +144,7 @@ class SubscriptionEnds:
         if site in ending.asked:
             if self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached):
                 return None
-            ending.subscription.unconfirmed_ends.add(origin)
+            ending.subscription.end_unconfirmed(origin)
         if origin not in session.gates:
             return seen
         covered = self._coverage.covered_from(session, origin)

@@ -17,7 +17,7 @@ from waypost.errors import LogReplaced, LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Record
 
-LOOK_S = 0.002
+POLL_S = 0.002
 
 
 class SimulatedSiteLog:
@@ -41,7 +41,7 @@ class SimulatedSiteLog:
             if batch:
                 offset = batch[-1][0] + 1
                 yield batch
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def read(self, offset: int, limit: int) -> Batch:
         self._check_open()
@@ -149,7 +149,7 @@ class SimulatedRegistry:
             for event in events[seen:]:
                 seen += 1
                 yield event
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         self._is_closed = True
