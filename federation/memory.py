@@ -245,9 +245,7 @@ class _Rows:
 
 
 class MemoryRegistryStorage(Fallible):
-    """A registry in memory."""
-
-    """The rows of a registry, and its past changes; handles are :class:`MemoryRegistry`."""
+    """The rows of a registry in memory, and its past changes; handles are :class:`MemoryRegistry`."""
 
     error = RegistryUnavailable
 
@@ -499,9 +497,7 @@ class MemoryRegistry:
 
 
 class MemoryChangelogStorage(Fallible):
-    """A changelog in memory."""
-
-    """The highest checkpoints, and the site's snapshot; handles are :class:`MemoryChangelog`."""
+    """The checkpoints of a changelog in memory, and the site's snapshot; handles are :class:`MemoryChangelog`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -558,9 +554,7 @@ class MemoryChangelog:
 
 
 class MemoryJournalStorage(Fallible):
-    """A journal in memory."""
-
-    """The facts of a journal; handles are :class:`MemoryJournal`."""
+    """The facts of a journal in memory; handles are :class:`MemoryJournal`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -568,7 +562,13 @@ class MemoryJournalStorage(Fallible):
 
 
 class MemoryJournal:
-    """A handle of a journal in memory: a :class:`federation.ports.Journal`."""
+    """A handle of a journal in memory: a :class:`federation.ports.Journal`.
+
+    Args:
+        storage: the facts, which all handles of the journal share.
+        writer: the name of the journal in the fact that begins a segment.
+        rotation: when a segment ends; None: never.
+    """
 
     def __init__(self, storage: MemoryJournalStorage, writer: str = "", rotation: Rotation | None = None) -> None:
         self._storage = storage

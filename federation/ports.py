@@ -337,10 +337,10 @@ class Registry(Protocol):
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
         """Try to become the leader of `link` under the lease.
 
+        A proxy that leads already begins another term: everything still under way from its last one is void.
+
         Returns:
-            The leader's epoch, greater than all before; None: another proxy leads. A proxy that leads already begins
-                another
-            term: everything still under way from the last one is void.
+            The leader's epoch, greater than all before; None: another proxy leads.
         """
         ...
 

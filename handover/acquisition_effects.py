@@ -102,8 +102,8 @@ class ReportServed:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLine:
-    """The copy sleeps, and waits for its turn; answered with Turn."""
+class Enqueue:
+    """Put the dormant copy into the queue of activations; answered with Dequeued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ Question = (
     | Create
     | FindCheckpoint
     | TakeOver
-    | JoinLine
+    | Enqueue
     | ClaimNext
     | StoreCopy
     | CommitCopy

@@ -216,8 +216,8 @@ class Won:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The copy is the next one in line."""
+class Dequeued:
+    """The copy is the next one in the queue of activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ AcquisitionInput = (
     | Found
     | NobodyHasIt
     | Won
-    | Turn
+    | Dequeued
     | Stored
     | StoreFailed
 )

@@ -47,28 +47,28 @@ from proxy.core.environment import Environment
 from proxy.core.events import (
     AccessAltered,
     AccessHashed,
-    ActivationAfterWanted,
-    ActivationWanted,
-    CopyCheckWanted,
-    DeletionWanted,
+    ActivationRequested,
+    CopyCheckRequested,
+    DeletionRequested,
     DeliveryDue,
     EndsChanged,
     EngineEvent,
     FarRelayBegun,
     FarRelayEnded,
     FarRelayMessage,
-    FetchWanted,
+    FetchRequested,
     LogEndFound,
-    MoveWanted,
-    NearRelayEndWanted,
-    NearRelayWanted,
+    MoveRequested,
+    NearRelayEndRequested,
+    NearRelayRequested,
+    NextEpochRequested,
     OwnerRead,
     ReceiverReturned,
-    RelayWanted,
+    RelayRequested,
     RequestWithdrawn,
+    SessionRequested,
     SessionServed,
     SessionUnavailable,
-    SessionWanted,
     SubscriptionAltered,
     SubscriptionEnded,
     TransferFailed,
@@ -356,9 +356,9 @@ class Engine:
                 self.dispatcher.access_hashed(event)
             case DeliveryDue(session):
                 self.dispatcher.deliver(session)
-            case NearRelayWanted(connection, attach, owner):
+            case NearRelayRequested(connection, attach, owner):
                 self.dispatcher.relay(connection, attach, owner)
-            case NearRelayEndWanted(connection):
+            case NearRelayEndRequested(connection):
                 self.dispatcher.relays.near.leave(connection)
             case FarRelayBegun(connection, proxy, address):
                 self.dispatcher.connected(connection, address, proxy)
@@ -366,34 +366,34 @@ class Engine:
                 self.dispatcher.message(connection, message)
             case FarRelayEnded(connection):
                 self.dispatcher.disconnected(connection)
-            case CopyCheckWanted(session, row):
+            case CopyCheckRequested(session, row):
                 if self.sessions.get(session.id) is session:
                     self.acquisitions.compare(session, row)
-            case ActivationAfterWanted(session, row):
+            case NextEpochRequested(session, row):
                 if self.sessions.get(session.id) is session:
                     self.acquisitions.activate_after(session, row)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
-            case FetchWanted(identity, owner, request):
+            case FetchRequested(identity, owner, request):
                 self.transfers.fetch(identity, owner, request)
-            case MoveWanted(identity, to):
+            case MoveRequested(identity, to):
                 self.session_moves.request_move(identity, to)
-            case RelayWanted(identity, at):
+            case RelayRequested(identity, at):
                 self.acquisitions.end(identity)
                 self.dispatcher.attach_handler.relay(identity, at)
             case OwnerRead(identity, ownership):
                 self._owner_changed(identity, ownership)
             case TransferFailed(identity, owner, lost):
                 self.acquisitions.not_handed_over(identity, owner, lost)
-            case ActivationWanted(identity):
+            case ActivationRequested(identity):
                 self._activate_now(identity)
-            case SessionWanted(identity, request):
+            case SessionRequested(identity, request):
                 self.acquisitions.acquire(identity, request)
             case RequestWithdrawn(identity):
                 self.acquisitions.request_withdrawn(identity)
             case ReceiverReturned(identity):
                 self.transfers.cancel(identity)
-            case DeletionWanted(session, reason):
+            case DeletionRequested(session, reason):
                 self.served_sessions.delete(session, reason)
             case _:
                 assert_never(event)

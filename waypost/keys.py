@@ -191,7 +191,7 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
         common = {(key.scheme, key.side) for key in {*self.keys}.intersection(other.keys)}
         return any(all((scheme, side) in common for side in SIDES[scheme]) for scheme, _ in common)
 
-    def lets(self, other: Protection) -> bool:
+    def allows(self, other: Protection) -> bool:
         """Tell whether a notification of one side is delivered to the subscription of the other."""
         return (self.insecure and other.insecure) or self.meets(other)
 

@@ -8,7 +8,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,16 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What can be said while the flights fly."""
+    """The counters of a run while it is under way.
+
+    Args:
+        total: flights to be published.
+        published: flights acknowledged to their producers.
+        delivered: notifications that all travellers have received, repeats included.
+        moves: moves of sessions to another proxy.
+        online: travellers that are attached.
+        note: what the run waits for, for people; "": nothing.
+    """
 
     total: int
     published: int = 0
@@ -58,7 +67,16 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of a run: the check's result, and how long each move of a session took, in ms."""
+    """The result of a run on the clients' side.
+
+    Args:
+        result: what was lost, repeated, invented or reordered.
+        moves_ms: for each move of a session to another proxy, the time until it was served there, in ms.
+        absences: how often a traveller went offline.
+        repeats_dropped: duplicates that the client libraries dropped.
+        seconds: duration of the run.
+        is_complete: whether every owed notification had arrived when the run ended.
+    """
 
     result: CheckResult
     moves_ms: list[float]
@@ -66,7 +84,6 @@ class Outcome:
     repeats_dropped: int
     seconds: float
     is_complete: bool
-    events: list[str] = field(default_factory=list)
 
     @property
     def p50_ms(self) -> float:
@@ -80,7 +97,14 @@ class Outcome:
 
 
 class Demo:
-    """One run. `say` is told what happens, `show` how far it is."""
+    """One run of the demo on a cluster that the caller starts and ends.
+
+    Args:
+        plan: the settings of the run.
+        root: the folder for the cluster's data and logs.
+        progress: called with a line for people when something happens.
+        show: called with the counters now and then; it must not block.
+    """
 
     def __init__(
         self, plan: Plan, root: Path, progress: Callable[[str], None], show: Callable[[Progress], None]

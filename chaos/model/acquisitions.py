@@ -68,7 +68,19 @@ class Running(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question under way. `taken`: it was done, and its answer is on its way. `answer`: what it means, if taken."""
+    """A request to the registry or a changelog that is under way.
+
+    Args:
+        key: the reply key, by which a stale answer is refused.
+        kind: read, look, record, claim or find.
+        expected: the row that a claim expects; None: none.
+        new: the row that a claim writes.
+        taken: whether it was handled, and its answer is on the way; the fields below are that answer.
+        won: whether the claim was applied.
+        row: the row then; None: none.
+        found: the checkpoint that was found; None: none.
+        outdated: a checkpoint that counts more than the one to be written; None: none.
+    """
 
     key: ReplyKey
     kind: str
@@ -103,15 +115,15 @@ class World(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Acquisitions:
-    """As explore.Model.
+    """The model of two proxies that acquire one session without a transfer, for :class:`chaos.model.explore.Explorer`.
 
     Args:
-        faults: how many there are at most: crashes, ends of a lease, lost answers.
-        begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
-            its transfer, whose commit may still be under way; `lost`: the registry went back to before the session was
-            made, nobody corrects that, a has a copy on its disk, and a changelog has what a later owner wrote;
-            so it is where it is `restored`, but the registry has the very row of a's copy.
-        without: rules that are not kept.
+        faults: the most faults in one run: crashes, ends of a lease, lost answers.
+        begins: the first state. none: nobody has the session. owned: a serves it. staged: b has a staged copy whose
+            transfer is gone, and its commit may still be under way. lost: the registry went back to before the session
+            was created, a has a copy on its disk, and a changelog has a checkpoint of a later owner. restored: as lost,
+            but the registry has the row of a's copy.
+        without: names of the rules that are switched off.
     """
 
     faults: int = 1
@@ -150,184 +162,184 @@ class Acquisitions:
     def is_quiescent(self, world: World) -> bool:
         """Tell whether a state is one in which all may end."""
         return any(
-            _serves(proxy) and world.row == Ownership(NAMES[which], Epoch(proxy.copy.epoch))
-            for which, proxy in enumerate(world.proxies)
+            _serves(proxy) and world.row == Ownership(NAMES[index], Epoch(proxy.copy.epoch))
+            for index, proxy in enumerate(world.proxies)
             if proxy.copy is not None
         )
 
     def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
         """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
-        for which in (0, 1):
-            for label, after, fault in self._steps_of(world, which):
+        for index in (0, 1):
+            for label, after, fault in self._steps_of(world, index):
                 if fault and not world.faults:
                     continue
                 paid = after._replace(faults=world.faults - 1) if fault else after
                 if paid != world:
-                    yield f"{NAMES[which]}: {label}", paid, fault
+                    yield f"{NAMES[index]}: {label}", paid, fault
 
     # ------------------------------------------------------------ what a proxy may do next
 
-    def _steps_of(self, world: World, which: int) -> Iterator[tuple[str, World, str]]:
-        proxy = world.proxies[which]
+    def _steps_of(self, world: World, index: int) -> Iterator[tuple[str, World, str]]:
+        proxy = world.proxies[index]
         if proxy.status == "up":
-            yield from self._wants(world, which)
-            yield "its lease ends", self._fence(world, which), "lease"
+            yield from self._wants(world, index)
+            yield "its lease ends", self._fence(world, index), "lease"
         if proxy.status == "out":
             up = proxy._replace(status="up", lease=proxy.lease + 1)
-            yield "has a lease again", self._activate(_put(world, which, up), which), ""
+            yield "has a lease again", self._activate(_put(world, index, up), index), ""
         if proxy.status == "down":
-            yield "starts", self._start(world, which), ""
+            yield "starts", self._start(world, index), ""
         else:
-            yield "crashes", self._crash(world, which), "crash"
+            yield "crashes", self._crash(world, index), "crash"
         for question in sorted(proxy.asked, key=str):
             rest = proxy.asked - {question}
             if not question.taken:
                 after, taken = self._take(world, question)
                 answers = {taken} if question.key.attempt != STALE else set()
-                yield f"its {question.kind} is taken", _asked(after, which, rest | answers), ""
+                yield f"its {question.kind} is taken", _asked(after, index, rest | answers), ""
                 if question.key.attempt == STALE:
-                    yield f"its late {question.kind} is lost", _asked(world, which, rest), ""
+                    yield f"its late {question.kind} is lost", _asked(world, index, rest), ""
             else:
-                world_ = _asked(world, which, rest)
-                yield f"hears of its {question.kind}", self._reply(world_, which, question), ""
-                away = self._reply(world_, which, question, lost=True)
+                world_ = _asked(world, index, rest)
+                yield f"hears of its {question.kind}", self._reply(world_, index, question), ""
+                away = self._reply(world_, index, question, lost=True)
                 yield f"does not hear of its {question.kind}", away, "answer"
 
-    def _wants(self, world: World, which: int) -> Iterator[tuple[str, World, str]]:
-        proxy, copy = world.proxies[which], world.proxies[which].copy
+    def _wants(self, world: World, index: int) -> Iterator[tuple[str, World, str]]:
+        proxy, copy = world.proxies[index], world.proxies[index].copy
         if proxy.running is not None:
             return
         begun = _begun(proxy, copy)
         if copy is None:
-            yield "a client wants it", self._feed(world, which, begun, inputs.OwnerUnknown()), ""
+            yield "a client wants it", self._feed(world, index, begun, inputs.OwnerUnknown()), ""
         elif copy.role == ORPHAN:
-            input = _staged(copy.epoch, which, world.row, read=False)
-            yield "sweeps", self._feed(world, which, begun, input), ""
+            input = _staged(copy.epoch, index, world.row, read=False)
+            yield "sweeps", self._feed(world, index, begun, input), ""
         elif copy.role == DORMANT:
-            input = self._sleeping(world, which, world.row, read=False)
-            yield "sweeps", self._feed(world, which, begun, input), ""
+            input = self._sleeping(world, index, world.row, read=False)
+            yield "sweeps", self._feed(world, index, begun, input), ""
         elif (
-            copy.role == "FROZEN" and world.row is not None and world.row != Ownership(NAMES[which], Epoch(copy.epoch))
+            copy.role == "FROZEN" and world.row is not None and world.row != Ownership(NAMES[index], Epoch(copy.epoch))
         ):
-            yield "releases it", _put(world, which, proxy._replace(copy=None)), ""
+            yield "releases it", _put(world, index, proxy._replace(copy=None)), ""
 
-    def _fence(self, world: World, which: int) -> World:
-        proxy, copy = world.proxies[which], world.proxies[which].copy
+    def _fence(self, world: World, index: int) -> World:
+        proxy, copy = world.proxies[index], world.proxies[index].copy
         if copy is not None and copy.role in (SERVING, "FROZEN"):
             copy = copy._replace(role=DORMANT)
         proxy = proxy._replace(status="out", copy=copy)
         if "STALE" in self.without:
-            return _put(world, which, proxy)
-        return _put(world, which, proxy._replace(running=None, asked=_stale(proxy.asked)))
+            return _put(world, index, proxy)
+        return _put(world, index, proxy._replace(running=None, asked=_stale(proxy.asked)))
 
-    def _crash(self, world: World, which: int) -> World:
-        proxy, copy = world.proxies[which], world.proxies[which].copy
+    def _crash(self, world: World, index: int) -> World:
+        proxy, copy = world.proxies[index], world.proxies[index].copy
         if copy is not None:
             copy = copy._replace(role=ORPHAN if copy.role == ORPHAN else DORMANT, was_served=False)
         # What was asked of the registry may still be done; nobody hears of it.
-        return _put(world, which, Proxy("down", proxy.lease, copy, None, _stale(proxy.asked)))
+        return _put(world, index, Proxy("down", proxy.lease, copy, None, _stale(proxy.asked)))
 
-    def _start(self, world: World, which: int) -> World:
-        proxy = world.proxies[which]
+    def _start(self, world: World, index: int) -> World:
+        proxy = world.proxies[index]
         up = proxy._replace(status="up", lease=proxy.lease + 1)
-        return self._activate(_put(world, which, up), which)
+        return self._activate(_put(world, index, up), index)
 
-    def _activate(self, world: World, which: int) -> World:
+    def _activate(self, world: World, index: int) -> World:
         """Each copy that sleeps takes the next epoch, once there is a lease."""
-        proxy, copy = world.proxies[which], world.proxies[which].copy
+        proxy, copy = world.proxies[index], world.proxies[index].copy
         if copy is None or copy.role != DORMANT or (proxy.running is not None and "STALE" in self.without):
             return world
-        mine = Ownership(NAMES[which], Epoch(copy.epoch))
-        return self._feed(world, which, _begun(proxy, copy), inputs.CopyToActivate(mine))
+        mine = Ownership(NAMES[index], Epoch(copy.epoch))
+        return self._feed(world, index, _begun(proxy, copy), inputs.CopyToActivate(mine))
 
     # ------------------------------------------------------------ the machine
 
-    def _feed(self, world: World, which: int, running: Running, input: AcquisitionInput) -> World:
-        machine = _machine(which, running, world)
+    def _feed(self, world: World, index: int, running: Running, input: AcquisitionInput) -> World:
+        machine = _machine(index, running, world)
         steps = machine.step(input, 0)
-        proxy = world.proxies[which]
+        proxy = world.proxies[index]
         kept = None if machine.over else _running_of(machine, running)
-        world = _put(world, which, proxy._replace(running=kept))
+        world = _put(world, index, proxy._replace(running=kept))
         for effect in steps:
-            world = self._perform(world, which, machine, effect)
+            world = self._perform(world, index, machine, effect)
         return world
 
-    def _perform(self, world: World, which: int, machine: Acquisition, effect: AcquisitionEffect) -> World:
-        me = NAMES[which]
-        proxy, wanted = world.proxies[which], Ownership(me, machine.epoch)
+    def _perform(self, world: World, index: int, machine: Acquisition, effect: AcquisitionEffect) -> World:
+        me = NAMES[index]
+        proxy, wanted = world.proxies[index], Ownership(me, machine.epoch)
         match effect:
             case effects.ReadRow():
-                return self._ask(world, which, "read")
+                return self._ask(world, index, "read")
             case effects.LookForLater() if "CHECK" in self.without and proxy.running is not None:
-                return self._feed(world, which, proxy.running, inputs.NothingFound(is_certain=True))
+                return self._feed(world, index, proxy.running, inputs.NothingFound(is_certain=True))
             case effects.LookForLost() | effects.LookForLater():
-                return self._ask(world, which, "look")
+                return self._ask(world, index, "look")
             case effects.RecordFirst(epoch=epoch):
-                return self._ask(world, which, "record", new=Ownership(me, epoch))
+                return self._ask(world, index, "record", new=Ownership(me, epoch))
             case effects.Create(before=before, epoch=epoch):
-                return self._ask(world, which, "claim", before, Ownership(me, epoch))
+                return self._ask(world, index, "claim", before, Ownership(me, epoch))
             case effects.FindCheckpoint():
-                return self._ask(world, which, "find")
+                return self._ask(world, index, "find")
             case effects.TakeOver(row=row):
                 if row is not None and wanted.is_later_generation_than(row.epoch) and not row.deleted:
                     world = world._replace(wrong=GENERATION_KEPT)
-                return self._ask(world, which, "claim", row, wanted)
-            case effects.JoinLine():
+                return self._ask(world, index, "claim", row, wanted)
+            case effects.Enqueue():
                 running = proxy.running
                 assert running is not None
                 if proxy.copy is not None and proxy.copy.role == ORPHAN:
                     proxy = proxy._replace(copy=proxy.copy._replace(role=DORMANT))
-                return self._feed(_put(world, which, proxy), which, running, inputs.Turn())
+                return self._feed(_put(world, index, proxy), index, running, inputs.Dequeued())
             case effects.ClaimNext(row=row):
                 if "AGAIN" in self.without and proxy.copy is not None:
-                    return self._serve(world, which, proxy.copy, proxy.copy.epoch)
-                return self._ask(world, which, "claim", row, wanted)
+                    return self._serve(world, index, proxy.copy, proxy.copy.epoch)
+                return self._ask(world, index, "claim", row, wanted)
             case effects.StoreCopy():
                 running = proxy.running
                 assert running is not None
-                return self._feed(world, which, running, inputs.Stored())
+                return self._feed(world, index, running, inputs.Stored())
             case effects.CommitCopy(row=row):
-                return self._ask(world, which, "claim", row, Ownership(me, machine.copy_epoch))
+                return self._ask(world, index, "claim", row, Ownership(me, machine.copy_epoch))
             case effects.ServeNew():
                 is_there = world.written is not None and bool(world.written.content)
                 world = world._replace(wrong=EMPTY if is_there else "")
-                return self._serve(world, which, Copy(DORMANT, machine.epoch, 0), machine.epoch)
+                return self._serve(world, index, Copy(DORMANT, machine.epoch, 0), machine.epoch)
             case effects.ServeRebuilt(checkpoint=checkpoint):
                 found = Copy(DORMANT, machine.epoch, checkpoint.serial)
-                return self._serve(world, which, found, machine.epoch)
+                return self._serve(world, index, found, machine.epoch)
             case effects.ServeActivated() if proxy.copy is not None:
-                return self._serve(world, which, proxy.copy, machine.epoch)
+                return self._serve(world, index, proxy.copy, machine.epoch)
             case effects.ServeCommitted() if proxy.copy is not None:
-                return self._serve(world, which, proxy.copy, proxy.copy.epoch)
+                return self._serve(world, index, proxy.copy, proxy.copy.epoch)
             case effects.DropCopy() | effects.ReleaseCopy():
-                return _put(world, which, proxy._replace(copy=None))
+                return _put(world, index, proxy._replace(copy=None))
             case effects.Fetch():
                 # A transfer is another model's: from here its owner does not hand the session over.
-                return _put(world, which, proxy._replace(running=None))
+                return _put(world, index, proxy._replace(running=None))
             case _:
                 pass
         return world
 
-    def _serve(self, world: World, which: int, copy: Copy, epoch: int) -> World:
-        if world.row != Ownership(NAMES[which], Epoch(epoch)) and world.proxies[which].status == "up":
+    def _serve(self, world: World, index: int, copy: Copy, epoch: int) -> World:
+        if world.row != Ownership(NAMES[index], Epoch(epoch)) and world.proxies[index].status == "up":
             later = world.row is not None and world.row.epoch > epoch
             world = world._replace(wrong="" if later and "STALE" not in self.without else UNNAMED)
         if copy.content and world.written is not None and copy.content < world.written.content:
             world = world._replace(wrong=OUTDATED)
         served = copy._replace(role=SERVING, epoch=epoch, was_served=True)
         written = max(world.written or Written(0, 0, 0), Written(epoch, 1, copy.content))
-        proxy = world.proxies[which]._replace(copy=served, running=None)
-        return _put(world._replace(written=written), which, proxy)
+        proxy = world.proxies[index]._replace(copy=served, running=None)
+        return _put(world._replace(written=written), index, proxy)
 
     # ------------------------------------------------------------ questions and answers
 
     def _ask(
-        self, world: World, which: int, kind: str, expected: Ownership | None = None, new: Ownership | None = None
+        self, world: World, index: int, kind: str, expected: Ownership | None = None, new: Ownership | None = None
     ) -> World:
-        proxy, running = world.proxies[which], world.proxies[which].running
+        proxy, running = world.proxies[index], world.proxies[index].running
         assert running is not None
-        question = Question(_key(which, running), kind, expected, new)
-        return _put(world, which, proxy._replace(asked=_stale(proxy.asked) | {question}))
+        question = Question(_key(index, running), kind, expected, new)
+        return _put(world, index, proxy._replace(asked=_stale(proxy.asked) | {question}))
 
     def _take(self, world: World, question: Question) -> tuple[World, Question]:
         """Registry or changelog takes the question, and does what it asks."""
@@ -346,24 +358,24 @@ class Acquisitions:
             world = world._replace(row=question.new)
         return world, question._replace(taken=True, won=won, row=world.row)
 
-    def _reply(self, world: World, which: int, question: Question, *, lost: bool = False) -> World:
-        proxy, running = world.proxies[which], world.proxies[which].running
-        is_stale = running is None or _key(which, running) != question.key or proxy.status != "up"
+    def _reply(self, world: World, index: int, question: Question, *, lost: bool = False) -> World:
+        proxy, running = world.proxies[index], world.proxies[index].running
+        is_stale = running is None or _key(index, running) != question.key or proxy.status != "up"
         if "STALE" in self.without:
             is_stale = question.key.attempt == STALE
         if is_stale or running is None:
             return world
-        input = AWAY if lost else self._meaning(world, which, running, question)
+        input = AWAY if lost else self._meaning(world, index, running, question)
         if question.kind == "read" and not lost:
             running = running._replace(is_row_read=True)
-        return self._feed(world, which, running, input)
+        return self._feed(world, index, running, input)
 
-    def _meaning(self, world: World, which: int, running: Running, question: Question) -> AcquisitionInput:
-        me, state, row = NAMES[which], running.state, question.row
+    def _meaning(self, world: World, index: int, running: Running, question: Question) -> AcquisitionInput:
+        me, state, row = NAMES[index], running.state, question.row
         if question.kind == "record":
             return inputs.Recorded() if question.outdated is None else _outdated(question.outdated)
         if question.kind == "look":
-            found, machine = question.found, _machine(which, running, world)
+            found, machine = question.found, _machine(index, running, world)
             counts = found is not None and machine.is_outdated_by(Epoch(found.epoch), found.serial)
             if counts and state is State_.CHECKING and not running.is_row_read:
                 return inputs.CopyInDoubt()
@@ -376,42 +388,42 @@ class Acquisitions:
         if question.won:
             return inputs.Won()
         if state is State_.ACTIVATING:
-            epoch = Epoch(_machine(which, running, world).epoch - 1)
+            epoch = Epoch(_machine(index, running, world).epoch - 1)
             return acquisition_rows.activation_input(epoch, me, row)
         if state is State_.TAKING_OVER:
             return AWAY
         if state is State_.COMMITTING:
-            return _staged(running.copy_epoch, which, row, read=False)
+            return _staged(running.copy_epoch, index, row, read=False)
         if state is State_.COMPARING and row == running.row:
             return inputs.RowLost() if running.outdated and running.outdated.by_owner else inputs.RowUnchanged()
-        return self._row_meaning(world, which, row)
+        return self._row_meaning(world, index, row)
 
-    def _row_meaning(self, world: World, which: int, row: Ownership | None) -> AcquisitionInput:
-        proxy = world.proxies[which]
+    def _row_meaning(self, world: World, index: int, row: Ownership | None) -> AcquisitionInput:
+        proxy = world.proxies[index]
         if proxy.copy is not None:
             if proxy.copy.role == ORPHAN:
-                return _staged(proxy.copy.epoch, which, row, read=True)
-            return inputs.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
+                return _staged(proxy.copy.epoch, index, row, read=True)
+            return inputs.CopyServed() if _serves(proxy) else self._sleeping(world, index, row, read=True)
         if row is None or row.proxy == NO_PROXY:
             return inputs.RowAbsent(row)
         owner = NAMES.index(row.proxy)
-        if owner != which and world.proxies[owner].status == "up":
+        if owner != index and world.proxies[owner].status == "up":
             return inputs.OwnedElsewhere(row)
         return inputs.OwnerEnded(row)
 
-    def _sleeping(self, world: World, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
-        copy = world.proxies[which].copy
+    def _sleeping(self, world: World, index: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
+        copy = world.proxies[index].copy
         assert copy is not None
         epoch = Epoch(copy.epoch)
         is_final = self.begins == "lost"
         return acquisition_rows.dormant_input(
-            epoch, NAMES[which], row, read=read, was_served=copy.was_served, is_final=is_final
+            epoch, NAMES[index], row, read=read, was_served=copy.was_served, is_final=is_final
         )
 
 
-def _staged(epoch: int, which: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
+def _staged(epoch: int, index: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
     """Return what a row means for a copy that was staged from a; its registry never goes back."""
-    return acquisition_rows.staged_input(Epoch(epoch), NAMES[which], NAMES[0], row, read=read, is_last=False)
+    return acquisition_rows.staged_input(Epoch(epoch), NAMES[index], NAMES[0], row, read=read, is_last=False)
 
 
 def _outdated(written: Written) -> AcquisitionInput:
@@ -435,17 +447,17 @@ def _begun(proxy: Proxy, copy: Copy | None) -> Running:
     return Running(State_.WANTED, proxy.lease, copy.epoch if copy else NO_EPOCH, None, None, None)
 
 
-def _key(which: int, running: Running) -> ReplyKey:
-    named = Incarnation(f"{NAMES[which]}{running.lease}")
+def _key(index: int, running: Running) -> ReplyKey:
+    named = Incarnation(f"{NAMES[index]}{running.lease}")
     return ReplyKey(SESSION, Epoch(running.copy_epoch), named, PRESENT)
 
 
-def _machine(which: int, running: Running, world: World) -> Acquisition:
+def _machine(index: int, running: Running, world: World) -> Acquisition:
     """Return the code's own machine, as the state has it."""
-    named = Incarnation(f"{NAMES[which]}{running.lease}")
-    copy = world.proxies[which].copy
+    named = Incarnation(f"{NAMES[index]}{running.lease}")
+    copy = world.proxies[index].copy
     epoch = Epoch(copy.epoch) if copy is not None else Epoch(running.copy_epoch)
-    machine = Acquisition(SESSION, NAMES[which], named, epoch)
+    machine = Acquisition(SESSION, NAMES[index], named, epoch)
     machine.state = running.state
     machine.row = running.row
     machine.outdated = running.outdated
@@ -472,10 +484,10 @@ def _running_of(machine: Acquisition, before: Running) -> Running:
     )
 
 
-def _put(world: World, which: int, proxy: Proxy) -> World:
+def _put(world: World, index: int, proxy: Proxy) -> World:
     a, b = world.proxies
-    return world._replace(proxies=(proxy, b) if which == 0 else (a, proxy))
+    return world._replace(proxies=(proxy, b) if index == 0 else (a, proxy))
 
 
-def _asked(world: World, which: int, asked: frozenset[Question]) -> World:
-    return _put(world, which, world.proxies[which]._replace(asked=asked))
+def _asked(world: World, index: int, asked: frozenset[Question]) -> World:
+    return _put(world, index, world.proxies[index]._replace(asked=asked))

@@ -37,7 +37,7 @@ def _passed_over(setup: Setup, state: State) -> bool:
 
 
 def move(state: State) -> State | None:
-    """Go to the other proxy."""
+    """Return the state after the client has disconnected and chosen the other proxy; None: no moves are left."""
     if not state.moves:
         return None
     client = detached(state.client)._replace(at=1 - state.client.at)
@@ -45,7 +45,10 @@ def move(state: State) -> State | None:
 
 
 def offer(setup: Setup, state: State) -> State | None:
-    """An operator wants the session elsewhere; the client stays where it is."""
+    """Return the state after the owner was told to offer the session to the other proxy; None: not possible now.
+
+    The client stays connected where it is; the transfer does not count as triggered by an attach.
+    """
     owner = state.row.owner
     other = state.proxies[1 - owner]
     if not state.moves or other.status != "up" or other.copy or other.into or other.claim or not serves(state, owner):
@@ -54,7 +57,10 @@ def offer(setup: Setup, state: State) -> State | None:
 
 
 def turn(state: State) -> State | None:
-    """Go to the other proxy, because this one does not serve."""
+    """Return the state after a detached client has chosen the other proxy, because only that one is up.
+
+    None: its own is up, or neither is. It costs no move.
+    """
     client = state.client
     if client.attached or state.proxies[client.at].status == "up" or state.proxies[1 - client.at].status != "up":
         return None
@@ -62,7 +68,10 @@ def turn(state: State) -> State | None:
 
 
 def attach(setup: Setup, state: State) -> State | None:
-    """Come in, if the session is served here; else make the proxy come to it."""
+    """Return the state after the client has attached, or after its proxy has begun to acquire the session.
+
+    None: the client is attached already, or its proxy is not up.
+    """
     client = state.client
     proxy = state.proxies[client.at]
     if client.attached or proxy.status != "up":
@@ -81,7 +90,12 @@ def attach(setup: Setup, state: State) -> State | None:
 
 
 def deliver(setup: Setup, state: State) -> State | None:
-    """Send the next entry to the client; what it reported to have is passed over."""
+    """Return the state after the next stored entry was sent to the client's inbox.
+
+    An entry at or below what the client reported is dropped here; one at or below its frontier is dropped by the
+    client, which acknowledges it. None: no client is attached to a serving proxy, nothing is stored, or an earlier
+    entry is not acknowledged.
+    """
     client = state.client
     if not client.attached or client.inbox or client.owes or not serves(state, client.at):
         return None
@@ -100,7 +114,10 @@ def deliver(setup: Setup, state: State) -> State | None:
 
 
 def hand_to_application(setup: Setup, state: State) -> State | None:
-    """The application takes what is in the inbox."""
+    """Return the state after the application took the notification in the inbox; None: the inbox is empty.
+
+    A violation of P1, P2 or P3 is noted in the state.
+    """
     client = state.client
     number = client.inbox
     if not number:
@@ -138,7 +155,11 @@ def want(setup: Setup, state: State) -> State | None:
 
 
 def subscribe(setup: Setup, state: State) -> State | None:
-    """The proxy takes it up: above all that the session has seen, the live stream and the receiver included."""
+    """Return the state after the owner has added the subscription to the second kind, and writes a checkpoint of it.
+
+    It starts above what the log, the session and the receiver have seen. None: it was not requested, or is there
+    already.
+    """
     client = state.client
     if not client.attached or client.second != 1 or not serves(state, client.at):
         return None
@@ -154,7 +175,11 @@ def subscribe(setup: Setup, state: State) -> State | None:
 
 
 def confirm(setup: Setup, state: State) -> State | None:
-    """Answer once the change is in store and changelog (rule 6)."""
+    """Return the state after the owner has confirmed the subscription, which store and changelog have by then (rule 6).
+
+    A checkpoint is written first where the changelog has none of this epoch with it. None: nothing is to be confirmed,
+    or that checkpoint is still being written.
+    """
     client = state.client
     if not client.attached or client.second != 1 or not serves(state, client.at):
         return None
@@ -174,7 +199,11 @@ def _writing(state: State, epoch: int) -> bool:
 
 
 def promise(setup: Setup, state: State) -> State | None:
-    """Settle from where on the second kind is effective, and write it down first."""
+    """Return the state after the proxy has promised the second kind, in a checkpoint that is being written.
+
+    None: nothing is to be promised: no client is attached to a serving proxy, the promise was made before, or the
+    offset above which the kind is effective is not known.
+    """
     client = state.client
     if not client.attached or not serves(state, client.at):
         return None
@@ -191,7 +220,10 @@ def promise(setup: Setup, state: State) -> State | None:
 
 
 def announce_promise(setup: Setup, state: State) -> State | None:
-    """Tell the client what was promised, once a failover and a restart would know of it."""
+    """Return the state after the client was told the promise, which changelog and disk have by then.
+
+    None: nothing is promised, a promise at or below it was told before, or the changelog does not have it.
+    """
     client = state.client
     if not client.attached or not serves(state, client.at):
         return None

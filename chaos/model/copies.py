@@ -17,44 +17,48 @@ def become(copy: Copy, role: str) -> Copy:
     return copy._replace(role=role)
 
 
-def may_serve(state: State, which: int) -> bool:
-    """Tell whether the proxy may serve, as far as it knows."""
-    return state.proxies[which].status in ("up", "rogue")
+def may_serve(state: State, index: int) -> bool:
+    """Tell whether the proxy may serve as far as it knows; a rogue proxy believes so although its lease has ended."""
+    return state.proxies[index].status in ("up", "rogue")
 
 
-def runs(state: State, which: int) -> bool:
+def runs(state: State, index: int) -> bool:
     """Tell whether the proxy's process runs."""
-    return state.proxies[which].status not in ("down", "dead")
+    return state.proxies[index].status not in ("down", "dead")
 
 
-def alive(state: State, which: int) -> bool:
-    """Tell whether its lease counts, for all others."""
-    return state.proxies[which].status in ("up", "fenced", "down")
+def alive(state: State, index: int) -> bool:
+    """Tell whether the registry still counts the proxy's lease, so that nobody may take its sessions."""
+    return state.proxies[index].status in ("up", "fenced", "down")
 
 
-def serves(state: State, which: int) -> bool:
+def serves(state: State, index: int) -> bool:
     """Tell whether the proxy serves its copy."""
-    copy = state.proxies[which].copy
-    return copy is not None and copy.role == "SERVING" and may_serve(state, which)
+    copy = state.proxies[index].copy
+    return copy is not None and copy.role == "SERVING" and may_serve(state, index)
 
 
-def is_far(setup: Setup, which: int) -> bool:
-    """Tell whether the proxy is of another site than what is published."""
-    return setup.world.far and which == B
+def is_far(setup: Setup, index: int) -> bool:
+    """Tell whether the proxy is at another site than the origin: it reads that site's log, and not the origin's own."""
+    return setup.world.far and index == B
 
 
-def site(state: State, which: int) -> Site:
-    """Return what the far site's log means, as far as it was read."""
-    return fold(state.far[: state.proxies[which].read])
+def site(state: State, index: int) -> Site:
+    """Return the far site's state at the position up to which the proxy has read its log."""
+    return fold(state.far[: state.proxies[index].read])
 
 
-def frontier(setup: Setup, state: State, which: int) -> int:
-    """Return how far the origin has come, in the log as read here."""
-    return site(state, which).frontier if is_far(setup, which) else state.proxies[which].read
+def frontier(setup: Setup, state: State, index: int) -> int:
+    """Return the number of the last notification that the log has at the position that the proxy has read."""
+    return site(state, index).frontier if is_far(setup, index) else state.proxies[index].read
 
 
 def seen(copy: Copy, front: int) -> int:
-    """Return what the session has seen."""
+    """Return the offset up to which the session has seen the origin: C of its closed gate, else `front`; 0: nothing.
+
+    Args:
+        front: the frontier of the log as read by the proxy (:func:`frontier`).
+    """
     return front if copy.gate is None else copy.gate.seen or 0
 
 
@@ -66,7 +70,7 @@ def matches(setup: Setup, copy: Copy, number: int) -> bool:
 
 
 def bits(copy: Copy) -> int:
-    """Return the kinds that the site must hold for it."""
+    """Return the kinds of notification that the site must register for the copy, as a bit mask: bit k for kind k."""
     return 1 if copy.second is None else 3
 
 
@@ -78,45 +82,64 @@ def is_registered(site: Site, copy: Copy) -> bool:
 # ---------------------------------------------------------------- gates
 
 
-def covered_from(setup: Setup, state: State, which: int, gate: Gate, wanted: int) -> int | None:
-    """Return above what the gate is covered, as the real gate says; None: it is not known."""
-    above = covered_above(site(state, which), wanted) if is_far(setup, which) else 0
+def covered_from(setup: Setup, state: State, index: int, gate: Gate, wanted: int) -> int | None:
+    """Return X of a gate: the offset above which live matches are complete, as `handover.gate.Gate` computes it.
+
+    Args:
+        wanted: the kinds that must be covered, as a bit mask.
+
+    Returns:
+        None: not known yet, or the site has no interest in all of these kinds.
+    """
+    above = covered_above(site(state, index), wanted) if is_far(setup, index) else 0
     return RealGate[int](gate.seen, gate.above).covered_from(above)
 
 
-def open_gate(setup: Setup, state: State, which: int) -> State:
-    """Open the gate, if nothing is missing any more."""
-    proxy = state.proxies[which]
+def open_gate(setup: Setup, state: State, index: int) -> State:
+    """Return the state after the proxy's gate has opened, with what waited behind it stored.
+
+    The state is returned as it is if there is no gate, the copy is a shadow or frozen, or something is missing still.
+    """
+    proxy = state.proxies[index]
     copy = proxy.copy
     if copy is None or copy.gate is None or copy.role in ("SHADOW", "FROZEN"):
         return state
     gate = copy.gate
-    if not RealGate[int](gate.seen, gate.above).may_open(covered_from(setup, state, which, gate, bits(copy))):
+    if not RealGate[int](gate.seen, gate.above).may_open(covered_from(setup, state, index, gate, bits(copy))):
         return state
     kept = tuple(each for each in gate.kept if each > (gate.seen or 0))
     if "REPLAY" in setup.off:
         kept = ()
-    return change(state, which, proxy._replace(copy=copy._replace(gate=None, stored=copy.stored + kept)))
+    return change(state, index, proxy._replace(copy=copy._replace(gate=None, stored=copy.stored + kept)))
 
 
-def fetch(setup: Setup, state: State, which: int) -> State | None:
-    """Take (C, X] from the origin's own log; None: nothing is missing, or X is not known."""
-    proxy = state.proxies[which]
+def fetch(setup: Setup, state: State, index: int) -> State | None:
+    """Return the state after a catch-up: matches in (C, X] of the origin's log are stored, the gate opens if it may.
+
+    None: there is no gate, the copy is a shadow or frozen, nothing is missing, or X is not known.
+    """
+    proxy = state.proxies[index]
     copy = proxy.copy
     if copy is None or copy.gate is None or copy.role in ("SHADOW", "FROZEN"):
         return None
     gate = copy.gate
-    missing = RealGate[int](gate.seen, gate.above).missing(covered_from(setup, state, which, gate, bits(copy)))
+    missing = RealGate[int](gate.seen, gate.above).missing(covered_from(setup, state, index, gate, bits(copy)))
     if missing is None:
         return None
     after, upto = missing
     found = tuple(each for each in range(after + 1, upto + 1) if matches(setup, copy, each))
     copy = copy._replace(gate=gate._replace(seen=upto), stored=copy.stored + found)
-    return open_gate(setup, change(state, which, proxy._replace(copy=copy)), which)
+    return open_gate(setup, change(state, index, proxy._replace(copy=copy)), index)
 
 
 def broken(copy: Copy, front: int) -> Copy:
-    """The site dropped what it held for this copy: the log may have a hole from here on (handover rule 9)."""
+    """Return the copy with its gate closed at the frontier: the site's log may have a hole there (handover rule 9).
+
+    A gate that is closed already begins again there; a shadow or frozen copy without one stays as it is.
+
+    Args:
+        front: the frontier of the log as read by the proxy.
+    """
     if copy.gate is not None:
         return copy._replace(gate=copy.gate._replace(above=front, kept=()))
     return copy if copy.role in ("SHADOW", "FROZEN") else copy._replace(gate=Gate(front, front))
@@ -125,15 +148,15 @@ def broken(copy: Copy, front: int) -> Copy:
 # ---------------------------------------------------------------- the log
 
 
-def read(setup: Setup, state: State, which: int) -> State | None:
-    """Read the next record of the own site's log; None: there is none."""
-    proxy = state.proxies[which]
+def read(setup: Setup, state: State, index: int) -> State | None:
+    """Return the state after the proxy has read and matched the next record of its site's log; None: there is none."""
+    proxy = state.proxies[index]
     position = proxy.read
-    if not is_far(setup, which):
+    if not is_far(setup, index):
         if position >= state.published:
             return None
         copy = arrive(setup, proxy.copy, position + 1)
-        return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+        return open_gate(setup, change(state, index, proxy._replace(read=position + 1, copy=copy)), index)
     if position >= len(state.far):
         return None
     kind, first, _, _ = state.far[position]
@@ -143,11 +166,16 @@ def read(setup: Setup, state: State, which: int) -> State | None:
         copy = arrive(setup, copy, first)
     elif kind == "dropped" and copy is not None and not is_registered(after, copy) and "BROKEN" not in setup.off:
         copy = broken(copy, after.frontier)
-    return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+    return open_gate(setup, change(state, index, proxy._replace(read=position + 1, copy=copy)), index)
 
 
 def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
-    """Take a notification of the live stream, or keep it behind the gate."""
+    """Return the copy after a notification of the live stream: a match is stored, or waits behind the gate.
+
+    Args:
+        copy: None: there is none, and None is returned.
+        number: of the notification, from 1.
+    """
     if copy is None or not matches(setup, copy, number):
         return copy
     if copy.gate is None:
@@ -157,39 +185,51 @@ def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
     return copy._replace(gate=copy.gate._replace(kept=(*copy.gate.kept, number)))
 
 
-def register_interest(setup: Setup, state: State, which: int, wanted: int) -> State:
-    """Tell the site what this proxy needs, if the log does not say so already."""
-    if not is_far(setup, which):
+def register_interest(setup: Setup, state: State, index: int, wanted: int) -> State:
+    """Return the state after the proxy has appended its interest to the far site's log, if the log lacks it.
+
+    Nothing is done for a proxy at the origin's own site.
+
+    Args:
+        wanted: the kinds, as a bit mask; 0: withdraw the interest.
+    """
+    if not is_far(setup, index):
         return state
-    registered = (state.proxies[which].incarnation, wanted) if wanted else None
+    registered = (state.proxies[index].incarnation, wanted) if wanted else None
     if fold(state.far).interest == registered:
         return state
-    return state._replace(far=(*state.far, ("held", state.proxies[which].incarnation, wanted, 0)))
+    return state._replace(far=(*state.far, ("held", state.proxies[index].incarnation, wanted, 0)))
 
 
 # ---------------------------------------------------------------- serving, keeping, dropping
 
 
-def serve(setup: Setup, state: State, which: int, epoch: int) -> State:
-    """Serve from now on; the registry named us at this epoch."""
-    proxy = state.proxies[which]
+def serve(setup: Setup, state: State, index: int, epoch: int) -> State:
+    """Return the state after the proxy has begun to serve its copy, at an epoch at which the registry names it.
+
+    The interest is registered, a checkpoint is on its way to the changelog, and the gate opens if it may.
+    """
+    proxy = state.proxies[index]
     assert proxy.copy is not None
     copy = become(proxy.copy, "SERVING")._replace(epoch=epoch, serial=0)
-    state = register_interest(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
-    return open_gate(setup, write(setup, state, which), which)
+    state = register_interest(setup, change(state, index, proxy._replace(copy=copy)), index, bits(copy))
+    return open_gate(setup, write(setup, state, index), index)
 
 
-def drop(setup: Setup, state: State, which: int) -> State:
+def drop(setup: Setup, state: State, index: int) -> State:
     """Delete this copy, with what it holds at the site; the disk follows with the next save."""
-    return register_interest(setup, change(state, which, state.proxies[which]._replace(copy=None)), which, 0)
+    return register_interest(setup, change(state, index, state.proxies[index]._replace(copy=None)), index, 0)
 
 
-def release(setup: Setup, state: State, which: int) -> State:
-    """The registry names another owner: send the client there, and delete the copy."""
+def release(setup: Setup, state: State, index: int) -> State:
+    """Return the state after the proxy has deleted its copy because the registry names another owner.
+
+    Its client, if attached here, goes to that owner; the interest registered at the site is withdrawn.
+    """
     client = state.client
-    if client.at == which and client.attached:
+    if client.at == index and client.attached:
         state = state._replace(client=detached(client)._replace(at=state.row.owner))
-    return drop(setup, state, which)
+    return drop(setup, state, index)
 
 
 def detached(client: Client) -> Client:
@@ -197,32 +237,41 @@ def detached(client: Client) -> Client:
     return client._replace(attached=False, inbox=0, owes=False)
 
 
-def save(state: State, which: int) -> State | None:
-    """Write to the disk all that changed; None: nothing did."""
-    proxy = state.proxies[which]
+def save(state: State, index: int) -> State | None:
+    """Return the state after the proxy has saved its copy and log position to disk; None: the disk has them."""
+    proxy = state.proxies[index]
     disk = Disk(proxy.read, proxy.copy)
-    return None if disk == proxy.disk else change(state, which, proxy._replace(disk=disk))
+    return None if disk == proxy.disk else change(state, index, proxy._replace(disk=disk))
 
 
 def acknowledged(copy: Copy, front: int) -> int:
-    """Return where a failover would begin."""
+    """Return where a failover would resume: the receiver's cursor, or the session's frontier if nothing is stored.
+
+    Args:
+        front: the frontier of the log as read by the proxy.
+    """
     return copy.acked if copy.stored else max(copy.acked, seen(copy, front))
 
 
-def write(setup: Setup, state: State, which: int) -> State:
-    """Send a checkpoint to the changelog."""
-    proxy = state.proxies[which]
+def write(setup: Setup, state: State, index: int) -> State:
+    """Return the state with a new checkpoint of the copy on its way to the changelog, under the next serial."""
+    proxy = state.proxies[index]
     copy = proxy.copy
     assert copy is not None
     copy = copy._replace(serial=copy.serial + 1)
     made = Checkpoint(
-        copy.epoch, copy.serial, acknowledged(copy, frontier(setup, state, which)), copy.acked, copy.second
+        copy.epoch, copy.serial, acknowledged(copy, frontier(setup, state, index)), copy.acked, copy.second
     )
-    return change(state, which, proxy._replace(copy=copy))._replace(writes=state.writes | {made})
+    return change(state, index, proxy._replace(copy=copy))._replace(writes=state.writes | {made})
 
 
 def lift(second: Interest | None, cut: int) -> Interest | None:
-    """What lies at or below the cut is not ours to promise any more; the start stays (rule 7, L_FIXED)."""
+    """Return the subscription with its promise floor raised to the cut, if nothing was promised yet (rule 7, L_FIXED).
+
+    Args:
+        second: None: there is none, and None is returned.
+        cut: below it nothing may be promised here.
+    """
     if second is None or second.promised is not None:
         return second
     return second._replace(promise_floor=max(second.promise_floor, cut))

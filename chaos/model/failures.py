@@ -10,87 +10,100 @@ from chaos.model.state import Gate, Proxy, Setup, State, change
 ENDED = {"fenced": "out", "down": "dead"}
 
 
-def crash(state: State, which: int) -> State | None:
-    """The process ends; what it has not saved is lost, what it asked of the registry may still be done."""
-    proxy = state.proxies[which]
+def crash(state: State, index: int) -> State | None:
+    """Return the state after the proxy's process has ended: memory is lost, the disk stays. None: no process runs.
+
+    A request to the registry that was not handled may still be applied.
+    """
+    proxy = state.proxies[index]
     if proxy.status in ("down", "dead"):
         return None
-    state = orphaned(state, which)
-    proxy = state.proxies[which]
+    state = orphaned(state, index)
+    proxy = state.proxies[index]
     status = "down" if proxy.status in ("up", "fenced") else "dead"
-    state = change(state, which, Proxy(status, proxy.incarnation, proxy.disk.read, None, proxy.disk))
-    return _cut_off(state, which)
+    state = change(state, index, Proxy(status, proxy.incarnation, proxy.disk.read, None, proxy.disk))
+    return _cut_off(state, index)
 
 
-def _cut_off(state: State, which: int) -> State:
+def _cut_off(state: State, index: int) -> State:
     """Who is attached here asks again."""
     client = state.client
-    return state._replace(client=detached(client)) if client.at == which else state
+    return state._replace(client=detached(client)) if client.at == index else state
 
 
-def fence(setup: Setup, state: State, which: int) -> State | None:
-    """The proxy cannot keep its lease: it stops before the lease can end."""
-    proxy = state.proxies[which]
+def fence(setup: Setup, state: State, index: int) -> State | None:
+    """Return the state after the proxy has stopped serving, before its lease can end. None: it is not up.
+
+    Served and frozen copies become dormant, a staged one an orphan; a shadow is dropped, transfers and the client's
+    connection end.
+    """
+    proxy = state.proxies[index]
     if proxy.status != "up":
         return None
     if "FENCE" in setup.off:
-        return change(state, which, proxy._replace(status="rogue"))
-    state = change(state, which, proxy._replace(status="fenced", out=None, into=None))
+        return change(state, index, proxy._replace(status="rogue"))
+    state = change(state, index, proxy._replace(status="fenced", out=None, into=None))
     claim = proxy.claim
     if claim is not None and (claim.transfer or "LEASE" not in setup.off):
         # What was asked for under one lease is not taken under the next.
-        state = orphaned(state, which)
+        state = orphaned(state, index)
     copy = proxy.copy
     if copy is not None and copy.role == "SHADOW":
-        state = drop(setup, state, which)
+        state = drop(setup, state, index)
     elif copy is not None and copy.role in ("SERVING", "FROZEN", "STAGED"):
         copy = become(copy, "ORPHAN" if copy.role == "STAGED" else "DORMANT")
-        state = change(state, which, state.proxies[which]._replace(copy=copy))
-    return _cut_off(state, which)
+        state = change(state, index, state.proxies[index]._replace(copy=copy))
+    return _cut_off(state, index)
 
 
-def expire(state: State, which: int) -> State | None:
+def expire(state: State, index: int) -> State | None:
     """The registry ends the lease."""
-    after = ENDED.get(state.proxies[which].status)
-    return None if after is None else change(state, which, state.proxies[which]._replace(status=after))
+    after = ENDED.get(state.proxies[index].status)
+    return None if after is None else change(state, index, state.proxies[index]._replace(status=after))
 
 
-def grant(setup: Setup, state: State, which: int) -> State | None:
+def grant(setup: Setup, state: State, index: int) -> State | None:
     """A proxy that runs has a lease again: a new incarnation."""
-    proxy = state.proxies[which]
+    proxy = state.proxies[index]
     if proxy.status not in ("fenced", "out", "rogue"):
         return None
-    state = change(state, which, proxy._replace(status="up", incarnation=_next_incarnation(setup, which, proxy)))
-    return register_interests_again(setup, state, which)
+    state = change(state, index, proxy._replace(status="up", incarnation=_next_incarnation(setup, index, proxy)))
+    return register_interests_again(setup, state, index)
 
 
-def restart(setup: Setup, state: State, which: int) -> State | None:
-    """A new process begins with what the disk has."""
-    proxy = state.proxies[which]
+def restart(setup: Setup, state: State, index: int) -> State | None:
+    """Return the state after a process has started with what the disk has, under a new lease. None: a process runs.
+
+    A shadow on the disk is discarded; a staged copy becomes an orphan, any other dormant.
+    """
+    proxy = state.proxies[index]
     if proxy.status not in ("down", "dead"):
         return None
     copy = proxy.disk.copy
     if copy is not None and copy.role == "SHADOW":
         copy = None
     if copy is not None:
-        front = fold(state.far[: proxy.disk.read]).frontier if is_far(setup, which) else proxy.disk.read
+        front = fold(state.far[: proxy.disk.read]).frontier if is_far(setup, index) else proxy.disk.read
         gate = None if copy.gate is None else Gate(copy.gate.seen, front)
         role = "ORPHAN" if copy.role in ("STAGED", "ORPHAN") else "DORMANT"
         copy = copy._replace(role=role, gate=gate, known=0)
-    begun = Proxy("up", _next_incarnation(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
-    return register_interests_again(setup, change(state, which, begun), which)
+    begun = Proxy("up", _next_incarnation(setup, index, proxy), proxy.disk.read, copy, proxy.disk)
+    return register_interests_again(setup, change(state, index, begun), index)
 
 
-def _next_incarnation(setup: Setup, which: int, proxy: Proxy) -> int:
+def _next_incarnation(setup: Setup, index: int, proxy: Proxy) -> int:
     """Only the far site's log tells incarnations apart."""
-    return proxy.incarnation + 1 if is_far(setup, which) else proxy.incarnation
+    return proxy.incarnation + 1 if is_far(setup, index) else proxy.incarnation
 
 
-def forgotten(setup: Setup, state: State, which: int) -> State | None:
-    """Another proxy of the site says in the log that what this one held ended with its lease."""
-    if not is_far(setup, which):
+def forgotten(setup: Setup, state: State, index: int) -> State | None:
+    """Return the state after the far site's log has the record that the interest of an ended incarnation has expired.
+
+    None: the proxy is at the origin's site, no interest is registered, or its incarnation still has a lease.
+    """
+    if not is_far(setup, index):
         return None
-    proxy, held = state.proxies[which], fold(state.far).interest
+    proxy, held = state.proxies[index], fold(state.far).interest
     if held is None or (held[0] == proxy.incarnation and proxy.status not in ("out", "dead", "rogue")):
         return None
     return state._replace(far=(*state.far, ("dropped", held[0], 0, 0)))

@@ -16,7 +16,11 @@ SETTLES = "P5 the session comes to rest again"
 
 
 class Handover:
-    """As explore.Model."""
+    """The model of one session's handovers between two proxies, for :class:`chaos.model.explore.Explorer`.
+
+    Args:
+        setup: the size of the world, and the rules that are switched off in it.
+    """
 
     lost = LOSS
     liveness = SETTLES
@@ -45,22 +49,22 @@ def _broken(state: State) -> str:
     """Return which invariant does not hold here; empty: all do."""
     if state.violation:
         return state.violation
-    for which in (A, B):
-        copy = state.proxies[which].copy
-        if copy is None or not serves(state, which):
+    for index in (A, B):
+        copy = state.proxies[index].copy
+        if copy is None or not serves(state, index):
             continue
-        if (state.row.owner, state.row.epoch) != (which, copy.epoch):
+        if (state.row.owner, state.row.epoch) != (index, copy.epoch):
             return OWNER
         if state.promised is not None and (copy.second is None or copy.second.start > state.promised):
             return KEPT
-    if not state.row.rebuilt and not any(_whole(state, which) for which in (A, B)):
+    if not state.row.rebuilt and not any(_whole(state, index) for index in (A, B)):
         return PROPERTY_WHOLE
     return ""
 
 
-def _whole(state: State, which: int) -> bool:
+def _whole(state: State, index: int) -> bool:
     """Tell whether this proxy has the session, in memory or on its disk."""
-    proxy = state.proxies[which]
+    proxy = state.proxies[index]
     return any(copy is not None and copy.role != "SHADOW" for copy in (proxy.copy, proxy.disk.copy))
 
 

@@ -1,7 +1,7 @@
 """A log that loses its end: two proxies of a site, their log, and the registry's row of it (handover rule 27).
 
-The decisions are the code's own: `judge`, `raised`, `as_lost` and `says_so` of federation/site/log_epochs.py, and what
-a log means of federation/site/state.py. Each proxy has one receiver, which wants everything.
+The decisions are the code's own: `judge`, `raised`, `as_lost` and `log_confirms` of federation/site/log_epochs.py, and
+what a log means of federation/site/state.py. Each proxy has one receiver, which wants everything.
 """
 
 from __future__ import annotations
@@ -48,11 +48,19 @@ Log = tuple[Entry, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """`phase`: running; held, said: what keeps the log was out of reach; lost: it begins anew; down; beginning.
+    """One proxy of the site, and its one receiver.
 
-    `read`: what it has read, as it was. `below`: below this place all was read, or its append was answered. `end`:
-    where it found the log to end. `row`: the registry's, as it was when it began; `began`: the log says so, as far as
-    it was read. `frontier`, `given`, `reported`: of its receiver.
+    Args:
+        phase: running; held: the log was out of reach; said: the same, and the registry knows what was seen; lost: the
+            log is another one, and the row is to be raised; down; beginning.
+        read: the entries that it has read, as they were then.
+        below: the offset below which everything was read, or its append was answered.
+        row: the registry's row when it began.
+        began: whether the log, as far as it was read, confirms that row.
+        end: where the log ended when the loss was found; None: none was found.
+        frontier: of the receiver, by origin.
+        delivered: the numbers that the receiver got, in order.
+        reported: (origin, offset) of the gaps that the receiver was told of.
     """
 
     phase: str
@@ -86,11 +94,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class LogEpochs:
-    """As explore.Model.
+    """The model of a site log that loses its end (handover rule 27), for :class:`chaos.model.explore.Explorer`.
 
     Args:
-        publishes, losses, crashes: how many there are at most.
-        without: rules that are not kept.
+        publishes: how many notifications are published.
+        losses: the most losses of the log's end in one run.
+        crashes: the most crashes of a proxy in one run.
+        without: names of the rules that are switched off.
     """
 
     publishes: int = 3
@@ -131,9 +141,9 @@ class LogEpochs:
 
     def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
         """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
-        for which in (0, 1):
-            for label, after, fault in self._steps_of(state, which):
-                yield f"{'ab'[which]}: {label}", after, fault
+        for index in (0, 1):
+            for label, after, fault in self._steps_of(state, index):
+                yield f"{'ab'[index]}: {label}", after, fault
         if state.losses < self.losses:
             for end in range(max(1, len(state.log) - 3), len(state.log)):
                 yield f"the log loses all from {end} on", self._lose(state, end), "loss"
@@ -147,51 +157,51 @@ class LogEpochs:
             return proxy
         return replace(proxy, phase="held")
 
-    def _steps_of(self, state: State, which: int) -> Iterator[tuple[str, State, str]]:
-        proxy = state.proxies[which]
+    def _steps_of(self, state: State, index: int) -> Iterator[tuple[str, State, str]]:
+        proxy = state.proxies[index]
         if proxy.phase == "running" and state.published < self.publishes:
-            yield f"appends {state.published + 1}", self._append(state, which), ""
+            yield f"appends {state.published + 1}", self._append(state, index), ""
         if proxy.phase in ("running", "beginning"):
             if len(proxy.read) < len(state.log):
-                yield f"reads {state.log[len(proxy.read)]}", self._read(state, which), ""
+                yield f"reads {state.log[len(proxy.read)]}", self._read(state, index), ""
             elif len(proxy.read) > len(state.log):
-                yield "finds the log shorter", _changed(state, which, phase="lost", end=len(state.log)), ""
+                yield "finds the log shorter", _changed(state, index, phase="lost", end=len(state.log)), ""
             elif proxy.phase == "beginning":
-                yield "has read all", self._begin(state, which), ""
+                yield "has read all", self._begin(state, index), ""
         if proxy.phase == "held":
-            yield "says how far it has read", self._announce(state, which), ""
+            yield "says how far it has read", self._announce(state, index), ""
         # It takes longer until the server is there again than until the other one has noticed.
-        others_said = "WAIT" in self.without or state.proxies[1 - which].phase != "held"
+        others_said = "WAIT" in self.without or state.proxies[1 - index].phase != "held"
         if proxy.phase == "said" and others_said:
-            yield "looks at the log", self._check(state, which), ""
+            yield "looks at the log", self._check(state, index), ""
         if proxy.phase == "lost":
-            yield "says what is lost", self._raise(state, which), ""
+            yield "says what is lost", self._raise(state, index), ""
         if proxy.phase == "down" and others_said:
-            yield "begins", self._judge(state, which), ""
-        if proxy.phase != "down" and state.crashes < self.crashes and proxy.below <= self._known(state, which):
-            dead = _changed(state, which, phase="down", end=None)
+            yield "begins", self._judge(state, index), ""
+        if proxy.phase != "down" and state.crashes < self.crashes and proxy.below <= self._known(state, index):
+            dead = _changed(state, index, phase="down", end=None)
             yield "crashes", replace(dead, crashes=state.crashes + 1), "crash"
 
-    def _known(self, state: State, which: int) -> int:
+    def _known(self, state: State, index: int) -> int:
         """Return below which place others know all that this proxy does. What only a process knows that dies together
         with the server, nobody knows (rule 27).
         """
-        proxy, other, row = state.proxies[which], state.proxies[1 - which], state.row
+        proxy, other, row = state.proxies[index], state.proxies[1 - index], state.row
         known = row.seen + 1 if row.log_epoch == proxy.row.log_epoch else 0
         lives = other.phase != "down" and other.began and other.row.log_epoch == proxy.row.log_epoch
         return max(known, other.below) if lives else known
 
-    def _append(self, state: State, which: int) -> State:
-        proxy, offset, number = state.proxies[which], len(state.log), state.published + 1
+    def _append(self, state: State, index: int) -> State:
+        proxy, offset, number = state.proxies[index], len(state.log), state.published + 1
         after = replace(state, log=(*state.log, number), published=number)
         if offset < proxy.below:
-            return _changed(after, which, phase="lost", end=offset)
+            return _changed(after, index, phase="lost", end=offset)
         origin = meaning(after.log).origin
         known = after.acknowledged | {(number, origin, offset)}
-        return _changed(replace(after, acknowledged=known), which, below=offset + 1)
+        return _changed(replace(after, acknowledged=known), index, below=offset + 1)
 
-    def _read(self, state: State, which: int) -> State:
-        proxy = state.proxies[which]
+    def _read(self, state: State, index: int) -> State:
+        proxy = state.proxies[index]
         offset = len(proxy.read)
         read = state.log[: offset + 1] if proxy.read == state.log[:offset] else (*proxy.read, state.log[offset])
         proxy = replace(proxy, read=read, below=max(proxy.below, offset + 1))
@@ -201,7 +211,7 @@ class LogEpochs:
         elif "TELL" not in self.without:
             for origin in sorted(known.ended, key=log_epoch_of):
                 proxy = self._catch_up(proxy, known, origin)
-        return _put(state, which, proxy)
+        return _put(state, index, proxy)
 
     def _deliver(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
         if offset <= dict(proxy.frontier).get(origin, NOTHING):
@@ -222,35 +232,35 @@ class LogEpochs:
         frontier = _with(proxy.frontier, origin, max(had, ended.seen))
         return replace(proxy, reported=proxy.reported | lost, frontier=frontier)
 
-    def _announce(self, state: State, which: int) -> State:
-        proxy, row = state.proxies[which], state.row
+    def _announce(self, state: State, index: int) -> State:
+        proxy, row = state.proxies[index], state.row
         if proxy.row.log_epoch != row.log_epoch:
-            return _changed(state, which, phase="lost")
+            return _changed(state, index, phase="lost")
         seen = max(row.seen, max(proxy.below, len(proxy.read)) - 1 if proxy.began else NOTHING)
-        return _changed(replace(state, row=row._replace(seen=seen)), which, phase="said")
+        return _changed(replace(state, row=row._replace(seen=seen)), index, phase="said")
 
-    def _check(self, state: State, which: int) -> State:
-        proxy, row, end = state.proxies[which], state.row, len(state.log)
+    def _check(self, state: State, index: int) -> State:
+        proxy, row, end = state.proxies[index], state.row, len(state.log)
         if proxy.row.log_epoch != row.log_epoch:
-            return _changed(state, which, phase="lost")
+            return _changed(state, index, phase="lost")
         if row.seen >= end:
             row = _row(raised(SITE, _site_log_row(row), row.seen, end))
-            return _changed(replace(state, row=row), which, phase="lost", end=end)
+            return _changed(replace(state, row=row), index, phase="lost", end=end)
         if len(proxy.read) > end:
-            return _changed(state, which, phase="lost", end=end)
+            return _changed(state, index, phase="lost", end=end)
         if proxy.read and proxy.read[-1] != state.log[len(proxy.read) - 1]:
-            return _changed(state, which, phase="lost", end=len(proxy.read) - 1)
-        return _changed(state, which, phase="running" if proxy.began else "beginning")
+            return _changed(state, index, phase="lost", end=len(proxy.read) - 1)
+        return _changed(state, index, phase="running" if proxy.began else "beginning")
 
-    def _raise(self, state: State, which: int) -> State:
-        proxy, end = state.proxies[which], len(state.log)
+    def _raise(self, state: State, index: int) -> State:
+        proxy, end = state.proxies[index], len(state.log)
         end = min(end, proxy.end) if proxy.end is not None else end
         log_epoch = log_epoch_of(proxy.state.origin)
         row = as_lost(SITE, _site_log_row(state.row), log_epoch, len(proxy.read) - 1, end)
-        return _changed(replace(state, row=_row(row)), which, phase="down", end=None)
+        return _changed(replace(state, row=_row(row)), index, phase="down", end=None)
 
-    def _judge(self, state: State, which: int) -> State:
-        proxy = state.proxies[which]
+    def _judge(self, state: State, index: int) -> State:
+        proxy = state.proxies[index]
         mark = proxy.state.acceptance.mark
         intact = None
         if 0 <= mark.offset < len(state.log):
@@ -265,17 +275,17 @@ class LogEpochs:
         row = _row(judgement.row)
         read = proxy.read if judgement.is_intact else ()
         after = replace(proxy, phase="beginning", began=False, read=read, below=len(read), row=row, end=None)
-        return _put(replace(state, row=row), which, after)
+        return _put(replace(state, row=row), index, after)
 
-    def _begin(self, state: State, which: int) -> State:
-        proxy = state.proxies[which]
+    def _begin(self, state: State, index: int) -> State:
+        proxy = state.proxies[index]
         row = _site_log_row(proxy.row)
         if log_confirms(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
-            return _changed(state, which, phase="running", began=True)
+            return _changed(state, index, phase="running", began=True)
         begun = record_of(FEDERATION, row)
         entry = EpochStart(begun.log_epoch, _ended(begun.ended))
         return _changed(
-            replace(state, log=(*state.log, entry)), which, phase="running", began=True, below=len(state.log) + 1
+            replace(state, log=(*state.log, entry)), index, phase="running", began=True, below=len(state.log) + 1
         )
 
 
@@ -314,10 +324,10 @@ def _with(frontier: tuple[tuple[Origin, int], ...], origin: Origin, offset: int)
     return tuple(sorted((dict(frontier) | {origin: offset}).items()))
 
 
-def _put(state: State, which: int, proxy: Proxy) -> State:
+def _put(state: State, index: int, proxy: Proxy) -> State:
     a, b = state.proxies
-    return replace(state, proxies=(proxy, b) if which == 0 else (a, proxy))
+    return replace(state, proxies=(proxy, b) if index == 0 else (a, proxy))
 
 
-def _changed(state: State, which: int, **changes: object) -> State:
-    return _put(state, which, replace(state.proxies[which], **changes))  # type: ignore[arg-type]
+def _changed(state: State, index: int, **changes: object) -> State:
+    return _put(state, index, replace(state.proxies[index], **changes))  # type: ignore[arg-type]

@@ -14,14 +14,18 @@ STORED = "a commit implies that the target has it stored"
 ASCENDS = "the epoch only ascends"
 
 
-def row_read(state: State, which: int, claim: Claim) -> State:
-    """Send the registry a question, unless one is under way."""
-    proxy = state.proxies[which]
-    return state if proxy.claim is not None else change(state, which, proxy._replace(claim=claim))
+def row_read(state: State, index: int, claim: Claim) -> State:
+    """Return the state with this request of the proxy on its way to the registry; unchanged: another is under way."""
+    proxy = state.proxies[index]
+    return state if proxy.claim is not None else change(state, index, proxy._replace(claim=claim))
 
 
 def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
-    """Compare and set; return whether it was done."""
+    """Apply a compare-and-set to the registry's row; a violated invariant is noted in the state.
+
+    Returns:
+        The state, and whether the row was as expected and was replaced.
+    """
     row = state.row
     blind = claim.kind == "handover" and "COMMIT" in setup.off
     if (row.owner, row.epoch) != (claim.owner, claim.epoch) and not blind:
@@ -36,22 +40,28 @@ def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
     return state._replace(row=new), True
 
 
-def answer(setup: Setup, state: State, which: int) -> State:
-    """The registry takes the question of this proxy; the answer is under way."""
-    claim = state.proxies[which].claim
+def answer(setup: Setup, state: State, index: int) -> State:
+    """Return the state after the registry has handled the proxy's request, and its answer is on the way.
+
+    The proxy must have a request under way.
+    """
+    claim = state.proxies[index].claim
     assert claim is not None
     won = False
     if not claim.read:
         state, won = apply(setup, state, claim)
     taken = claim._replace(answer=state.row, won=won)
-    return change(state, which, state.proxies[which]._replace(claim=taken))
+    return change(state, index, state.proxies[index]._replace(claim=taken))
 
 
-def orphaned(state: State, which: int) -> State:
-    """Nobody waits for the answer any more; what was asked may still be done."""
-    proxy = state.proxies[which]
+def orphaned(state: State, index: int) -> State:
+    """Return the state after the proxy has stopped waiting for its request.
+
+    A compare-and-set that the registry has not handled yet may still be applied later.
+    """
+    proxy = state.proxies[index]
     claim = proxy.claim
-    state = change(state, which, proxy._replace(claim=None))
+    state = change(state, index, proxy._replace(claim=None))
     if claim is None or claim.answer is not None or claim.read:
         return state
     return state._replace(late=state.late | {claim})
@@ -60,73 +70,79 @@ def orphaned(state: State, which: int) -> State:
 # ---------------------------------------------------------------- waking
 
 
-def activate(setup: Setup, state: State, which: int) -> State:
-    """Take the next epoch for a copy that sleeps (handover rule 1), or give up what is another's."""
-    copy, row = state.proxies[which].copy, state.row
+def activate(setup: Setup, state: State, index: int) -> State:
+    """Return the state after the proxy has acted on its dormant copy by the registry's row (handover rule 1).
+
+    A row that names it: the next epoch is claimed. A later row of another owner: the copy is released. Else nothing.
+    """
+    copy, row = state.proxies[index].copy, state.row
     assert copy is not None
-    if row.owner != which:
-        return release(setup, state, which) if row.epoch > copy.epoch else state
+    if row.owner != index:
+        return release(setup, state, index) if row.epoch > copy.epoch else state
     if "RESTART" in setup.off:
-        return serve(setup, state, which, copy.epoch)
+        return serve(setup, state, index, copy.epoch)
     epoch = max(copy.epoch, row.epoch)
-    state = change(state, which, state.proxies[which]._replace(copy=copy._replace(epoch=epoch)))
-    return row_read(state, which, Claim(which, epoch, which, "restart"))
+    state = change(state, index, state.proxies[index]._replace(copy=copy._replace(epoch=epoch)))
+    return row_read(state, index, Claim(index, epoch, index, "restart"))
 
 
-def activated(setup: Setup, state: State, which: int, claim: Claim) -> State:
+def activated(setup: Setup, state: State, index: int, claim: Claim) -> State:
     """Take the answer of the registry to :func:`activate`."""
-    copy = state.proxies[which].copy
+    copy = state.proxies[index].copy
     if copy is None or copy.role != "DORMANT" or claim.answer is None:
         return state
     if claim.won:
-        return serve(setup, state, which, claim.epoch + 1)
-    return activate(setup, state, which)
+        return serve(setup, state, index, claim.epoch + 1)
+    return activate(setup, state, index)
 
 
-def reconcile_orphan(setup: Setup, state: State, which: int) -> State:
-    """A staged copy without its transfer: ours if the row has its very epoch.
+def reconcile_orphan(setup: Setup, state: State, index: int) -> State:
+    """Return the state after the proxy has compared a staged copy without a transfer with the registry's row (rule 5).
 
-    As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours may
-    still be applied: the copy commits after all.
+    The row has the copy's epoch and names this proxy: the copy is its own, and becomes dormant. The row has the epoch
+    before: the source has not served since the cut, and the copy is committed. Any other row: the copy is dropped.
     """
-    proxy, row = state.proxies[which], state.row
+    proxy, row = state.proxies[index], state.row
     copy = proxy.copy
     assert copy is not None
-    if (row.owner, row.epoch) == (which, copy.epoch):
-        return change(state, which, proxy._replace(copy=become(copy, "DORMANT")))
+    if (row.owner, row.epoch) == (index, copy.epoch):
+        return change(state, index, proxy._replace(copy=become(copy, "DORMANT")))
     if row.epoch + 1 == copy.epoch and "ORPHAN" not in setup.off:
-        return row_read(save(state, which) or state, which, Claim(row.owner, row.epoch, which, "handover"))
-    return drop(setup, state, which)
+        return row_read(save(state, index) or state, index, Claim(row.owner, row.epoch, index, "handover"))
+    return drop(setup, state, index)
 
 
 # ---------------------------------------------------------------- failing over
 
 
-def rebuild(state: State, which: int) -> State:
+def rebuild(state: State, index: int) -> State:
     """Read the checkpoint and take the next epoch; the row names a dead owner, or us without data."""
     row = state.row
-    claim = Claim(row.owner, row.epoch, which, "failover", checkpoint=state.checkpoint)
-    return row_read(state, which, claim)
+    claim = Claim(row.owner, row.epoch, index, "failover", checkpoint=state.checkpoint)
+    return row_read(state, index, claim)
 
 
-def rebuilt(setup: Setup, state: State, which: int, claim: Claim) -> State:
-    """Take the answer: every origin gated at what was acknowledged."""
+def rebuilt(setup: Setup, state: State, index: int, claim: Claim) -> State:
+    """Return the state after a failover: the checkpoint is served, gated at what was acknowledged.
+
+    Unchanged if the claim was not won, has no checkpoint, or the proxy has a copy by now.
+    """
     found = claim.checkpoint
-    if not claim.won or found is None or state.proxies[which].copy is not None:
+    if not claim.won or found is None or state.proxies[index].copy is not None:
         return state
     state = change(
-        state, which, state.proxies[which]._replace(copy=_raised(setup, state, which, claim.epoch + 1, found))
+        state, index, state.proxies[index]._replace(copy=_raised(setup, state, index, claim.epoch + 1, found))
     )
-    return serve(setup, state, which, claim.epoch + 1)
+    return serve(setup, state, index, claim.epoch + 1)
 
 
-def _raised(setup: Setup, state: State, which: int, epoch: int, found: Checkpoint) -> Copy:
-    gate = Gate(found.acknowledged, frontier_of(setup, state, which))
+def _raised(setup: Setup, state: State, index: int, epoch: int, found: Checkpoint) -> Copy:
+    gate = Gate(found.acknowledged, frontier_of(setup, state, index))
     second = lift(found.second, found.acknowledged)
     return Copy("DORMANT", epoch, gate, (), found.cursor, found.cursor, second)
 
 
-def register_interests_again(setup: Setup, state: State, which: int) -> State:
+def register_interests_again(setup: Setup, state: State, index: int) -> State:
     """Say again what the log does not have."""
-    copy = state.proxies[which].copy
-    return state if copy is None else open_gate(setup, register_interest(setup, state, which, bits_of(copy)), which)
+    copy = state.proxies[index].copy
+    return state if copy is None else open_gate(setup, register_interest(setup, state, index, bits_of(copy)), index)

@@ -74,10 +74,10 @@ def _tidy(setup: Setup, state: State) -> State:
         # A claim from an epoch that is past is never applied.
         late = frozenset(claim for claim in state.late if claim.epoch >= state.row.epoch or "COMMIT" in setup.off)
         state = state._replace(late=late)
-    for which, proxy in enumerate(state.proxies):
-        tidied = _tidy_proxy(state, which, proxy)
+    for index, proxy in enumerate(state.proxies):
+        tidied = _tidy_proxy(state, index, proxy)
         if tidied is not proxy:
-            state = change(state, which, tidied)
+            state = change(state, index, tidied)
     if state.faults or not _nobody_rebuilds(setup, state):
         return state
     return state._replace(writes=frozenset(), checkpoint=NO_CHECKPOINT)
@@ -91,13 +91,13 @@ def _without_stale(state: State) -> State:
     return state if len(messages) == len(state.messages) else state._replace(messages=messages)
 
 
-def _tidy_proxy(state: State, which: int, proxy: Proxy) -> Proxy:
+def _tidy_proxy(state: State, index: int, proxy: Proxy) -> Proxy:
     copy, client = proxy.copy, state.client
     if proxy.over:
         over = proxy.over & {message.transfer for message in state.messages}
         if over != proxy.over:
             proxy = proxy._replace(over=over)
-    if copy is not None and copy.known and not (client.attached and client.at == which):
+    if copy is not None and copy.known and not (client.attached and client.at == index):
         proxy = proxy._replace(copy=copy._replace(known=0))
     if not state.faults and proxy.status not in ("down", "dead") and proxy.disk.copy is not None:
         proxy = proxy._replace(disk=_still_read(proxy))
@@ -130,8 +130,8 @@ def _all(setup: Setup, state: State) -> Iterator[Step]:
     yield from _world(setup, state)
     yield from _client(setup, state)
     yield from _messages(setup, state)
-    for which in (A, B):
-        yield from proxies.steps(setup, state, which)
+    for index in (A, B):
+        yield from proxies.steps(setup, state, index)
 
 
 # ---------------------------------------------------------------- log, link, changelog, late claims

@@ -16,7 +16,14 @@ Wants = tuple[tuple[int, int], ...]
 
 
 class Site(NamedTuple):
-    """The log, folded. `held`: (incarnation, kinds as bits), if anything is; `effective`: from above where, by kind."""
+    """The state of the far site, folded from its log: the model's counterpart of `federation.site.state.SiteState`.
+
+    Args:
+        frontier: the number of the last notification that the log has, or has passed over; 0: none.
+        interest: (incarnation, kinds as a bit mask) that proxy b has registered; None: nothing is registered.
+        wants: (kind, installation) of each filter that the site requests.
+        effective: (kind, offset): the log has every match of that kind above the offset.
+    """
 
     frontier: int = 0
     interest: tuple[int, int] | None = None

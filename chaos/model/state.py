@@ -1,6 +1,10 @@
 """What a state of the model is made of: immutable values, so that a state can be looked up.
 
 There is one origin, the site of proxy `a`; its notifications are numbered 1, 2, 3, ..., so a frontier is one number.
+
+In all of the model, a proxy is named by its index, A or B. A function that returns a state changes nothing: it returns
+the state after the step. `State | None`: None if the step cannot happen in this state. Kinds of notification are bits
+of a mask.
 """
 
 from __future__ import annotations
@@ -41,7 +45,13 @@ class Setup(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """As `handover/gate.py` has it: what was seen, from above where matches are kept, and those."""
+    """The state of a `handover.gate.Gate`.
+
+    Args:
+        seen: C, the offset up to which the session has all; None: not known (a shadow).
+        above: the frontier when the gate began to keep matches.
+        kept: the numbers of the matches that wait.
+    """
 
     seen: int | None
     above: int
@@ -49,7 +59,13 @@ class Gate(NamedTuple):
 
 
 class Interest(NamedTuple):
-    """The subscription to the second kind."""
+    """The subscription to the second kind, an interval of the one origin (handover rule 7).
+
+    Args:
+        start: L, the offset above which it matches.
+        promise_floor: no promise lies below this offset.
+        promised: X0, the offset above which every match is owed; None: not promised yet.
+    """
 
     start: int
     promise_floor: int
@@ -117,7 +133,18 @@ class Row(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A compare-and-set, or a read, under way. `way`: handover, thaw, restart, failover."""
+    """A request to the registry that is under way: a compare-and-set of the session's row, or a read of it.
+
+    Args:
+        owner: the expected owner; `epoch`: the expected epoch. The new row is (`by`, `epoch` + 1).
+        by: the proxy that asks.
+        kind: handover, thaw, restart or failover.
+        transfer: id of the transfer that it belongs to; 0: none.
+        checkpoint: from which a failover rebuilds the session.
+        read: whether the row is only read.
+        answer: the row after the registry has handled the request; None: it has not yet.
+        won: whether the compare-and-set was applied.
+    """
 
     owner: int
     epoch: int
@@ -162,7 +189,17 @@ class Client(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Of a transfer. `said`: what the kind carries."""
+    """A message of a transfer to proxy `to`. `kind`: the name of a message of `handover.messages`.
+
+    Args:
+        transfer: id of the transfer.
+        epoch: of the source.
+        attach: of a Prepare: whether a client's attach triggered the transfer.
+        cut: of a Frozen: the source's frontier; of a Ready: the offset from which the target is covered.
+        stored: of a Frozen: the numbers of the stored notifications.
+        acked: the receiver's cursor.
+        second: the subscription to the second kind.
+    """
 
     to: int
     kind: str
@@ -180,7 +217,11 @@ Record = tuple[str, int, int, int]
 
 
 class State(NamedTuple):
-    """The world. `given`, `promised` and `wrong` belong to the invariants: nobody in the world looks at them."""
+    """One state of the world.
+
+    Only the invariants read `delivered` (what the application got), `promised` (above which offset the second kind was
+    promised to the client) and `violation` (the first invariant that a step broke; empty: none).
+    """
 
     published: int
     far: tuple[Record, ...]
@@ -210,10 +251,10 @@ class Step(NamedTuple):
     fault: str = ""
 
 
-def change(state: State, which: int, proxy: Proxy) -> State:
+def change(state: State, index: int, proxy: Proxy) -> State:
     """Return the state with another value of one proxy."""
     a, b = state.proxies
-    return state._replace(proxies=(proxy, b) if which == A else (a, proxy))
+    return state._replace(proxies=(proxy, b) if index == A else (a, proxy))
 
 
 def violated(state: State, name: str) -> State:

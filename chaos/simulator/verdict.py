@@ -302,7 +302,7 @@ def _quenched(world: World, producer: Client) -> list[str]:
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
     """Tell whether the subscription may have a notification, for each of the secrets that may hold there."""
     history = world.secrets[client.identity[0], subscription]
-    return [secrets.lets(world.keys_of[number]) for secrets in history.candidates(*at)]
+    return [secrets.allows(world.keys_of[number]) for secrets in history.candidates(*at)]
 
 
 def _check_delivered(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:

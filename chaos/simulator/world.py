@@ -116,7 +116,7 @@ class World(Environment):
         faults |= {(one, f"to {other}", "cut"): now < until for (one, other), until in self.parted.items()}
         for link in self.links:
             faults[log_lane(link.near), f"records to {link.far}", "cut"] = link.cut_records
-            faults[log_lane(link.far), f"answers to {link.near}", "cut"] = link.cut_words
+            faults[log_lane(link.far), f"answers to {link.near}", "cut"] = link.cut_answers
         for proxy, node in self.nodes.items():
             is_up = node.engine is not None
             faults |= {

@@ -133,7 +133,10 @@ def get(connection: sqlite3.Connection, key: str) -> str | None:
 
 
 def items(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the rows below `prefix`, as they were written last, oldest first."""
+    """Yield (key, value) of the rows whose key begins with `prefix`, in the order of their last writes.
+
+    The keys are whole: they include the prefix.
+    """
     query = "SELECT key, value FROM rows WHERE key >= ? AND key < ? ORDER BY revision"
     yield from connection.execute(query, (prefix, _end_of(prefix)))
 
@@ -229,7 +232,10 @@ def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
 
 
 def generation_floor(connection: sqlite3.Connection) -> int:
-    """Return the generation of the floor (handover rule 28)."""
+    """Return the floor: the highest generation of a deleted session whose row was removed; 0: no row was removed.
+
+    A session without a row counts as deleted in this generation (handover rule 28).
+    """
     return int(get(connection, FLOOR) or 0)
 
 

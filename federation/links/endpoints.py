@@ -60,7 +60,7 @@ class LinkEndpoints:
         """Positions of sending ends that can begin, and have not yet."""
         self._pending_filters: dict[SiteId, FiltersRequested] = {}
         """The last request of each neighbour that is, or will be, under way to the log."""
-        self._words: dict[SiteId, FiltersRequested] = {}
+        self._latest_requests: dict[SiteId, FiltersRequested] = {}
         """The last request that each neighbour sent."""
         self._written: dict[SiteId, FiltersRequested] = {}
         """The last request of each neighbour that was appended, or is under way; the state may not have it yet."""
@@ -265,8 +265,8 @@ class LinkEndpoints:
         if request.link not in self._in:
             return
         self._check(request.link, request.installations)
-        if _rank(request) >= _rank(self._words.get(request.link, request)):
-            self._words[request.link] = request
+        if _rank(request) >= _rank(self._latest_requests.get(request.link, request)):
+            self._latest_requests[request.link] = request
         last = self._pending_filters.get(request.link)
         if last is not None:
             if _rank(request) > _rank(last):
@@ -282,7 +282,7 @@ class LinkEndpoints:
         """Append the last request of a neighbour again if the log has an older one since: that may have been long
         under way, through another proxy, so that the last one did not seem to need an append.
         """
-        latest, requested = self._words.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
+        latest, requested = self._latest_requests.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
         if latest is not None and _rank(latest) > (requested.epoch, requested.serial):
             self._append_filters(latest)
 

@@ -388,7 +388,7 @@ class LinkIn:
         return True
 
     @property
-    def _unheard(self) -> bool:
+    def _unconfirmed(self) -> bool:
         """Whether the last request of filters may have been lost: it is sent again."""
         return self._unanswered or (self._applied_serial is not None and self._applied_serial < self._serial)
 
@@ -442,13 +442,13 @@ class LinkIn:
             self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
-        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._announced_ms + RESEND_MS:
+        elif self.phase is Phase.PULLING and self._unconfirmed and now_ms >= self._announced_ms + RESEND_MS:
             self._send_filters(now_ms)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it waits only for other inputs."""
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
-            return min(silent, self._announced_ms + RESEND_MS) if self._unheard else silent
+            return min(silent, self._announced_ms + RESEND_MS) if self._unconfirmed else silent
         pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
         return self._due if pausing or self.phase is Phase.WAITING else NEVER

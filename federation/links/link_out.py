@@ -255,7 +255,7 @@ class LinkOut:
         self._queue(outgoing)
         self._quiet_at = now_ms + QUIET_MS
         if now_ms >= self._spoke_at + BUSY_MS:
-            self._speak_silence(now_ms)
+            self._send_progress(now_ms)
 
     # ------------------------------------------------------------ sending
 
@@ -263,7 +263,7 @@ class LinkOut:
         bounds = self._bounds
         self._line.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
 
-    def _speak_silence(self, now_ms: int) -> None:
+    def _send_progress(self, now_ms: int) -> None:
         """Queue progress markers, behind the records that wait, without which they would not be true."""
         assert self._sender is not None
         self._spoke_at = now_ms
@@ -321,7 +321,7 @@ class LinkOut:
             return
         if self._quiet_at is not None and now_ms >= self._quiet_at:
             self._quiet_at = None
-            self._speak_silence(now_ms)
+            self._send_progress(now_ms)
         self._pump(now_ms)
         if self._has_room() and now_ms >= self._sent_at + HEARTBEAT_MS:
             self._send([], 0, now_ms)

@@ -117,7 +117,14 @@ class NeighbourFilters(msgspec.Struct):
 
 
 class RegisteredInterest(msgspec.Struct):
-    """The interests of one proxy for one session."""
+    """The interest that one proxy has registered for one session.
+
+    Args:
+        incarnation: of the proxy; the interest ends with the lease of that incarnation.
+        expressions: canonical texts.
+        protections: canonical text -> the keys by which it is wanted; an expression that is absent is open to
+            everybody.
+    """
 
     incarnation: Incarnation
     expressions: tuple[str, ...]

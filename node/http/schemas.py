@@ -341,7 +341,17 @@ class Refusal(_Answer):
 
 
 class Page(NamedTuple):
-    """One question. `wants`: the shape of its body; None: it has none. `free`: nobody is asked for a token."""
+    """One route of the API for operators.
+
+    Args:
+        method: of HTTP.
+        path: of the URL.
+        summary: for the OpenAPI description.
+        response: shape of the answer.
+        body: shape of the request's body; None: it has none.
+        free: whether no token is asked for.
+        names: the name of an optional query parameter that selects one object; "": there is none.
+    """
 
     method: str
     path: str

@@ -30,11 +30,11 @@ class Connection:
 
 
 class ClientConnections:
-    """All of them; no number is given twice.
+    """The connections of clients to this node, by number. Numbers ascend from 1, and none is reused.
 
     Args:
-        bound: so many there may be.
-        bound_per_address: so many from one address; 0: no bound.
+        bound: the most connections at a time; :meth:`refusal` applies it, :meth:`add` does not.
+        bound_per_address: the most connections from one address; 0: no bound.
     """
 
     def __init__(self, bound: int, bound_per_address: int) -> None:

@@ -106,10 +106,10 @@ class Administration:
             Refused: the reliability is higher than the proxy allows, or as :meth:`session`; Unreachable too.
         """
         session = self.session(identity)
-        terms = change(session)
-        if terms.reliability != session.reliability:
-            check_level(terms.reliability, self._env.settings.reliability, "reliability")
-        self._expiry.apply_policy(session, terms)
+        policy = change(session)
+        if policy.reliability != session.reliability:
+            check_level(policy.reliability, self._env.settings.reliability, "reliability")
+        self._expiry.apply_policy(session, policy)
         self._reply_when_durable(session, on_done)
 
     def retain(

@@ -13,13 +13,13 @@ from proxy.core.environment import Environment
 from proxy.core.events import (
     AcquireRequest,
     DeliveryDue,
-    MoveWanted,
-    NearRelayEndWanted,
-    NearRelayWanted,
+    MoveRequested,
+    NearRelayEndRequested,
+    NearRelayRequested,
     ReceiverReturned,
     Requester,
     RequestWithdrawn,
-    SessionWanted,
+    SessionRequested,
 )
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
@@ -107,7 +107,7 @@ class AttachHandler:
         Problem, now or later.
         """
         self.leave(connection)
-        self._output.report(NearRelayEndWanted(connection.number))
+        self._output.report(NearRelayEndRequested(connection.number))
         connection.attach = message
         identity, now, before = SessionId(message.session), self._env.time.now_ms, connection.attaches
         if before is None or before.session != identity or now - before.last_ms > ATTACHES_WITHIN_MS:
@@ -123,7 +123,7 @@ class AttachHandler:
             return
         self._waiting.setdefault(identity, {})[connection.number] = connection
         requester = Requester(message.receiver, message.incarnation)
-        self._output.report(SessionWanted(identity, AcquireRequest(requester, message.create)))
+        self._output.report(SessionRequested(identity, AcquireRequest(requester, message.create)))
 
     def _send_away(self, connection: Connection, session: SessionId) -> bool:
         """This proxy is being emptied: tell the client a better one; False: there is none."""
@@ -169,7 +169,7 @@ class AttachHandler:
                 if self._send_to_owner(connection, session):
                     continue
                 connection.attach = None
-                self._output.report(NearRelayWanted(connection.number, attach, owner))
+                self._output.report(NearRelayRequested(connection.number, attach, owner))
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -346,7 +346,7 @@ class AttachHandler:
             return
         rested_ms = self._env.time.now_ms - session.served_since_ms
         if len(session.receivers) == 1 or rested_ms >= self._env.settings.dwell_ms:
-            self._output.report(MoveWanted(session.id, at))
+            self._output.report(MoveRequested(session.id, at))
 
     def _join(self, connection: Connection, session: Session, message: Attach, reliability: Reliability) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
@@ -402,7 +402,7 @@ class AttachHandler:
         An owner before may not have come to that. All receivers are told of the other promises when they are durable.
         """
         attached = connection.attached
-        promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.kept)]
+        promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.durable_promises)]
 
         def tell() -> None:
             if connection.attached != attached or self._sessions.get(session.id) is not session:
@@ -476,11 +476,11 @@ class AttachHandler:
 
 def _wanted(session: Session, message: Attach) -> SessionPolicy:
     """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
-    terms = policy_of(session)
+    policy = policy_of(session)
     return SessionPolicy(
-        terms.expiry_s if message.session_expiry_s is None else message.session_expiry_s,
-        terms.reliability if message.session_reliability is None else message.session_reliability,
-        terms.queue if message.queue is None else message.queue,
+        policy.expiry_s if message.session_expiry_s is None else message.session_expiry_s,
+        policy.reliability if message.session_reliability is None else message.session_reliability,
+        policy.queue if message.queue is None else message.queue,
     )
 
 

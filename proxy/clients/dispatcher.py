@@ -23,7 +23,7 @@ from proxy.clients.subscribe import Subscriptions
 from proxy.core import journal_facts
 from proxy.core.effects import Attest, Hangup, Send
 from proxy.core.environment import Environment
-from proxy.core.events import AccessHashed, DeletionWanted
+from proxy.core.events import AccessHashed, DeletionRequested
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.receivers import Receiver, check_overtaking
@@ -313,7 +313,7 @@ class ClientDispatcher:
         session = self._session_of(connection, message)
         if session is not None:
             reason = f"receiver {connection.receiver} asked for it"
-            self._output.report(DeletionWanted(session, reason))
+            self._output.report(DeletionRequested(session, reason))
 
     # ------------------------------------------------------------ subscriptions
 

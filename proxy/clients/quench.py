@@ -170,7 +170,7 @@ class QuenchHandler:
         after: tuple[str, ...] = ()
         concerned = tuple(term.text for term in terms if term.concerns(requester.names))
         if concerned and any(
-            protection.lets(requester.protection) for protection in self._env.state.interests(expression)
+            protection.allows(requester.protection) for protection in self._env.state.interests(expression)
         ):
             after = requester.terms[expression] = concerned
         requester.wanted.subtract(before)

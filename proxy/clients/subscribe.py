@@ -170,7 +170,7 @@ class Subscriptions:
         from there on what was promised holds for it.
         """
         at = self._env.reached(session)
-        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}
+        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.durable_promises.items()}
         made = Subscription(
             id=known.id,
             expression=known.expression,
@@ -198,7 +198,7 @@ class Subscriptions:
             made = session.subscriptions.get(identity)
             if made is not None and made.continued:
                 made.continued = False
-                journal_facts.effective(self._output.journal, session, made, made.kept)
+                journal_facts.effective(self._output.journal, session, made, made.durable_promises)
 
     def _made(self, session: Session, made: Subscription) -> None:
         journal_facts.subscribed(self._output.journal, session, made)

@@ -105,7 +105,7 @@ class DeliveryDue:
 
 
 @dataclass(frozen=True, slots=True)
-class NearRelayWanted:
+class NearRelayRequested:
     """The client of a connection is to be relayed to the owner of the session that it attaches to."""
 
     connection: int
@@ -114,7 +114,7 @@ class NearRelayWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class NearRelayEndWanted:
+class NearRelayEndRequested:
     """The client of a connection attaches anew: a relay that it had ends."""
 
     connection: int
@@ -149,7 +149,7 @@ class FarRelayEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyCheckWanted:
+class CopyCheckRequested:
     """A copy of the session lies here, and the registry may know of a later owner: it is to be compared.
 
     Args:
@@ -161,7 +161,7 @@ class CopyCheckWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationAfterWanted:
+class NextEpochRequested:
     """The copy of the session is to take the epoch after that row's."""
 
     session: Session
@@ -186,7 +186,7 @@ class SessionUnavailable:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchWanted:
+class FetchRequested:
     """A handover of the session from its live owner is to begin."""
 
     session: SessionId
@@ -195,7 +195,7 @@ class FetchWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveWanted:
+class MoveRequested:
     """The session is to be moved to that proxy while it is served here."""
 
     session: SessionId
@@ -203,7 +203,7 @@ class MoveWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayWanted:
+class RelayRequested:
     """The session stays at its owner, and clients that wait for it here are to be relayed there."""
 
     session: SessionId
@@ -233,14 +233,14 @@ class TransferFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationWanted:
+class ActivationRequested:
     """Somebody waits for a copy that sleeps here: it is to take the next epoch before others."""
 
     session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWanted:
+class SessionRequested:
     """The session is to be served here: a client has attached."""
 
     session: SessionId
@@ -262,7 +262,7 @@ class ReceiverReturned:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionWanted:
+class DeletionRequested:
     """The session is to be deleted.
 
     Args:
@@ -280,24 +280,24 @@ EngineEvent = (
     | AccessAltered
     | AccessHashed
     | DeliveryDue
-    | NearRelayWanted
-    | NearRelayEndWanted
+    | NearRelayRequested
+    | NearRelayEndRequested
     | FarRelayBegun
     | FarRelayMessage
     | FarRelayEnded
-    | CopyCheckWanted
-    | ActivationAfterWanted
+    | CopyCheckRequested
+    | NextEpochRequested
     | LogEndFound
     | SessionServed
     | SessionUnavailable
-    | FetchWanted
-    | MoveWanted
-    | RelayWanted
+    | FetchRequested
+    | MoveRequested
+    | RelayRequested
     | OwnerRead
     | TransferFailed
-    | ActivationWanted
-    | SessionWanted
+    | ActivationRequested
+    | SessionRequested
     | RequestWithdrawn
     | ReceiverReturned
-    | DeletionWanted
+    | DeletionRequested
 )

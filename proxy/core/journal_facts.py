@@ -67,7 +67,7 @@ def restated(journal: Journal, session: Session) -> None:
             session,
             subscription,
             **_interest(subscription),
-            frontier=subscription.kept,
+            frontier=subscription.durable_promises,
             **_policy(subscription),
         )
     for ended in session.ended:

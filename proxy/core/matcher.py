@@ -23,7 +23,11 @@ from waypost.subscription.cost import NODE_NS
 class Holder:
     """One session's subscriptions with one expression.
 
-    Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
+    Attributes:
+        started_above: by origin, the offset above which all of these subscriptions match.
+        is_open: whether none of them has ended and none demands keys: above `started_above` a notification that demands
+            none either matches all of them without a check of each.
+        weight_ns: estimate of the time to store and deliver one match, in nanoseconds.
     """
 
     __slots__ = ("_subscriptions", "_whole", "is_open", "session", "started_above", "weight_ns")
@@ -53,7 +57,7 @@ class Holder:
         if self.is_open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
             return self._whole
         wanting = (
-            sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
+            sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.allows(protection)
         )
         # One that has ended may overlap one of the same name that was made since.
         return tuple(dict.fromkeys(wanting))

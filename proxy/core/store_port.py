@@ -63,7 +63,12 @@ class Outdated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The first entries in some windows, and the lowest number that stays without them; None: no entry stays."""
+    """The answer to FindOutdated: the first stored entries that lie in its windows.
+
+    Args:
+        outdated: these entries, in order of number; fewer than its limit: there are no others.
+        lowest: the lowest number of an entry that the store keeps once they are removed; None: it keeps none.
+    """
 
     outdated: Sequence[Outdated]
     lowest: int | None

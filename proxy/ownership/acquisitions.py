@@ -19,7 +19,7 @@ from handover.acquisition_effects import AcquisitionEffect, Conclusion, CopyConc
 from handover.acquisition_inputs import AcquisitionInput, Unavailable
 from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
+from proxy.core.events import AcquireRequest, FetchRequested, SessionServed, SessionUnavailable
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
@@ -62,7 +62,7 @@ class Acquisitions:
 
         The owner that the watch names is asked at once. It may be the owner no more: then the registry is read, as
         where there is none to ask. A running acquisition goes on for this request too. The result is reported as the
-        event SessionServed, RelayWanted or SessionUnavailable.
+        event SessionServed, RelayRequested or SessionUnavailable.
         """
         running = self._current(session)
         if running is not None:
@@ -201,7 +201,7 @@ class Acquisitions:
         session = running.machine.session
         match effect:
             case effects.Fetch(owner=owner):
-                self._output.report(FetchWanted(session, owner, running.request))
+                self._output.report(FetchRequested(session, owner, running.request))
             case effects.ReadRow():
                 self._output.emit(ReadRow(session, self._reply(running)))
             case effects.LookForLost():
@@ -220,7 +220,7 @@ class Acquisitions:
                 self._once_dropped(running, partial(self._output.emit, FindCheckpoint(session, reply)), reply)
             case effects.TakeOver(row=row):
                 self._claim_in_place(running, row, Ownership(self._env.proxy, running.machine.epoch))
-            case effects.JoinLine():
+            case effects.Enqueue():
                 self._join_line(running)
             case effects.ClaimNext(row=row):
                 self._claim_next(running, row)
@@ -339,7 +339,7 @@ class Acquisitions:
         while (session := self._line.next()) is not None:
             running = self._current(session)
             if running is not None and running.machine.state is State.QUEUED:
-                self._feed(running, inputs.Turn())
+                self._feed(running, inputs.Dequeued())
 
     def _claim_next(self, running: RunningAcquisition, row: Ownership | None) -> None:
         machine, copy = running.machine, running.copy

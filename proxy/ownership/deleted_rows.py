@@ -44,7 +44,7 @@ class DeletedRows:
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
-        """Take all rows that there are: the watch begins anew."""
+        """Replace all rows by these: the watch begins again."""
         for session in sorted(self._deleted.keys() - owners.keys()):
             self.watched(session, None)
         for session, current in owners.items():

@@ -26,7 +26,7 @@ from handover.messages import (
 from handover.target import TargetState, TargetTransfer
 from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest, RelayWanted, SessionWanted, TransferFailed
+from proxy.core.events import AcquireRequest, RelayRequested, SessionRequested, TransferFailed
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
@@ -309,9 +309,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._discard(incoming)
             case target.Relay():
                 self._end(incoming)
-                self._output.report(RelayWanted(transfer.session, transfer.owned.proxy))
+                self._output.report(RelayRequested(transfer.session, transfer.owned.proxy))
             case target.FailOver():
-                self._output.report(SessionWanted(transfer.session, incoming.request))
+                self._output.report(SessionRequested(transfer.session, incoming.request))
             case _:
                 assert_never(effect)
 

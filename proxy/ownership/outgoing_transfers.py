@@ -30,7 +30,7 @@ from handover.messages import (
 from handover.source import SourceState, SourceTransfer
 from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, LoadEntries, SendPeer
 from proxy.core.environment import Environment
-from proxy.core.events import ActivationWanted, MoveWanted, Requester, SessionServed
+from proxy.core.events import ActivationRequested, MoveRequested, Requester, SessionServed
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
@@ -133,7 +133,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if why is not None:
             if why is DeclineReason.LONG_COPY:
                 # Served here until all but the rest is copied.
-                self._output.report(MoveWanted(session.id, requester))
+                self._output.report(MoveRequested(session.id, requester))
             self._output.emit(
                 SendPeer(requester, TransferDeclined(message.session, message.transfer, message.epoch, why))
             )
@@ -157,7 +157,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
         held = self._sessions.get(session)
         if held is not None and held.role is Role.DORMANT:
-            self._output.report(ActivationWanted(session))
+            self._output.report(ActivationRequested(session))
 
     def _decline_reason(self, session: Session, message: Prepare) -> DeclineReason | None:
         """Return why the asking receiver is to be relayed; None: the session goes to it."""
@@ -224,7 +224,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, message)
 
     def cancel(self, session: SessionId) -> None:
-        """End a transfer that was begun for a receiver: one has returned here before the freeze (failures, F25)."""
+        """Abort the transfer of the session to the proxy where its receiver had attached: the receiver is back here.
+
+        Only a transfer with the trigger ATTACH that is not frozen yet is aborted; its target gets Refused. Otherwise
+        nothing is done (docs/failures.md, F25).
+        """
         outgoing = self.running.get(session)
         if (
             outgoing

@@ -9,7 +9,7 @@ from federation.ports import Claimed
 from handover.acquisition_rows import is_row_older
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest, ActivationAfterWanted, CopyCheckWanted, OwnerRead, SessionWanted
+from proxy.core.events import AcquireRequest, CopyCheckRequested, NextEpochRequested, OwnerRead, SessionRequested
 from proxy.core.output import Output
 from proxy.core.registry_memory import SWEEPS_A_ROUND
 from proxy.core.session_table import SessionTable
@@ -52,7 +52,7 @@ class RowChecks:
         if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN, Role.FROZEN):
             return
         if session.role is Role.DORMANT and current is None:
-            self._output.report(CopyCheckWanted(session, None))
+            self._output.report(CopyCheckRequested(session, None))
         elif current is None:
             self._look_up(session)
         elif current.epoch > session.epoch and current.proxy != self._env.proxy:
@@ -100,7 +100,7 @@ class RowChecks:
         if earlier is not None and earlier.epoch == session.epoch:
             if session.id not in self._sessions.transfers:
                 self._served.sleep(session, "the registry has lost what it knew of the session")
-                self._output.report(ActivationAfterWanted(session, earlier))
+                self._output.report(NextEpochRequested(session, earlier))
         else:
             self._output.emit(claim_row(session.id, earlier, served, on_done))
 
@@ -123,7 +123,7 @@ class RowChecks:
                     self._served.drop(session)
                 else:
                     session.raise_epoch(Epoch(outdated.epoch))
-                    self._output.report(ActivationAfterWanted(session, answer))
+                    self._output.report(NextEpochRequested(session, answer))
             elif answer.epoch > session.epoch:
                 self._output.report(OwnerRead(identity, answer))
 
@@ -177,7 +177,7 @@ class RowChecks:
         for identity in rows:
             current = self._env.cluster.owners.get(identity)
             if current is not None and current.proxy == self._env.proxy and identity not in self._sessions:
-                self._output.report(SessionWanted(identity, AcquireRequest()))
+                self._output.report(SessionRequested(identity, AcquireRequest()))
 
     def _check(self, session: Session) -> None:
         """Compare a copy with its row, as the watch has it. One that the watch never told of is read: the registry may
@@ -186,7 +186,7 @@ class RowChecks:
         cluster = self._env.cluster
         current = cluster.owners.get(session.id)
         if session.role in (Role.DORMANT, Role.ORPHAN):
-            self._output.report(CopyCheckWanted(session, current))
+            self._output.report(CopyCheckRequested(session, current))
         elif session.role not in (Role.SERVING, Role.FROZEN):
             return
         elif current is None or self._is_row_older(session, current) or not cluster.has_seen(session.id, current):

@@ -53,7 +53,7 @@ class QueueLimits:
         self.bytes = 0
         self._entries: OrderedDict[int, QueuedEntry] = OrderedDict()
         """By number, in ascending order."""
-        self.going: dict[int, tuple[QueuedEntry, RemovalPolicy]] = {}
+        self.discarding: dict[int, tuple[QueuedEntry, RemovalPolicy]] = {}
         """What was chosen, and by which policy, and is stored until the journal has it."""
         self._unheld: set[int] = set()
         """What another policy let go of, and is stored until it is swept."""
@@ -71,7 +71,7 @@ class QueueLimits:
     @property
     def lowest(self) -> int | None:
         """The number of the oldest stored entry, those that are going included; None: there is none."""
-        return min(chain(islice(self._entries, 1), self.going, self._unheld), default=None)
+        return min(chain(islice(self._entries, 1), self.discarding, self._unheld), default=None)
 
     def add(self, entry: Entry) -> None:
         """Count the session's newest entry."""
@@ -88,7 +88,7 @@ class QueueLimits:
         self._first.clear()
         self._soonest.clear()
         for kept in entries:
-            if kept.number >= first and kept.number not in later and kept.number not in self.going:
+            if kept.number >= first and kept.number not in later and kept.number not in self.discarding:
                 self._add(kept)
         for kept in later.values():
             self._add(kept)
@@ -126,15 +126,15 @@ class QueueLimits:
         """Count the entries below `first` no more: all receivers have them."""
         while self._entries and (number := next(iter(self._entries))) < first:
             self._remove(number)
-        for number in [number for number in self.going if number < first]:
-            del self.going[number]
+        for number in [number for number in self.discarding if number < first]:
+            del self.discarding[number]
         if self._unheld:
             self._unheld = {number for number in self._unheld if number >= first}
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Count these entries no more: another policy has removed them, or the journal has that they went."""
         for number in numbers:
-            self.going.pop(number, None)
+            self.discarding.pop(number, None)
             self._unheld.discard(number)
             if number in self._entries:
                 self._remove(number)
@@ -159,14 +159,14 @@ class QueueLimits:
 
     def surplus(self) -> list[QueuedEntry]:
         """Choose and return entries, by the queue's `discard`, until the rest is within the bounds."""
-        going: list[QueuedEntry] = []
+        discarding: list[QueuedEntry] = []
         while self.known and self._entries and self.is_too_much:
-            going.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
-        return going
+            discarding.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
+        return discarding
 
     def _choose(self, number: int, policy: RemovalPolicy) -> QueuedEntry:
         kept = self._remove(number)
-        self.going[number] = kept, policy
+        self.discarding[number] = kept, policy
         return kept
 
     @property
@@ -188,9 +188,9 @@ class QueueLimits:
 
     def expired(self, unix_ms: int) -> list[QueuedEntry]:
         """Choose and return the entries whose deadline is at or before `unix_ms`."""
-        going: list[QueuedEntry] = []
+        discarding: list[QueuedEntry] = []
         while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
             _, number = heappop(self._soonest)
             if number in self._entries:
-                going.append(self._choose(number, RemovalPolicy.DEADLINE))
-        return going
+                discarding.append(self._choose(number, RemovalPolicy.DEADLINE))
+        return discarding

@@ -373,7 +373,7 @@ class Session:
         wanting = (
             sub.id
             for sub in [*self.active(), *self.ended]
-            if sub.wants(origin, offset) and sub.protection.lets(protection) and sub.expression.matches(attributes)
+            if sub.wants(origin, offset) and sub.protection.allows(protection) and sub.expression.matches(attributes)
         )
         # One that has ended may overlap one of the same name that was made since.
         return tuple(dict.fromkeys(wanting))
@@ -566,11 +566,11 @@ class Session:
 
     def bound(self, queue: Queue) -> None:
         """Bound the queue from now on. UNBOUNDED: by nothing; entries that are being discarded still go."""
-        going = self.queue_limits.going if self.queue_limits is not None else {}
-        self.queue_limits = None if queue == UNBOUNDED and not going else QueueLimits(queue)
+        discarding = self.queue_limits.discarding if self.queue_limits is not None else {}
+        self.queue_limits = None if queue == UNBOUNDED and not discarding else QueueLimits(queue)
         if self.queue_limits is None:
             return
-        self.queue_limits.going.update(going)
+        self.queue_limits.discarding.update(discarding)
         if self.entries.evicted_number < self.entries.first_number:
             self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
@@ -683,7 +683,13 @@ class Session:
         return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self.promised_from())
 
     def acknowledged_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the frontier up to which every receiver has all, also those of best-effort events."""
+        """Return the frontier up to which every receiver has all, receivers of best-effort events included.
+
+        Without receivers it is :attr:`created_at`.
+
+        Args:
+            site: the frontier of the site log, as read here.
+        """
         if not self.receivers:
             return dict(self.created_at)
         seen = self.frontier(site)

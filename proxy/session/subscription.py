@@ -65,8 +65,11 @@ class Subscription:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
 
     @property
-    def kept(self) -> dict[Origin, int]:
-        """The promises that are durable; no receiver may be told of the others yet."""
+    def durable_promises(self) -> dict[Origin, int]:
+        """The promises that are durable: origin -> the offset above which every match is owed.
+
+        Receivers are told of these only; the other promises of :attr:`promised` are still being written.
+        """
         return {origin: above for origin, above in self.promised.items() if origin not in self.unannounced}
 
     @property

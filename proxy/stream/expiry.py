@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from proxy.core import journal_facts
 from proxy.core.effects import FindOutdated, LoadEntries
 from proxy.core.environment import Environment
-from proxy.core.events import DeletionWanted
+from proxy.core.events import DeletionRequested
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.core.store_port import Swept
@@ -114,26 +114,26 @@ class Expiry:
         """Discard the entries that were being discarded when the session ceased to be served."""
         if session.queue_limits is not None:
             by_policy: dict[RemovalPolicy, list[QueuedEntry]] = {}
-            for kept, policy in session.queue_limits.going.values():
+            for kept, policy in session.queue_limits.discarding.values():
                 by_policy.setdefault(policy, []).append(kept)
-            for policy, going in by_policy.items():
-                self._discard(session, going, policy)
+            for policy, discarding in by_policy.items():
+                self._discard(session, discarding, policy)
 
-    def _discard(self, session: Session, going: list[QueuedEntry], policy: RemovalPolicy) -> None:
+    def _discard(self, session: Session, discarding: list[QueuedEntry], policy: RemovalPolicy) -> None:
         """Have these delivered no more, and removed when that is on record."""
-        if not going:
+        if not discarding:
             return
-        session.retention.discard({kept.number: policy for kept in going})
-        self.note(session, [(kept.origin, kept.offset, (policy,)) for kept in sorted(going)])
+        session.retention.discard({kept.number: policy for kept in discarding})
+        self.note(session, [(kept.origin, kept.offset, (policy,)) for kept in sorted(discarding)])
 
         def go() -> None:
             if self._sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.remove_entries([kept.number for kept in going if kept.number >= session.entries.first_number])
+            session.remove_entries([kept.number for kept in discarding if kept.number >= session.entries.first_number])
             queue_limits = session.queue_limits
             if queue_limits is not None and queue_limits.known:
                 lowest = session.entries.next_number if queue_limits.lowest is None else queue_limits.lowest
-                session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in going])
+                session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in discarding])
             self._sessions.mark_changed(session.id)
 
         self._output.journal.once_attested(go)
@@ -188,7 +188,7 @@ class Expiry:
             if persist:
                 self._sessions.mark_changed(session.id)
             if session.idle_ms >= session.expiry_s * 1_000:
-                self._output.report(DeletionWanted(session, "nobody was attached"))
+                self._output.report(DeletionRequested(session, "nobody was attached"))
 
     def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""

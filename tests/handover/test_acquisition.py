@@ -173,8 +173,8 @@ def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
 
 def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToActivate(mine(4))) == [effects.JoinLine()]
-    assert steps(machine, inputs.Turn()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.CopyToActivate(mine(4))) == [effects.Enqueue()]
+    assert steps(machine, inputs.Dequeued()) == [effects.LookForLater(everywhere=False)]
     assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(mine(4))]
     assert machine.epoch == 5
     assert steps(machine, inputs.CopyToActivate(mine(7))) == [effects.ClaimNext(mine(7))]
@@ -185,8 +185,10 @@ def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
 def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read() -> None:
     """The registry was put back to the very row of the copy (rule 28)."""
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn(), inputs.CopyInDoubt()) == [effects.ReadRow()]
-    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Turn()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued(), inputs.CopyInDoubt()) == [
+        effects.ReadRow()
+    ]
+    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued()) == [effects.LookForLater(everywhere=False)]
     assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
 
 
@@ -196,14 +198,14 @@ def test_copy_is_outdated_by_what_was_written_at_a_later_epoch_than_its_own_and_
 ) -> None:
     """An earlier incarnation of ours may have served at the row's epoch, and have ended before its store said so."""
     machine = acquiring(copy_epoch=4)
-    steps(machine, inputs.CopyToActivate(mine(row)), inputs.Turn())
+    steps(machine, inputs.CopyToActivate(mine(row)), inputs.Dequeued())
     assert machine.is_outdated_by(Epoch(found), 1) is is_outdated
     assert not machine.is_outdated_by(Epoch(found), 0)
 
 
 def test_copy_whose_row_is_lost_is_looked_for_in_all_changelogs() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToCheck(None), inputs.Turn()) == [effects.LookForLater(everywhere=True)]
+    assert steps(machine, inputs.CopyToCheck(None), inputs.Dequeued()) == [effects.LookForLater(everywhere=True)]
 
 
 def test_staged_copy_is_stored_before_it_commits() -> None:
@@ -243,7 +245,7 @@ def test_row_means_the_same_wherever_it_is_learnt(state: AcquisitionState) -> No
 def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionState) -> None:
     machine = acquiring(state)
     with pytest.raises(UnexpectedInput):
-        machine.step(inputs.Turn(), 0)
+        machine.step(inputs.Dequeued(), 0)
     assert (machine.state, machine.row) == (state, None)
 
 

@@ -60,7 +60,7 @@ def test_queue_limits_discard_as_the_model_does(discard: Discard, most: int, ste
     for number, (priority, timeout, had) in enumerate(steps, 1):
         queue_limits.add(entry(number, {"Priority": priority, "Timeout": timeout}))
         model.append((number, priority, timeout))
-        going = [kept.number for kept in queue_limits.surplus()]
+        discarding = [kept.number for kept in queue_limits.surplus()]
         expected = []
         while len(model) > most:
             order = {
@@ -70,10 +70,10 @@ def test_queue_limits_discard_as_the_model_does(discard: Discard, most: int, ste
             }
             model.remove(gone := order.get(discard, model[0]))
             expected.append(gone[0])
-        assert going == expected
+        assert discarding == expected
         for _ in range(min(had, len(model))):
             queue_limits.remove(model.pop(0)[0] + 1)
-        queue_limits.forget(going)
+        queue_limits.forget(discarding)
         assert (queue_limits.count, queue_limits.lowest) == (len(model), model[0][0] if model else None)
 
 
@@ -337,7 +337,7 @@ def test_discarded_entries_are_not_counted_again_after_a_change_of_the_queue() -
     session = harness.engine.sessions[SESSION]
     session.bound(Queue(3))
     assert session.queue_limits is not None
-    assert (session.queue_limits.count, {*session.queue_limits.going}) == (3, {4, 5})
+    assert (session.queue_limits.count, {*session.queue_limits.discarding}) == (3, {4, 5})
     assert session.queue_limits.surplus() == []
 
 
@@ -349,12 +349,12 @@ def test_discard_interrupted_by_a_lost_lease_completes_when_the_session_is_serve
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
     session = harness.engine.sessions[SESSION]
-    assert session.queue_limits is not None and {*session.queue_limits.going} == {1}
+    assert session.queue_limits is not None and {*session.queue_limits.discarding} == {1}
     harness.lease()
     claim = harness.next(effects.ClaimRow)
     harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     harness.complete_writes()
-    assert session.queue_limits is not None and not session.queue_limits.going
+    assert session.queue_limits is not None and not session.queue_limits.discarding
     assert session.entries.count == 2
     assert given_to(harness) == [2, 3]

@@ -46,34 +46,34 @@ def test_the_public_form_of_a_key_is_its_hash(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize("algorithm", ["sha256", "sha1"])
 def test_key_of_a_producer_meets_its_public_form(algorithm: Algorithm) -> None:
     sent = published(Keys.producer(b"raw", algorithm=algorithm))
-    assert sent.lets(subscribed(Keys.producer(public_key(b"raw", algorithm), algorithm=algorithm)))
-    assert not sent.lets(subscribed(Keys.producer(public_key(b"other", algorithm), algorithm=algorithm)))
+    assert sent.allows(subscribed(Keys.producer(public_key(b"raw", algorithm), algorithm=algorithm)))
+    assert not sent.allows(subscribed(Keys.producer(public_key(b"other", algorithm), algorithm=algorithm)))
 
 
 def test_public_key_does_not_pass_for_its_secret() -> None:
     wanted = subscribed(Keys.producer(public_key(b"raw")))
-    assert not published(Keys.producer(public_key(b"raw"))).lets(wanted)
+    assert not published(Keys.producer(public_key(b"raw"))).allows(wanted)
     kept = published(Keys.consumer(public_key(b"raw")))
-    assert not kept.lets(subscribed(Keys.consumer(public_key(b"raw"))))
-    assert kept.lets(subscribed(Keys.consumer(b"raw")))
+    assert not kept.allows(subscribed(Keys.consumer(public_key(b"raw"))))
+    assert kept.allows(subscribed(Keys.consumer(b"raw")))
 
 
 def test_keys_of_one_algorithm_are_nothing_to_the_other() -> None:
     sent = published(Keys.producer(b"raw", algorithm="sha1"))
-    assert not sent.lets(subscribed(Keys.producer(public_key(b"raw", "sha1"), algorithm="sha256")))
+    assert not sent.allows(subscribed(Keys.producer(public_key(b"raw", "sha1"), algorithm="sha256")))
 
 
 def test_of_a_dual_scheme_both_sides_must_meet() -> None:
     sent = published(Keys.dual(producer=[b"p"], consumer=[public_key(b"c")]))
-    assert sent.lets(subscribed(Keys.dual(producer=[public_key(b"p")], consumer=[b"c"])))
-    assert not sent.lets(subscribed(Keys.dual(producer=[public_key(b"p")], consumer=[b"other"])))
-    assert not sent.lets(subscribed(Keys.dual(producer=[public_key(b"other")], consumer=[b"c"])))
-    assert not sent.lets(subscribed(Keys.producer(public_key(b"p")) | Keys.consumer(b"c")))
+    assert sent.allows(subscribed(Keys.dual(producer=[public_key(b"p")], consumer=[b"c"])))
+    assert not sent.allows(subscribed(Keys.dual(producer=[public_key(b"p")], consumer=[b"other"])))
+    assert not sent.allows(subscribed(Keys.dual(producer=[public_key(b"other")], consumer=[b"c"])))
+    assert not sent.allows(subscribed(Keys.producer(public_key(b"p")) | Keys.consumer(b"c")))
 
 
 def test_any_scheme_that_meets_is_enough() -> None:
     sent = published(Keys.producer(b"p") | Keys.consumer(public_key(b"c")))
-    assert sent.lets(subscribed(Keys.consumer(b"c")))
+    assert sent.allows(subscribed(Keys.consumer(b"c")))
     assert sent.meets(subscribed(Keys.consumer(b"c")))
 
 
@@ -85,11 +85,11 @@ def test_delivery_without_common_keys_needs_insecure_on_both_sides(
     is_sent_insecure: bool, is_taken_insecure: bool, comes: bool
 ) -> None:
     sent = published(Keys.producer(b"p"), insecure=is_sent_insecure)
-    assert sent.lets(subscribed(Keys(), insecure=is_taken_insecure)) is comes
+    assert sent.allows(subscribed(Keys(), insecure=is_taken_insecure)) is comes
 
 
 def test_without_keys_everything_is_open() -> None:
-    assert OPEN.lets(OPEN)
+    assert OPEN.allows(OPEN)
     assert not OPEN.meets(OPEN)
 
 

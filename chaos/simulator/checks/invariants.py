@@ -42,9 +42,9 @@ class Invariants:
         self._decided: dict[tuple[str, int], dict[str, int]] = {}
         """(session, epoch) -> how far policy had come at its last cut, by the generation of each subscription."""
         self._owned: Counter[tuple[str, int]] = Counter()
+        """(session, epoch) -> how often it was begun."""
         self._generations: dict[SessionId, int] = {}
         """The latest generation in which each session was served."""
-        """(session, epoch) -> how often it was begun."""
 
     def registry_put_back(self) -> None:
         """Rows may have earlier epochs again."""

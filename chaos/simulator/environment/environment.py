@@ -114,7 +114,11 @@ class Process(ABC):
 
     @abstractmethod
     def append(self, effect: effects.Append) -> None:
-        """Append records to the site's log, in their turn."""
+        """Append the effect's records to the site's log, behind all earlier appends of this process.
+
+        `effect.on_done` is called later with the offsets, or with a WaypostError: after LogUnavailable the records may
+        or may not be in the log. It is never called if the process has ended by then.
+        """
 
     @abstractmethod
     def receive_event(self, event: RegistryEvent) -> None:
@@ -126,18 +130,18 @@ class Process(ABC):
 
     @abstractmethod
     def log_grew(self) -> None:
-        """The site's log has other records than before."""
+        """Schedule a read of the site's log, which has new records; a process that is down ignores it."""
 
     @abstractmethod
     def restart_on_new_log(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the process begins anew. `end`: where the log ends now."""
 
     @abstractmethod
-    def go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+    def schedule(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives then."""
 
     @abstractmethod
-    def saw(self, below: int) -> None:
+    def advance_seen(self, below: int) -> None:
         """All of the site's log below this offset was read, or its append was answered."""
 
     @abstractmethod

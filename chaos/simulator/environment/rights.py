@@ -34,11 +34,11 @@ class Rights:
         self._may_be.pop(session, None)
 
     def surely_reads(self, session: str, credential: Credential) -> bool:
-        """Whichever of them is in force: it may."""
+        """Tell whether the credential may read the session under every access that may be in force."""
         return all(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
 
     def may_read(self, session: str, credential: Credential) -> bool:
-        """One of them lets it."""
+        """Tell whether the credential may read the session under at least one access that may be in force."""
         return any(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
 
 

@@ -21,8 +21,8 @@ class Secrets(NamedTuple):
     secrets: tuple[str, ...] = ()
     insecure: bool = True
 
-    def lets(self, other: Secrets) -> bool:
-        """Tell whether what goes with these secrets may be given where the others hold."""
+    def allows(self, other: Secrets) -> bool:
+        """Tell whether a notification with these secrets may be delivered to a subscription with `other`; symmetric."""
         return (self.insecure and other.insecure) or bool(set(self.secrets) & set(other.secrets))
 
     def published(self) -> Keys:
@@ -82,7 +82,14 @@ class History:
             self._changes[-1].settled = lengths
 
     def candidates(self, origin: Origin, offset: int) -> Iterator[Secrets]:
-        """Yield all that may hold for what is there."""
+        """Yield the secrets that may have been in force when a notification was matched, the latest ones first.
+
+        Nothing is yielded if no secrets were requested, or if the receiver had it before all requests.
+
+        Args:
+            origin: of the notification.
+            offset: of the notification.
+        """
         for change in reversed(self._changes):
             if Coordinate(origin, offset) in change.before:
                 continue

@@ -75,7 +75,7 @@ class GuardedLog:
 
         def done(error: Unreachable | None) -> None:
             if error is not None:
-                self._node.go_on(AGAIN_MS, lambda: self.begin(then))
+                self._node.schedule(AGAIN_MS, lambda: self.begin(then))
                 return
             then()
             self._release_once_read()
@@ -86,7 +86,7 @@ class GuardedLog:
         if self.guard.is_read:
             self.release()
         else:
-            self._node.go_on(1, self._release_once_read)
+            self._node.schedule(1, self._release_once_read)
 
     def check(self, *, reports: bool) -> None:
         """Check all that is due now, unless that is under way."""
@@ -122,7 +122,7 @@ class GuardedLog:
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
         """Run a procedure; `done` follows, with the error of a part that did not answer."""
 
-        def go_on(answer: Any) -> None:
+        def schedule(answer: Any) -> None:
             try:
                 question = resume(procedure, answer)
             except StopIteration:
@@ -132,11 +132,11 @@ class GuardedLog:
             except Unreachable as failed:
                 done(failed)
             else:
-                self._perform(question, go_on)
+                self._perform(question, schedule)
 
-        go_on(None)
+        schedule(None)
 
-    def _perform(self, question: Question, go_on: Callable[[Any], None]) -> None:
+    def _perform(self, question: Question, schedule: Callable[[Any], None]) -> None:
         world = self._node.world
         is_late = any(log.interruptions for log in world.logs.values())
         wait = question.for_ms if isinstance(question, Wait) else world.delay() if is_late else 0
@@ -148,10 +148,10 @@ class GuardedLog:
                     raise RegistryUnavailable("no answer")
             except Unreachable as error:
                 answer = error
-            go_on(answer)
+            schedule(answer)
 
         if wait:
-            self._node.go_on(wait, perform)
+            self._node.schedule(wait, perform)
         else:
             perform()
 
@@ -170,7 +170,7 @@ class GuardedLog:
             case AppendRecord(record=record):
                 world.check_log(site)
                 (offset,) = world.appended(site, [record])
-                self._node.saw(offset + 1)
+                self._node.advance_seen(offset + 1)
                 return [offset]
             case ReadLogRow():
                 self._check_registry()

@@ -182,16 +182,16 @@ class Link:
         self.near = near
         self.far = far
         self.cut_records = False
-        self.cut_words = False
+        self.cut_answers = False
         self._connections: dict[tuple[ProxyId, ProxyId], Connection] = {}
 
     def set_cut(self, *, records: bool, words: bool) -> None:
         """Nothing passes in these directions, and what is on its way does not come."""
-        self.cut_records, self.cut_words = records, words
+        self.cut_records, self.cut_answers = records, words
 
     def cuts(self, message: LinkMessage) -> bool:
         """Tell whether a message is lost on its way now."""
-        return self.cut_records if isinstance(message, LinkRecords) else self.cut_words
+        return self.cut_records if isinstance(message, LinkRecords) else self.cut_answers
 
     def lose(self) -> None:
         """Every connection breaks. What is on it comes late or never, and in no order with what follows."""

@@ -245,7 +245,7 @@ class Node(Process):
         """The log is not the one that was read: the process keeps what it has, and ends."""
         return self._replaced is not None and self._replaced is self.engine
 
-    def saw(self, below: int) -> None:
+    def advance_seen(self, below: int) -> None:
         """All below this offset was read, or its append was answered."""
         log = self.world.logs[self.site]
         self.read_below, log.seen_below = max(self.read_below, below), max(log.seen_below, below)
@@ -278,7 +278,7 @@ class Node(Process):
     def log_interrupted(self) -> None:
         """The log was out of reach: it is compared with what was seen of it."""
         if self.engine is not None and not self.is_log_replaced:
-            self.go_on(self.world.delay(), self.guarded_log.compare)
+            self.schedule(self.world.delay(), self.guarded_log.compare)
 
     def restart_on_new_log(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
@@ -367,7 +367,7 @@ class Node(Process):
         if self.engine is engine:
             self.step_engine(input)
 
-    def go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+    def schedule(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
         engine = self.engine
 
@@ -414,7 +414,7 @@ class Node(Process):
             return
         if batch:
             self.step_engine(RecordsRead(batch))
-            self.saw(batch[-1][0] + 1)
+            self.advance_seen(batch[-1][0] + 1)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
@@ -425,7 +425,7 @@ class Node(Process):
             read()
         due = stream.next_deadline()
         if due != NEVER:
-            self.go_on(max(0, due - now), lambda: self._follow(stream, read))
+            self.schedule(max(0, due - now), lambda: self._follow(stream, read))
 
     # ------------------------------------------------------------ leases
 
@@ -437,7 +437,7 @@ class Node(Process):
         due = running.next_deadline()
         if due not in (NEVER, self._life_due) and running is self._lifecycle:
             self._life_due = due
-            self.go_on(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
+            self.schedule(max(0, due - self.world.clock.time_ms), lambda: self._overdue(due))
 
     def _overdue(self, due: int) -> None:
         if self._lifecycle.next_deadline() == due:
@@ -461,7 +461,7 @@ class Node(Process):
                 self.link_shell.incarnation = incarnation
                 self.step_engine(LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease(incarnation=incarnation):
-                self.go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+                self.schedule(LEASE_MS // 3, lambda: self._renew(incarnation))
             case lifecycle.ProlongLease(until_ms=until_ms):
                 self.step_engine(LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
@@ -484,7 +484,7 @@ class Node(Process):
         if self._lifecycle.state is not LifecycleState.READING:
             return
         if not self.guarded_log.guard.has_read(end):
-            self.go_on(10, lambda: self._await_log(end))
+            self.schedule(10, lambda: self._await_log(end))
         else:
             self._live_by(lifecycle.LogRead())
 
@@ -493,7 +493,7 @@ class Node(Process):
         if self._lifecycle.state is not LifecycleState.ANNOUNCING:
             return
         if world.clock.time_ms < self.deaf_until:
-            self.go_on(10, lambda: self._announce(incarnation))
+            self.schedule(10, lambda: self._announce(incarnation))
             return
         until_ms = world.clock.time_ms + LEASE_MS
         row = ProxyRow(
@@ -511,7 +511,7 @@ class Node(Process):
     def _await_handed_back(self) -> None:
         assert self.engine is not None
         if self.engine.is_handing_over:
-            self.go_on(10, self._await_handed_back)
+            self.schedule(10, self._await_handed_back)
         else:
             self._live_by(lifecycle.HandedBack())
 
@@ -522,7 +522,7 @@ class Node(Process):
             nonlocal waits
             waits -= 1
             if not waits:
-                self.go_on(0, lambda: self._live_by(lifecycle.FinalWritesDone()))
+                self.schedule(0, lambda: self._live_by(lifecycle.FinalWritesDone()))
 
         self.step_engine(Leave(one, marked))
         self.step_engine(StoreAll(one))
@@ -553,8 +553,8 @@ class Node(Process):
                 self._starts += 1
                 self._live_by(lifecycle.LeaseEnded(Incarnation(f"{self.proxy}#{self._starts}")))
                 return
-            self.go_on(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
-        self.go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
+            self.schedule(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
+        self.schedule(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while. While it is broken it tells nothing."""
@@ -565,7 +565,7 @@ class Node(Process):
                 self._watched = revision
                 self.step_engine(RegistryReported(event))
 
-        self.go_on(self._next_word(), deliver)
+        self.schedule(self._next_word(), deliver)
 
     def watch_breaks(self) -> None:
         """The registry's watch breaks: it begins anew with all that there is."""
@@ -584,7 +584,7 @@ class Node(Process):
         if self._started_at == self.world.clock.time_ms:
             deliver()
         else:
-            self.go_on(self._next_word(), deliver)
+            self.schedule(self._next_word(), deliver)
 
     def _next_word(self) -> int:
         """Return in how many milliseconds the registry's next word comes: not before any earlier one."""
@@ -669,7 +669,7 @@ class Node(Process):
         due = journal.next_deadline()
         if due not in (NEVER, self._journal_due):
             self._journal_due = due
-            self.go_on(max(0, due - now), lambda: self._journal_is_due(due))
+            self.schedule(max(0, due - now), lambda: self._journal_is_due(due))
 
     def _journal_is_due(self, due: int) -> None:
         if self._journal_due == due:
@@ -687,7 +687,7 @@ class Node(Process):
                 return
             if not failed or world.chances(0.5):
                 world.journal.extend(facts)
-            self.go_on(0, lambda: self._step_journal(Failed() if failed else Written()))
+            self.schedule(0, lambda: self._step_journal(Failed() if failed else Written()))
 
         world.later(world.delay() + self.journal_ms, act)
 
@@ -764,7 +764,7 @@ class Node(Process):
                 if answer and answer[0] < read_below:
                     answer = replaced("the log appends where it was read already", answer[0])
                 elif answer and self.engine is engine and not failed:
-                    self.saw(answer[-1] + 1)
+                    self.advance_seen(answer[-1] + 1)
             if failed and not isinstance(answer, LogReplaced):
                 answer = LogUnavailable("no answer")
             if self.engine is engine:
