@@ -1,7 +1,7 @@
 """Subscriptions and notifications for :mod:`bench.matcher`, of four kinds, as published work on matching uses them.
 
-A notification has 20 attributes: four strings `k0` to `k3` of 1,000 values each, by Zipf's law (exponent 1), and
-sixteen integers `n0` to `n15`, uniform in [0, 10,000). A subscription of
+A notification has 20 attributes: four strings ``k0`` to ``k3`` of 1,000 values each, by Zipf's law (exponent 1), and
+sixteen integers ``n0`` to ``n15``, uniform in [0, 10,000). A subscription of
 
 W1  is an equality, a range and a bound: `k == "v" && n >= low && n < high && m > bound`, the value by the same law.
     Range and bound let a third through together, so that one subscription in a hundred wants a notification

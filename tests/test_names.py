@@ -139,3 +139,40 @@ def test_documented_arguments_are_the_real_ones(source: Path) -> None:
         if set(said) - parameters(node)
     }
     assert wrong == {}
+
+
+def code_words(source: str) -> set[str]:
+    """Return the names of a module's code, and the words of its literals that are no docstrings."""
+    tree = ast.parse(source)
+    prose = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str() as text) if id(node) not in prose:
+                found.update(re.findall(r"\w+", text))
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str() as word):
+                found.add(word)
+            case ast.FunctionDef(name=word) | ast.AsyncFunctionDef(name=word) | ast.ClassDef(name=word):
+                found.add(word)
+            case ast.Import() | ast.ImportFrom():
+                found.update(part for alias in node.names for part in alias.name.split("."))
+            case _:
+                pass
+    return found
+
+
+def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
+    """A rename by a script leaves what stands between backticks in prose."""
+    python = [path for path in SOURCES if path.suffix == ".py"]
+    known = {path: code_words(path.read_text()) for path in python}
+    everywhere = set().union(*known.values())
+    stale = {}
+    for path in python:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                named = re.findall(r"(?<!`)`([a-z_]\w*)`(?!`)", ast.get_docstring(node) or "")
+                if wrong := sorted(set(named) - everywhere):
+                    stale[f"{name(path)} {getattr(node, 'name', '')}"] = wrong
+    assert stale == {}
