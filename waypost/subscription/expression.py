@@ -1,8 +1,8 @@
 """A subscription expression, read, checked, folded and ready to match.
 
 The passes, in order: text to tokens (``lexis``), tokens to tree (``parser``), static checks (``check``), folding of
-constants (``constant_folding``), the canonical text (``canonical``), the closure (``evaluate``). Each can refuse, and the
-first that does decides the error; none of the later ones can fail.
+constants (``constant_folding``), the canonical text (``canonical``), the closure (``evaluate``). Each can refuse, and
+the first that does decides the error; none of the later ones can fail.
 """
 
 from __future__ import annotations
