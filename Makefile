@@ -5,8 +5,8 @@ UV_VERSION := 0.13.9
 JOBS ?= 2
 bin := .venv/bin
 uv := $(bin)/uv
-pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_link.py \
-	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py \
+pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_forwarding_filter.py \
+	tests/federation/test_link_receiver.py tests/federation/test_link_sender.py tests/federation/test_site_state.py \
 	tests/wheel/test_layout.py tests/test_machines.py tests/test_import_circles.py tests/test_names.py tests/test_constructors.py tests/test_docs.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.links.link import POSITION_EVERY
+from federation.links.forwarding_filter import POSITION_EVERY
 from waypost.limits import (
     LINK_BATCH,
     LINK_BYTES,

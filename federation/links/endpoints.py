@@ -13,6 +13,7 @@ from typing import assert_never
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
+from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
     LinkEffectCompleted,
     LinkInput,
@@ -22,9 +23,8 @@ from federation.links.inputs import (
     ProxiesChanged,
     RecordsFolded,
 )
-from federation.links.link import Position, PositionIndex
-from federation.links.link_in import LinkIn, Pulling, Rows
-from federation.links.link_out import LinkOut, Sending
+from federation.links.link_receiver import LinkReceiver, Pulling, Rows
+from federation.links.link_sender import LinkSender, Sending
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
 from federation.site.acceptance import Acceptance, LogMark
@@ -52,8 +52,8 @@ class LinkEndpoints:
         self._bounds = bounds = bounds or Bounds()
         self.index = PositionIndex(bounds.position_every)
         self._effects: list[LinkEffect] = []
-        self._in = {site: LinkIn(site, state, rows, rng, self._emit, bounds) for site in state.neighbours}
-        self._out: dict[SiteId, LinkOut] = {}
+        self._receivers = {site: LinkReceiver(site, state, rows, rng, self._emit, bounds) for site in state.neighbours}
+        self._senders: dict[SiteId, LinkSender] = {}
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
@@ -75,19 +75,19 @@ class LinkEndpoints:
     @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to this site this proxy leads."""
-        return [neighbour for neighbour, link in self._in.items() if link.epoch]
+        return [neighbour for neighbour, link in self._receivers.items() if link.epoch]
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
         """Return the states of all ends, for operators."""
-        return [link_in.shown(now_ms) for link_in in self._in.values()], [
-            link_out.shown() for link_out in self._out.values()
+        return [link.shown(now_ms) for link in self._receivers.values()], [
+            link.shown() for link in self._senders.values()
         ]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
         """Yield the queues of all ends: name, records, and the bound of records."""
-        for sending in self._out.values():
+        for sending in self._senders.values():
             yield from sending.queues()
-        for pulling in self._in.values():
+        for pulling in self._receivers.values():
             yield from pulling.queues()
 
     # ------------------------------------------------------------ inputs
@@ -106,13 +106,13 @@ class LinkEndpoints:
             case LinkEffectCompleted(on_done, result):
                 on_done(result, now_ms)
             case ProxiesChanged():
-                for link in self._in.values():
+                for link in self._receivers.values():
                     link.proxies_changed(now_ms)
             case LinksLeaseGranted():
-                for link in self._in.values():
+                for link in self._receivers.values():
                     link.lease_granted(now_ms)
             case LinksLeaseLost():
-                for link in self._in.values():
+                for link in self._receivers.values():
                     link.lease_ended()
             case _:
                 assert_never(input)
@@ -126,23 +126,23 @@ class LinkEndpoints:
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._append_filters_again(site)
             self._end_if_outlived(site)
-        for sending in list(self._out.values()):
+        for sending in list(self._senders.values()):
             self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
         self.index.note(self._state.position, self._state.acceptance)
         for _, record in batch:
-            if isinstance(record, LinkLed) and record.link in self._in:
-                self._in[record.link].named(record, now_ms)
-        for pulling in self._in.values():
+            if isinstance(record, LinkLed) and record.link in self._receivers:
+                self._receivers[record.link].named(record, now_ms)
+        for pulling in self._receivers.values():
             pulling.folded(now_ms)
 
     def _neighbour_sent(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
         match message:
             case LinkRecords():
-                if message.site in self._in:
-                    self._in[message.site].receive(peer, message, now_ms)
+                if message.site in self._receivers:
+                    self._receivers[message.site].receive(peer, message, now_ms)
             case LinkAppended():
-                link = self._out.get(message.site)
+                link = self._senders.get(message.site)
                 if link and (link.peer, _name(link.opening)) == (peer, (message.epoch, message.opening)):
                     link.appended(message.count, now_ms)
             case LinkOpen():
@@ -166,8 +166,8 @@ class LinkEndpoints:
         """
         return min([link.next_deadline() for link in self._all()], default=NEVER)
 
-    def _all(self) -> list[LinkIn | LinkOut]:
-        return [*self._in.values(), *self._out.values()]
+    def _all(self) -> list[LinkReceiver | LinkSender]:
+        return [*self._receivers.values(), *self._senders.values()]
 
     # ------------------------------------------------------------ requests of neighbours
 
@@ -189,7 +189,7 @@ class LinkEndpoints:
 
     def _end_if_outlived(self, site: SiteId) -> None:
         """End a sending end if the log has a request of a later leader: the old one opens again, and is told of it."""
-        sending, requested = self._out.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
+        sending, requested = self._senders.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
         if sending is not None and sending.opening.epoch < requested.epoch:
             sending.close()
             self._ended(site, None, f"its leader of epoch {requested.epoch} has spoken since")
@@ -197,16 +197,16 @@ class LinkEndpoints:
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; a late or duplicate one is ignored."""
         site = message.site
-        if site not in self._in or _name(message) <= self._opened.get(site, (0, 0)):
+        if site not in self._receivers or _name(message) <= self._opened.get(site, (0, 0)):
             return
         self._check(site, message.installations)
         self._opened[site] = _name(message)
         self._compare(message.frontier)
-        if site in self._out:
-            self._out[site].close()
+        if site in self._senders:
+            self._senders[site].close()
             self._late.pop(site, None)
-        link = LinkOut(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
-        self._out[site] = link
+        link = LinkSender(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
+        self._senders[site] = link
         self._append_filters(_asked(message))
         start = self.index.position_for(message.frontier)
         if start is not None:
@@ -225,8 +225,8 @@ class LinkEndpoints:
             if site_of(origin) == state.site and offset > known:
                 self._emit(SeenBeyond(origin, offset))
 
-    def _begin(self, link: LinkOut, first: int | WaypostError, now_ms: int) -> None:
-        if self._out.get(link.opening.site) is not link:
+    def _begin(self, link: LinkSender, first: int | WaypostError, now_ms: int) -> None:
+        if self._senders.get(link.opening.site) is not link:
             return
         if isinstance(first, WaypostError):
             self._ended(link.opening.site, first)
@@ -236,7 +236,7 @@ class LinkEndpoints:
             self._late[link.opening.site] = Position(first, acceptance, gone=first > 0)
             self._begin_if_requested(link, now_ms)
 
-    def _begin_if_requested(self, link: LinkOut, now_ms: int) -> None:
+    def _begin_if_requested(self, link: LinkSender, now_ms: int) -> None:
         """Begin sending once our state has the neighbour's filters: those that were lost with the log's beginning,
         or could not be read, may be missing from it, and their matches would not be sent.
         """
@@ -254,7 +254,7 @@ class LinkEndpoints:
             link.begin(start, now_ms)
 
     def _ended(self, site: SiteId, error: WaypostError | None, why: str = "nothing is acknowledged") -> None:
-        del self._out[site]
+        del self._senders[site]
         self._late.pop(site, None)
         if isinstance(error, HistoryTruncated):
             self.index.forget(error.first)
@@ -262,7 +262,7 @@ class LinkEndpoints:
 
     def _append_filters(self, request: FiltersRequested) -> None:
         """Install a neighbour's filters by an append to the log; one of each neighbour is under way at a time."""
-        if request.link not in self._in:
+        if request.link not in self._receivers:
             return
         self._check(request.link, request.installations)
         if _rank(request) >= _rank(self._latest_requests.get(request.link, request)):
@@ -314,9 +314,9 @@ class LinkEndpoints:
         if (link := self._link_of(request)) is not None:
             link.applied_serial = min(link.applied_serial, request.serial - 1)
 
-    def _link_of(self, request: FiltersRequested) -> LinkOut | None:
+    def _link_of(self, request: FiltersRequested) -> LinkSender | None:
         """Return the sending end to the leader that has sent the request; None: it has none, or another one leads."""
-        link = self._out.get(request.link)
+        link = self._senders.get(request.link)
         return link if link is not None and link.opening.epoch == request.link_epoch else None
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:

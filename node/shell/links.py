@@ -15,8 +15,8 @@ import structlog
 from federation.links import effects
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, LinkInput, NeighbourSent
-from federation.links.link_in import Pulling
-from federation.links.link_out import Sending
+from federation.links.link_receiver import Pulling
+from federation.links.link_sender import Sending
 from federation.messages import LinkMessage, LinkRecord
 from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth

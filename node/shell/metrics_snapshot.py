@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from federation.links.link_in import Pulling
-from federation.links.link_out import Sending
+from federation.links.link_receiver import Pulling
+from federation.links.link_sender import Sending
 from node.shell.node import Node
 from proxy.clients.relay import Relays
 from proxy.core.counters import Counters

@@ -15,7 +15,7 @@ from federation.links.bounds import Bounds
 from federation.links.effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, LinkInput, LinksLeaseGranted, NeighbourSent, RecordsFolded
-from federation.links.link_out import UNACKNOWLEDGED_TIMEOUT_MS
+from federation.links.link_sender import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site.events import Advanced, Covered, NotificationArrived
@@ -221,7 +221,7 @@ def test_a_request_that_an_earlier_one_overtakes_in_the_log_is_sent_again_until_
 
 def applied(serving: Serving) -> int:
     """Return the serial of the request that B is told to be in force."""
-    return serving.endpoints._out[B].applied_serial
+    return serving.endpoints._senders[B].applied_serial
 
 
 def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from federation.links.link_out import LinkOut
+from federation.links.link_sender import LinkSender
 from federation.ports import Batch
 from proxy.session.receivers import Receiver
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.limits import DELIVERY_BATCH
 
 
-def _feed_without_end(self: LinkOut, batch: Batch, now_ms: int) -> None:
+def _feed_without_end(self: LinkSender, batch: Batch, now_ms: int) -> None:
     self._live.extend(batch)
     self._pump(now_ms)
 
@@ -25,14 +25,14 @@ MUTANTS = (
     Mutant(
         "no window of a link",
         "a link sends whatever the far site has not acknowledged",
-        replaced(LinkOut, "_has_room", lambda self: True),
+        replaced(LinkSender, "_has_room", lambda self: True),
         ("BOUND",),
         (19, 129, 131),
     ),
     Mutant(
         "kept for a sender without an end",
         "a link keeps all that was folded since its sender began to wait",
-        replaced(LinkOut, "feed", _feed_without_end),
+        replaced(LinkSender, "feed", _feed_without_end),
         ("BOUND",),
         (129, 195, 263),
     ),

@@ -11,10 +11,10 @@ from unittest import mock
 import msgspec
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
-from federation.links import link
+from federation.links import forwarding_filter
 from federation.links.endpoints import LinkEndpoints
-from federation.links.link import LinkSender
-from federation.links.link_in import LinkIn
+from federation.links.forwarding_filter import ForwardingFilter
+from federation.links.link_receiver import LinkReceiver
 from federation.messages import LinkRecords
 from federation.site.acceptance import Acceptance
 from federation.site.events import Covered, Event
@@ -46,7 +46,7 @@ from waypost.messages import Deliver, Delivery, Subscribe, Subscribed, Unsubscri
 from waypost.records import Effective, Forwarded, Progress, Record
 
 _arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
-_effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.receive
+_effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkReceiver.receive
 _wants = Subscription.wants
 _join, _withdraw = Session.join, ServedSessions.withdraw
 _decode = msgspec.msgpack.Decoder(Delivery).decode
@@ -161,7 +161,7 @@ def _accept_any_leader(self: Acceptance, record: Forwarded | Progress | Effectiv
     return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
 
 
-def _hear_past_holes(self: LinkIn, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
+def _hear_past_holes(self: LinkReceiver, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
     self._expected = max(self._expected, message.number)
     _heard(self, peer, message, now_ms)
 
@@ -393,7 +393,7 @@ MUTANTS = (
     Mutant(
         "announced once",
         "announcements are not said again when a link opens",
-        replaced(LinkSender, "hello", lambda self: []),
+        replaced(ForwardingFilter, "hello", lambda self: []),
         ("STUCK", "LOST"),
         (18, 21, 33),
         rule=12,
@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         "removed in silence",
         "a link that begins behind what retention removed announces what it announced before",
-        replaced(link, "_from_here", lambda effective, frontier: effective),
+        replaced(forwarding_filter, "_from_here", lambda effective, frontier: effective),
         ("LOST",),
         scenarios=("retention_has_removed_what_a_catch_up_needs", "retention_at_the_head_of_a_line_of_sites"),
         rule=12,
@@ -433,14 +433,14 @@ MUTANTS = (
     Mutant(
         "drop markers",
         "a link does not speak of what it passed over in silence",
-        replaced(LinkSender, "pause", lambda self: []),
+        replaced(ForwardingFilter, "pause", lambda self: []),
         ("STUCK",),
         (4, 6, 7),
     ),
     Mutant(
         "holes in a link",
         "the leader of a link does not notice that a message is missing",
-        replaced(LinkIn, "receive", _hear_past_holes),
+        replaced(LinkReceiver, "receive", _hear_past_holes),
         ("LOST",),
         (25, 49, 56),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
-from federation.links.link_out import LinkOut
+from federation.links.link_sender import LinkSender
 from federation.messages import CaughtUp
 from federation.ports import Batch
 from federation.site.history import HistoryAnswer
@@ -34,7 +34,7 @@ def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId,
     return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
 
 
-def _sends_from_any_log(self: LinkOut, batch: Batch, now_ms: int) -> None:
+def _sends_from_any_log(self: LinkSender, batch: Batch, now_ms: int) -> None:
     self._rest.extend(batch)
     self._pump(now_ms)
 
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "sends from any log",
         "a proxy that has not noticed that its log is another one reads it for a link",
-        replaced(LinkOut, "_compare", _sends_from_any_log),
+        replaced(LinkSender, "_compare", _sends_from_any_log),
         ("LOST",),
         kept=("96324101",),
         rule=27,

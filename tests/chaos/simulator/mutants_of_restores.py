@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from chaos.simulator.environment.fake_backends import PlainChangelog
-from federation.links.link_in import LinkIn
+from federation.links.link_receiver import LinkReceiver
 from handover import machine, source
 from handover.acquisition_inputs import NothingFound
 from handover.messages import Aborted, Frozen, ToTarget
@@ -30,7 +30,7 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _record = RegistryMemory.row_lost
 _become = Session.become
-_open = LinkIn._open_if_caught_up
+_open = LinkReceiver._open_if_caught_up
 
 
 def _sends_back(self: IncomingTransfers, sender: ProxyId, message: ToTarget) -> None:
@@ -53,7 +53,7 @@ def _takes_back_without_a_look() -> Iterator[None]:
         yield
 
 
-def _opens_unnamed(self: LinkIn, now_ms: int) -> None:
+def _opens_unnamed(self: LinkReceiver, now_ms: int) -> None:
     if not self._is_named and self._known_epoch > self.epoch:
         self.epoch += self._known_epoch
     self._is_named = True
@@ -194,7 +194,7 @@ MASKED = (
         "leads without a claim",
         "a leader of a link says what it wants before its epoch is in the log: another had that epoch, in a registry "
         "that went back since",
-        replaced(LinkIn, "_open_if_caught_up", _opens_unnamed),
+        replaced(LinkReceiver, "_open_if_caught_up", _opens_unnamed),
         rule=12,
         masked_by="neighbours that tell a leader what was said later",
     ),

@@ -8,8 +8,8 @@ import pytest
 
 from federation.links.bounds import Bounds
 from federation.links.effects import LinkEffect, ReadLog, SendPeer
-from federation.links.link import Position
-from federation.links.link_out import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkOut
+from federation.links.forwarding_filter import Position
+from federation.links.link_sender import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkSender
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
 from federation.site.acceptance import Acceptance
@@ -49,7 +49,7 @@ class Sending:
             self.state.fold(offset, record)
         self.ends: list[WaypostError | None] = []
         opening = LinkOpen(site=B, epoch=7, frontier={}, serial=9, installations={wanted: 3})
-        self.link = LinkOut(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
+        self.link = LinkSender(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
 
     def begin(self, start: int = 0) -> None:
         self.link.begin(Position(start, Acceptance(A)), self.now)

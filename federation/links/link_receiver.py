@@ -90,7 +90,7 @@ class Pulling(NamedTuple):
     last_received_ms: int
 
 
-class LinkIn:
+class LinkReceiver:
     """The direction from `neighbour` to this site.
 
     Args:

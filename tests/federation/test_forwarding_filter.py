@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federation.links.link import LinkSender, Position, PositionIndex
+from federation.links.forwarding_filter import ForwardingFilter, Position, PositionIndex
 from federation.messages import LinkRecord
 from federation.site.acceptance import Acceptance
 from federation.site.state import SiteState
@@ -52,14 +52,14 @@ class Link:
             self.state.fold(len(self.records), record)
             self.records.append(record)
 
-    def open(self, far: Mapping[Origin, int], *, at: int | None = None) -> LinkSender:
+    def open(self, far: Mapping[Origin, int], *, at: int | None = None) -> ForwardingFilter:
         """Open the link as of position `at`, from the beginning of the log."""
         state = SiteState(A, (B, C))
         for offset, record in enumerate(self.records[:at]):
             state.fold(offset, record)
-        return LinkSender(state, B, 7, far, Position(0, Acceptance(A)))
+        return ForwardingFilter(state, B, 7, far, Position(0, Acceptance(A)))
 
-    def send(self, sender: LinkSender) -> list[LinkRecord]:
+    def send(self, sender: ForwardingFilter) -> list[LinkRecord]:
         out: list[LinkRecord] = []
         for offset, record in enumerate(self.records):
             out += sender.step(offset, record)
@@ -123,7 +123,7 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
     )
 
     def said(far: int, first: int) -> list[LinkRecord]:
-        sender = LinkSender(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
+        sender = ForwardingFilter(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
         out = sender.hello()
         for offset in range(first, len(link.records)):
             out += sender.step(offset, link.records[offset])
@@ -200,7 +200,7 @@ def test_filters_requested_between_the_opening_and_the_first_record_are_announce
 
 def test_a_sender_folds_its_own_copy() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}))
-    sender = LinkSender(link.state, B, 7, {}, Position(0, Acceptance(A)))
+    sender = ForwardingFilter(link.state, B, 7, {}, Position(0, Acceptance(A)))
     before = link.state.snapshot()
     assert brief(sender.step(1, published(1))) == [("forwarded", "A/0", 1)]
     assert link.state.snapshot() == before

@@ -9,7 +9,7 @@ import msgspec
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Elect, FindEnd, LinkEffect, SendPeer
-from federation.links.link_in import ELECT_MS, RESEND_MS, SILENCE_MS, LinkIn, Phase
+from federation.links.link_receiver import ELECT_MS, RESEND_MS, SILENCE_MS, LinkReceiver, Phase
 from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site.state import SiteState
@@ -46,7 +46,9 @@ class Pulling:
         self.applied_serial: int | None = None
         """The last word that the far side says is in force there; None: the opening."""
         self.state = SiteState(B, (A, C))
-        self.link = LinkIn(A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5))
+        self.link = LinkReceiver(
+            A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5)
+        )
 
     def wants(self, kind: type[Kind]) -> Kind:
         """Return the next thing that is wanted, which is of this kind."""

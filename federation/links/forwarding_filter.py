@@ -42,7 +42,7 @@ POSITIONS_KEPT = 10_000
 NO_FILTERS: Mapping[str, Filter] = {}
 
 
-class LinkSender:
+class ForwardingFilter:
     """The sender of one opening of a link.
 
     Args:

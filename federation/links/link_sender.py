@@ -1,9 +1,9 @@
 """The sending end of a link: one opening by the neighbour's leader, served until it is replaced or given up. Pure.
 
 It reads our site log in order, from the end of the far frontier: records as they are folded, or from the log where it
-is behind. What :class:`federation.links.link.LinkSender` forwards is sent in numbered messages, as far ahead of the
-acknowledgements as the window allows; markers are queued with the records that they are about. When there is nothing to
-read it sends progress markers, and heartbeats.
+is behind. What the filter (federation/links/forwarding_filter.py) forwards is sent in numbered messages, as far ahead
+of the acknowledgements as the window allows; markers are queued with the records that they are about. When there is
+nothing to read it sends progress markers, and heartbeats.
 
 When a message is lost
 ----------------------
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Emit, ReadLog, SendPeer
-from federation.links.link import LinkSender, Position
+from federation.links.forwarding_filter import ForwardingFilter, Position
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
 from federation.site.acceptance import LogMark
@@ -58,7 +58,7 @@ class Sending(NamedTuple):
     lags: dict[Origin, int]
 
 
-class LinkOut:
+class LinkSender:
     """The direction from this site to a neighbour, as opened by `peer`, its leader.
 
     Args:
@@ -87,7 +87,7 @@ class LinkOut:
         self._emit = emit
         self._ended = ended
         self._bounds = bounds
-        self._sender: LinkSender | None = None
+        self._sender: ForwardingFilter | None = None
         self._closed = False
         self._offset = 0
         self._live: deque[tuple[int, Record]] = deque()
@@ -134,7 +134,7 @@ class LinkOut:
         if self._closed:
             return
         opening = self.opening
-        self._sender = LinkSender(self._state, opening.site, opening.epoch, opening.frontier, start)
+        self._sender = ForwardingFilter(self._state, opening.site, opening.epoch, opening.frontier, start)
         self._offset = self._sender.start
         self._queue(self._sender.hello())
         if not self._line:
