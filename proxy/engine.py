@@ -325,7 +325,7 @@ class Engine:
     def _begin(self, incarnation: Incarnation) -> None:
         """Begin an incarnation, as a new writer of the journal. The present one again changes nothing."""
         if incarnation != self.env.lease.incarnation:
-            self.env.lease.incarnation = incarnation
+            self.env.lease.begin(incarnation)
             self.output.journal.begin(incarnation)
 
     def _dispatch(self) -> None:

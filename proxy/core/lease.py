@@ -18,8 +18,13 @@ class Lease:
         self._time = time
         self._margin_ms = margin_ms
         self.incarnation = Incarnation("")
+        """The incarnation of this proxy that holds it, or held it last; "": none has yet."""
         self.fence_at_ms: int | None = None
         """When the proxy must have stopped serving: before its lease can end; None: it has none."""
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """Begin the life of another incarnation of this proxy."""
+        self.incarnation = incarnation
 
     def granted(self, until_ms: int) -> None:
         """Set the end of the lease, granted or renewed, in ms of the clock of this process."""
