@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -55,19 +58,42 @@ class Port:
         self.max_connections = connections + CONNECTIONS_RESERVED
         self._parsed_s = 0.0
         """Processor time for what came, in this turn of the loop."""
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting_tiny: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
 
     def has_turn(self, *, tiny: bool) -> bool:
-        """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny frames."""
+        """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny pieces."""
         return self._parsed_s < (TINY_A_TURN_S if tiny else PARSED_A_TURN_S)
+
+    def wait_turn(self, feed: Callable[[], None], loop: asyncio.AbstractEventLoop, *, tiny: bool) -> None:
+        """Call `feed` in a later turn of the loop that has time for it, behind all that wait already.
+
+        Each that tried again in every turn would make the turn longer, however little it was allowed to parse.
+        """
+        (self._waiting_tiny if tiny else self._waiting).append(feed)
+        self._schedule(loop)
 
     def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
         """Count processor time of this turn of the loop; the next turn begins at 0."""
-        if not self._parsed_s:
-            loop.call_soon(self._turn_ended)
         self._parsed_s += spent_s
+        self._schedule(loop)
 
-    def _turn_ended(self) -> None:
-        self._parsed_s = 0.0
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._next_turn, loop)
+
+    def _next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_scheduled, self._parsed_s = False, 0.0
+        for waiting, tiny in ((self._waiting, False), (self._waiting_tiny, True)):
+            # Those that come back meanwhile have their turn later.
+            for _ in range(len(waiting)):
+                if not self.has_turn(tiny=tiny):
+                    break
+                waiting.popleft()()
+        if self._waiting or self._waiting_tiny:
+            self._schedule(loop)
 
 
 class PortConfig(uvicorn.Config):
@@ -79,14 +105,27 @@ class PortConfig(uvicorn.Config):
 
 class RequestProtocol(H11Protocol):
     """uvicorn's HTTP within bounds. A connection beyond the port's most is closed at once; so is one whose client
-    has made no progress for STALLED_READER_S, with its request or with reading the answer.
+    has made no progress for STALLED_READER_S, with its request or with reading the answer. Bodies are parsed in small
+    pieces: one may be in chunks of one byte.
     """
 
     config: PortConfig
-    _owed: object = None
-    _looking: asyncio.TimerHandle | None = None
-    _came = 0
-    """Bytes received since the last answer."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._port = self.config.shared
+        self._owed: object = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._came = 0
+        """Bytes received since the last answer."""
+        self._unread = bytearray()
+        """Bytes received and not parsed yet."""
+        self._is_waiting = False
+        """Whether the rest is parsed in a later turn of the loop, or after a pause."""
+        self._is_over = False
+        """Whether the connection is lost, or another protocol's."""
+        self._turns: Turns | None = None
+        """Of a connection that has sent a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch the connection's progress; one beyond the port's most is closed."""
@@ -101,29 +140,87 @@ class RequestProtocol(H11Protocol):
         closed.
         """
         self._came += len(data)
-        largest = self.config.shared.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
+        largest = self._port.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
         if largest is not None:
             largest.transport.abort()
-        if largest is not self:
-            super().data_received(data)
+        if largest is self:
+            return
+        self._unread += data
+        if self._is_waiting:
+            self.flow.pause_reading()
+        else:
+            self._feed()
+
+    @property
+    def _is_in_body(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and cycle.more_body and not cycle.response_complete
+
+    def _feed(self) -> None:
+        """Parse what was received, for a moment; then other connections have their turn."""
+        self._is_waiting = False
+        if self._is_over:
+            return
+        tiny = self._is_in_body
+        if not self._port.has_turn(tiny=tiny):
+            self._pause()
+            self._port.wait_turn(self._feed, self.loop, tiny=tiny)
+            return
+        began, spent, upto = time.thread_time(), 0.0, 0
+        while upto < len(self._unread) and spent < TINY_SLICE_S and not self._is_over:
+            size = SMALL_PIECE_BYTES if self._is_in_body else PIECE_BYTES
+            piece = bytes(self._unread[upto : upto + size])
+            upto += size
+            super().data_received(piece)
+            spent = time.thread_time() - began
+        del self._unread[:upto]
+        self._port.parsed(spent, self.loop)
+        if self._is_over:
+            return
+        wait_s = 0.0
+        if tiny:
+            now_s = time.monotonic()
+            self._turns = self._turns or Turns(self._port.line, now_s)
+            wait_s = self._turns.spent(spent, now_s)
+        if wait_s or self._unread:
+            self._pause()
+            self.loop.call_later(wait_s, self._feed)
+        elif self._may_read():
+            self.flow.resume_reading()
+
+    def _pause(self) -> None:
+        self._is_waiting = True
+        self.flow.pause_reading()
+
+    def _may_read(self) -> bool:
+        """Tell whether uvicorn itself wants to read on: it has no request that waits, and no long body."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return True
+        return cycle.more_body and len(cycle.body) <= HIGH_WATER_LIMIT
 
     def on_response_complete(self) -> None:
         """Count anew for the next request of the connection."""
         self._came = 0
-        self.config.shared.unfinished.forget(self)
+        self._port.unfinished.forget(self)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching the connection, and free what it held."""
-        self._stop_looking()
-        self.config.shared.unfinished.forget(self)
+        self._end()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Leave the connection to :class:`SocketProtocol`."""
-        self._stop_looking()
-        self.config.shared.unfinished.forget(self)
+        self._end()
+        self.flow.resume_reading()
         super().handle_websocket_upgrade(event)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._unread.clear()
+        self._stop_looking()
+        self._port.unfinished.forget(self)
 
     def _stop_looking(self) -> None:
         if self._looking is not None:
@@ -164,6 +261,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unread = bytearray()
         """Bytes received and not parsed yet."""
         self._feeding: asyncio.Handle | None = None
+        self._is_queued = False
+        """Whether it waits for a turn of the loop with time for it."""
         self._unproven: int | None = 0
         """Bytes received before the client was proven; None: it is."""
         self._owed_since_s: float | None = None
@@ -202,6 +301,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if timer is not None:
                 timer.cancel()
         self._feeding = self._looking = None
+        self._is_queued = False
         super().connection_lost(exc)
 
     # ------------------------------------------------------------ what comes
@@ -209,8 +309,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; they are parsed now, unless earlier ones wait."""
         self._unread += data
-        if self._feeding is None:
+        if not self._will_feed:
             self._feed()
+
+    @property
+    def _will_feed(self) -> bool:
+        return self._is_queued or self._feeding is not None
+
+    def _take_turn(self) -> None:
+        if self._is_queued:
+            self._is_queued = False
+            self._feed_on()
 
     def _refuse(self, reason: str) -> None:
         if self.handshake_complete and not self.close_sent:
@@ -225,7 +334,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         tiny = self._controls > 0
         if not self._port.has_turn(tiny=tiny):
             self.transport.pause_reading()
-            self._feeding = self.loop.call_soon(self._feed_on)
+            self._is_queued = True
+            self._port.wait_turn(self._take_turn, self.loop, tiny=tiny)
             return
         began, spent, upto = time.thread_time(), 0.0, 0
         piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
@@ -258,7 +368,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _feed_on(self) -> None:
         self._feed()
-        if not self._unread and self._feeding is None and not self.read_paused and not self.disconnected:
+        if not self._unread and not self._will_feed and not self.read_paused and not self.disconnected:
             self.transport.resume_reading()
 
     async def send(self, message: Any) -> None:
@@ -266,15 +376,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         # Also by an answer of HTTP, after which uvicorn would log an error.
         self.handshake_complete |= self.close_sent
-        if self.close_sent and self._unread and self._feeding is None:
+        if self.close_sent and self._unread and not self._will_feed:
             self._feeding = self.loop.call_soon(self._feed_on)
 
     async def receive(self) -> Any:
         """Return the next message to the application, and parse more in the loop's next turn."""
         message = await super().receive()
-        if (self._unread or self._feeding is not None) and not self.disconnected:
+        if (self._unread or self._will_feed) and not self.disconnected:
             self.transport.pause_reading()
-            if self._feeding is None:
+            if not self._will_feed:
                 self._feeding = self.loop.call_soon(self._feed_on)
         return message
 

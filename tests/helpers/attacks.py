@@ -357,6 +357,26 @@ async def half_requested(url: str) -> None:
     await asyncio.sleep(30)
 
 
+async def chunks(url: str) -> None:
+    """Twenty connections with requests in chunks of one byte, of which the end does not come."""
+    host, port = url.removeprefix("ws://").split(":")
+    head = (
+        f"POST /v1/sessions/access HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+
+    async def request() -> None:
+        for _ in range(1_000):
+            with contextlib.suppress(ConnectionError):
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.write(head.encode())
+                while not writer.is_closing():
+                    writer.write(b"1\r\n[\r\n" * 2_000)
+                    await writer.drain()
+
+    await asyncio.gather(*(request() for _ in range(20)))
+
+
 async def reconnecting(url: str) -> None:
     """Twenty clients that connect, ask for 200 sessions, break the connection off, and begin again."""
 
@@ -399,6 +419,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         staying,
         coordinates,
         half_requested,
+        chunks,
         reconnecting,
     )
 }
