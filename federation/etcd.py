@@ -89,6 +89,11 @@ CHANNEL_OPTIONS = {
     "grpc.min_reconnect_backoff_ms": 1000,
     "grpc.max_reconnect_backoff_ms": 500,
     "grpc.max_receive_message_length": -1,
+    # A network that drops packets ends no connection: without pings, calls on it wait for TCP to send again, minutes
+    # later. etcd allows a ping every 5 s, while there are calls.
+    "grpc.keepalive_time_ms": 6_000,
+    "grpc.keepalive_timeout_ms": 2_000,
+    "grpc.http2.max_pings_without_data": 0,
 }
 
 

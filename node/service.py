@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from structlog.typing import Processor
 from discovery.announce import Announcement, announce
 from node.configuration.config import NodeConfig
 from node.configuration.log_output import LogOutput
+from node.health.repeated_lines import RepeatedLines
 from node.health.supervision import endless
 from node.http.server import Server, make_server
 from node.resources import garbage_collection
@@ -63,6 +65,7 @@ def set_up_logging(*, json: bool) -> None:
     # What the libraries say, the web server and asyncio above all, comes as our own lines do, with its time.
     output = cast(TextIO, LogOutput(sys.stderr))
     libraries = logging.StreamHandler(output)
+    libraries.addFilter(RepeatedLines(time.monotonic))
     last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
     libraries.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=announcement))
     logging.basicConfig(level=logging.WARNING, handlers=[libraries], force=True)

@@ -247,10 +247,10 @@ as many is refused: all of that goes into the session's checkpoint."""
 RETRY_ATTACH_MS = 250
 """Pause before a client library asks again for what a proxy could not do for a session, in milliseconds."""
 PING_EVERY_S = 3.0
-"""Pause between two pings of a client library to its proxy, in seconds."""
+"""Pause between two pings of a client library to its proxy, or of a proxy to another, in seconds."""
 PONG_WITHIN_S = 3.0
-"""Time for the answer, in seconds; then the client library goes to another proxy: one that stands still holds up
-nobody for long."""
+"""Time for the answer, in seconds; then the client library goes to another proxy, and a proxy connects again: one that
+stands still holds up nobody for long."""
 CLIENT_PING_EVERY_S = 20.0
 """Pause between two pings of a proxy to a client or peer, in seconds."""
 CLIENT_PONG_WITHIN_S = 20.0

@@ -125,7 +125,7 @@ class RequestProtocol(H11Protocol):
         self._is_over = False
         """Whether the connection is lost, or another protocol's."""
         self._turns: Turns | None = None
-        """Of a connection that has sent a body."""
+        """The turns of a connection that has sent a body; None: it has sent none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch the connection's progress; one beyond the port's most is closed."""

@@ -27,7 +27,7 @@ from waypost.clock import Clock
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.frames import decode_frame
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE, PEER_QUEUE_BYTES
+from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE, PEER_QUEUE_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import VERSION
 
 log = structlog.get_logger("waypost")
@@ -254,6 +254,8 @@ class Peers:
             compression=None,
             open_timeout=2,
             close_timeout=1,
+            ping_interval=PING_EVERY_S,
+            ping_timeout=PONG_WITHIN_S,
             # Without a certificate of ours: somebody else ends TLS in front of the other one.
             ssl=(self._tls or True) if encrypted else None,
         ) as socket:

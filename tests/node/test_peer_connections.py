@@ -66,17 +66,50 @@ async def test_message_at_a_full_queue_is_counted_as_queue_full() -> None:
     assert await lost(peers, PEER_QUEUE + 2) == {"queue full": 2, "not there": PEER_QUEUE}
 
 
+async def introduce(socket: ServerConnection) -> None:
+    """Prove to the caller that this is its peer."""
+    challenge = new_nonce()
+    await socket.send(encode_introduction(PeerChallenge(challenge)))
+    hello = decode_introduction(await socket.recv())
+    assert isinstance(hello, PeerHello)
+    proof = hello.introduction(challenge).callees_proof(SECRET)
+    await socket.send(encode_introduction(PeerWelcome(proof)))
+
+
+async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.peers.peers.PING_EVERY_S", 0.2)
+    monkeypatch.setattr("node.peers.peers.PONG_WITHIN_S", 0.2)
+    silent: list[ServerConnection] = []
+
+    async def fall_silent(socket: ServerConnection) -> None:
+        if not silent:
+            await introduce(socket)
+            await socket.recv()
+        # Nothing is read any more, not even the next caller's hello: as behind a way that swallows packets.
+        silent.append(socket)
+        socket.transport.pause_reading()
+        await asyncio.sleep(60)
+
+    async with serve(fall_silent, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        peers = peers_with(row_at(f"ws://127.0.0.1:{port}"))
+        peers.send(OTHER, OFFER)
+        async with asyncio.timeout(10):
+            while OTHER not in peers.unreached:
+                await asyncio.sleep(0.05)
+                if silent:
+                    peers.send(OTHER, OFFER)
+        await peers.close()
+        for socket in silent:
+            socket.transport.abort()
+
+
 @pytest.mark.parametrize("who_ends_it", ["we", "the peer"])
 async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) -> None:
     heard: asyncio.Queue[ServerConnection] = asyncio.Queue()
 
     async def hear(socket: ServerConnection) -> None:
-        challenge = new_nonce()
-        await socket.send(encode_introduction(PeerChallenge(challenge)))
-        hello = decode_introduction(await socket.recv())
-        assert isinstance(hello, PeerHello)
-        proof = hello.introduction(challenge).callees_proof(SECRET)
-        await socket.send(encode_introduction(PeerWelcome(proof)))
+        await introduce(socket)
         async for _ in socket:
             heard.put_nowait(socket)
 

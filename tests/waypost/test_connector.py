@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from waypost.client.connector import (
-    WAITS_HERE,
+    WAIT_HERE_MS,
     Close,
     Connector,
     ConnectorState,
@@ -222,29 +222,39 @@ def test_a_connection_that_opens_too_late_is_closed() -> None:
     assert made.step(Lost("closed"), 3) == [Open(THERE)]
 
 
-def waiting(made: Connector, cause: WaitCause, count: int) -> list[object]:
-    """Have the proxy say so often that the session is not served; return the effects of the last time."""
+def waiting(made: Connector, cause: WaitCause, pause_ms: int, for_ms: int) -> list[object]:
+    """Have the proxy say again and again, for so long, that the session is not served; return the last effects."""
     effects: list[object] = []
-    for number in range(count):
-        effects = [*made.step(Received(Wait(cause, "not now", 250)), 1_000 * number)]
+    for now_ms in range(0, for_ms + 1, pause_ms):
+        effects = [*made.step(Received(Wait(cause, "not now", 250)), now_ms)]
         made.tick(made.next_deadline())
     return effects
 
 
-def test_a_client_whose_proxy_never_gets_the_session_goes_to_the_next_address() -> None:
+@pytest.mark.parametrize("pause_ms", [500, 2_500], ids=["quick answers", "answers of a silent registry"])
+def test_a_client_whose_proxy_never_gets_the_session_goes_to_the_next_address(pause_ms: int) -> None:
     made, _ = connected(HERE, THERE)
     made.step(attached(), 5)
-    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, WAITS_HERE - 1)
-    assert Close() in waiting(made, WaitCause.UNAVAILABLE, 1)
+    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, pause_ms, WAIT_HERE_MS - pause_ms)
+    assert Close() in made.step(Received(Wait(WaitCause.UNAVAILABLE, "not now", 250)), WAIT_HERE_MS)
     made.step(Lost("closed"), 50_000)
     assert made.tick(made.next_deadline()) == [Open(THERE)]
 
 
+def test_time_in_vain_is_counted_anew_at_another_address() -> None:
+    made, _ = connected(HERE, THERE)
+    waiting(made, WaitCause.UNAVAILABLE, 500, WAIT_HERE_MS - 500)
+    made.step(Lost("closed"), WAIT_HERE_MS)
+    assert made.tick(made.next_deadline()) == [Open(THERE)]
+    made.step(Opened(), WAIT_HERE_MS + 1_000)
+    assert Close() not in made.step(Received(Wait(WaitCause.UNAVAILABLE, "not now", 250)), WAIT_HERE_MS + 1_001)
+
+
 def test_a_client_stays_where_another_proxy_would_say_the_same_or_where_there_is_no_other() -> None:
     made, _ = connected(HERE, THERE)
-    assert Close() not in waiting(made, WaitCause.RECEIVER_IN_USE, 3 * WAITS_HERE)
+    assert Close() not in waiting(made, WaitCause.RECEIVER_IN_USE, 500, 3 * WAIT_HERE_MS)
     made, _ = connected(HERE)
-    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, 3 * WAITS_HERE)
+    assert Close() not in waiting(made, WaitCause.UNAVAILABLE, 500, 3 * WAIT_HERE_MS)
 
 
 NOT_FOUND = Received(Problem("NOT_FOUND", "no such session", about=AboutSession(SESSION)))

@@ -22,8 +22,9 @@ from waypost.messages import Attached, ProxyMessage, WaitCause, Welcome
 
 LONGEST_WAIT_MS = 2_000
 """The longest pause between two attaches to a session that is not served at the moment."""
-WAITS_HERE = 16
-"""Attaches to a session that is not served, before the client tries another proxy: more than 10 s of them."""
+WAIT_HERE_MS = 10_000
+"""Time from the first attach in vain, in ms, before the client tries another proxy: longer than an etcd is without a
+leader, which no proxy is spared. A count of attaches would not do: a silent registry makes each take seconds."""
 ELSEWHERE = (WaitCause.UNAVAILABLE, WaitCause.NO_LEASE, WaitCause.OWNER_SILENT)
 """The causes for which another proxy may serve the session although this one does not."""
 
@@ -162,6 +163,8 @@ class Connector:
         """Connections since the client was let in."""
         self._waits = 0
         """Retries that proxies asked for since the client was attached last."""
+        self._in_vain_since_ms: int | None = None
+        """When the present proxy asked for the first of them; None: it has not."""
         self._unusable: set[str] = set()
         """Addresses at which the client's configuration is wrong, as long as none was of use."""
         self._was_opened = False
@@ -248,6 +251,8 @@ class Connector:
         return self._open(url)
 
     def _open(self, url: str) -> list[Effect]:
+        if url != self._url:
+            self._in_vain_since_ms = None
         self.state, self._url, self._left_because = ConnectorState.OPENING, url, ""
         self._open_at = NEVER
         return [Open(url)]
@@ -298,7 +303,10 @@ class Connector:
                 # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.
                 longer_ms = full_jitter_ms(self._waits, self._rng, cap_ms=LONGEST_WAIT_MS)
                 self._waits += 1
-                if self._waits >= WAITS_HERE and event.cause in ELSEWHERE and len(self.addresses) != 1:
+                if self._in_vain_since_ms is None:
+                    self._in_vain_since_ms = now_ms
+                is_long = now_ms - self._in_vain_since_ms >= WAIT_HERE_MS
+                if is_long and event.cause in ELSEWHERE and len(self.addresses) != 1:
                     # The proxy may be cut off from what it needs, and another one not.
                     return self._leave(event.reason)
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)
@@ -308,6 +316,7 @@ class Connector:
                 self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
             case Attached():
                 self._attempts = self._waits = 0
+                self._in_vain_since_ms = None
                 self._entered_url = self._url
             case Welcome() if self._machine.session is None:
                 self._attempts = 0
@@ -316,6 +325,7 @@ class Connector:
 
     def _leave(self, reason: str) -> list[Effect]:
         """Go to the next address, because this one is of no use to the client."""
-        self._waits, self._entered_url, self.state = 0, None, ConnectorState.CLOSING
+        self._waits, self._in_vain_since_ms, self._entered_url = 0, None, None
+        self.state = ConnectorState.CLOSING
         self._left_because = reason
         return [Close()]
