@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, assert_never
-
-import msgspec
+from typing import Any, assert_never
 
 from chaos.simulator.checks.invariants import Invariants
-from chaos.simulator.environment.environment import Environment, Process
+from chaos.simulator.environment.environment import Environment
 from chaos.simulator.environment.fake_backends import PlainStore
-from chaos.simulator.kernel.narration import NARRATED_FACTS, line_of
-from chaos.simulator.processes.clients import Wire
+from chaos.simulator.processes.effect_runner import EffectRunner, PerformingProcess
 from chaos.simulator.processes.guarded_log import GuardedLog
-from chaos.simulator.processes.links import SECRET, Links, LinkShell, history
+from chaos.simulator.processes.links import SECRET, Links, LinkShell
 from federation.links.effects import LinkEffect
-from federation.messages import LogEndMessage
 from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline
-from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.machines import lifecycle
-from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
 from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, Wait
 from node.machines.log_start import (
@@ -44,7 +37,6 @@ from node.machines.procedure import resume
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
-from proxy.core.durability_law import LAW
 from proxy.core.inputs import (
     EffectCompleted,
     EngineInput,
@@ -52,7 +44,6 @@ from proxy.core.inputs import (
     LeaseLost,
     LeaseRenewed,
     Leave,
-    PeerSent,
     RecordsRead,
     RegistryReported,
     StopHandovers,
@@ -63,41 +54,22 @@ from proxy.core.store_port import Restored
 from proxy.engine import Engine
 from waypost.clock import NEVER
 from waypost.errors import (
-    CheckpointOutdated,
     HistoryTruncated,
-    LogReplaced,
-    LogUnavailable,
     Refused,
-    RegistryUnavailable,
-    StoreDamaged,
-    StoreFailed,
-    Unreachable,
-    WaypostError,
 )
-from waypost.facts import Fact
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
-from waypost.messages import DeliverEncoded
 
 LEASE_MS = 2_000
-SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
 FORGET_MS = 50
 SNAPSHOT_MS = 1_500
-PUT_SITE_MS = 10
-NOTE_MS = 2
-HASH_MS = 40
-_Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage
-_handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
 
-class Node(Process):
+class Node(PerformingProcess):
     """One proxy's process, its disk, and its shell: it performs the effects as node/shell/node.py does."""
 
-    guarded_log: GuardedLog
-    """The guarded log of its site, in this process."""
     link_shell: LinkShell
     """The shell of its site's links, in this process."""
-    wires: dict[int, Wire]
 
     def __init__(
         self,
@@ -119,29 +91,12 @@ class Node(Process):
             forget_ms=FORGET_MS,
             bounds=bounds,
         )
-        super().__init__(world, settings)
-        self.invariants = invariants
+        super().__init__(world, invariants, settings)
         self._links = links
-        self.unreadable = 0
-        """Number of the next reads of the disk that fail."""
-        self.append_ms = 0
-        """Delay of an append to the log, in ms."""
-        self.journal_ms = 0
-        """Delay of facts on their way to the journal, in ms."""
-        self.slow_until = 0
-        """Until then the disk takes its time."""
-        self.newer = False
-        """Whether it adds fields that no other proxy knows."""
-        self.sent: dict[str, Callable[[], None]] = {}
-        """What was last said of every kind of handover message, to be said again."""
         self._starts = self._started_at = 0
         self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
-        self._loaded = 0
-        """How often the registry had been put back to a copy when the watch told of all rows."""
-        self.appends_until = 0
-        """Until then appends are under way."""
         self._tick_at = 0
         self._will_read = False
         """The tail will look into the log by itself."""
@@ -178,12 +133,12 @@ class Node(Process):
         self.read_below = 0
         self.guarded_log = GuardedLog(self, LogGuard(self.engine.state, start.federation, start.row))
         self.link_shell = LinkShell(self, self.invariants, self._links)
-        self._received_at = self.appends_until = world.clock.time_ms
+        self._received_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
-        self._watched, self._loaded = world.revision, world.registry.restored
+        self._watched, self.loaded = world.revision, world.registry.restored
         self._runtime = Runtime(self.engine, self.link_shell.machine)
-        self._journal, self._journal_due = JournalQueue(), NEVER
+        self._effects = EffectRunner(self)
         self._follow(self._runtime.watch, self._open_watch, Begin())
         self._follow(self._runtime.log, self.read, Begin())
         if self.leaving:
@@ -191,7 +146,7 @@ class Node(Process):
             self.guarded_log.begin(lambda: None)
         else:
             self._live_by(lifecycle.Start())
-        self._trace("starts")
+        self.trace("starts")
 
     def _find_log_start(self, restored: Restored | None) -> LogStart:
         """Find where the log is read from; all parts answer at once."""
@@ -205,7 +160,7 @@ class Node(Process):
                 break
             answer = self._answer_at_start(question)
         if start.why:
-            self._trace(f"begins log epoch {start.row.log_epoch} of {self.site}")
+            self.trace(f"begins log epoch {start.row.log_epoch} of {self.site}")
         return start
 
     def _answer_at_start(self, question: StartQuestion) -> Any:
@@ -286,16 +241,16 @@ class Node(Process):
         if engine is None or self._replaced is engine:
             return
         self._replaced = engine
-        self._trace(f"begins anew: {why}")
+        self.trace(f"begins anew: {why}")
         self.guarded_log.raise_epoch(end, lambda: self._live_by(lifecycle.Leave(marked=False)))
 
     def shut_down(self) -> None:
         """End in good order, as by SIGTERM."""
         if self.engine is not None and not self.leaving:
-            self._trace("shuts down")
+            self.trace("shuts down")
             self._live_by(lifecycle.Leave(marked=True))
 
-    def _trace(self, what: str) -> None:
+    def trace(self, what: str) -> None:
         """Say what this proxy does, in the trace and in the scenario."""
         self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
@@ -308,7 +263,7 @@ class Node(Process):
     def _gone(self, how: str) -> None:
         self.invariants.restores.disturbed(f"{self.proxy} {how}")
         self.engine, self.ready = None, False
-        self._trace(how)
+        self.trace(how)
         for wire in list(self.wires.values()):
             wire.close()
 
@@ -329,12 +284,12 @@ class Node(Process):
             if isinstance(effect, LinkEffect):
                 self.link_shell.perform(effect)
             else:
-                self._performers[type(effect)](self, effect)
+                self._effects.perform(effect)
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
         """Stop the process where it is, for so many ms."""
-        self._trace(f"stalls for {for_ms} ms")
+        self.trace(f"stalls for {for_ms} ms")
         self.invariants.restores.disturbed(f"{self.proxy} stalls")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
@@ -358,7 +313,7 @@ class Node(Process):
         if self.engine is engine and not (self.still and self.stalls(partial(self._tick_engine, engine))):
             self._perform_all(engine, self._runtime.tick(self.clock.now_ms(), self.clock.unix_ms()))
 
-    def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
+    def afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Answer effects later, as `action` does, if the process still lives then."""
         completed = EffectCompleted(action, self.engine)
         self.world.later(wait_ms, partial(self._for_incarnation, self.engine, completed))
@@ -376,11 +331,6 @@ class Node(Process):
                 action()
 
         self.world.later(wait_ms, act)
-
-    def _answer(self, wait_ms: int, on_done: effects.OnDone, answer: object) -> None:
-        """Answer an effect, if somebody waits for it."""
-        if on_done is not effects.ignore_result:
-            self._afterwards(wait_ms, lambda engine: on_done(answer))
 
     def log_grew(self) -> None:
         """Have the process read on, a moment later."""
@@ -409,7 +359,7 @@ class Node(Process):
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
         except HistoryTruncated as error:
-            self._trace(f"cannot go on: {error}")
+            self.trace(f"cannot go on: {error}")
             self.crash()
             return
         if batch:
@@ -526,7 +476,7 @@ class Node(Process):
 
         self.step_engine(Leave(one, marked))
         self.step_engine(StoreAll(one))
-        self._step_journal(Put(effects.Attest((), one)))
+        self._effects.once_written(one)
 
     def _revoke(self) -> None:
         if self.world.clock.time_ms >= self.deaf_until and self.world.registry_answers():
@@ -577,7 +527,7 @@ class Node(Process):
 
         def deliver() -> None:
             if not self.leaving:
-                self._watched, self._loaded = self.world.revision, self.world.registry.restored
+                self._watched, self.loaded = self.world.revision, self.world.registry.restored
                 reloaded = self.world.registry.reloaded()
                 self.step_engine(RegistryReported(reloaded))
 
@@ -593,338 +543,14 @@ class Node(Process):
         self._received_at = max(self._received_at, now + self.world.delay(30), away)
         return self._received_at - now
 
-    # ------------------------------------------------------------ effects
+    # ------------------------------------------------------------ peers and appends
 
-    def _send(self, effect: effects.Send) -> None:
-        wire = self.wires.get(effect.connection)
-        if wire is None:
-            return
-        if isinstance(effect.message, DeliverEncoded):
-            self.invariants.delivers(self, wire.client, effect.message.epoch)
-        elif type(effect.message) in LAW:
-            self.invariants.tells(self, wire.client, effect.message)
-        wire.to_client(effect.message)
-
-    def _hang_up(self, effect: effects.Hangup) -> None:
-        if effect.connection in self.wires:
-            wire = self.wires[effect.connection]
-            self._trace(f"hangs up on {wire.client.name}: {effect.reason}")
-            wire.hang_up()
-
-    def _send_peer(self, effect: effects.SendPeer) -> None:
-        world, kind = self.world, type(effect.message).__name__
-        data = msgspec.msgpack.encode(effect.message)
-        if self.newer:
-            data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
-        world.count(effect.message)
-        self.invariants.on_message(self.proxy, effect.message)
-        self.sent[kind] = lambda: self._reach(effect.proxy, data)
-        world.note(f"{self.proxy} -> {effect.proxy} {kind}", narrate=True)
-        way = world.channels.get((self.proxy, effect.proxy))
-        if way is not None:
-            way.carry(data)
-            return
-        faults = world.faults
-        parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
-        if parted or world.loses(kind) or world.chances(faults.loss):
-            world.note(f"  lost {kind}", narrate=True)
-            world.carries(self.proxy, effect.proxy, kind, None)
-            return
-        for _ in range(1 + world.chances(faults.double)):
-            wait = world.delay() + (world.rng.randint(0, faults.slow_ms) if faults.slow_ms else 0)
-            world.carries(self.proxy, effect.proxy, kind, wait)
-            world.later(wait, lambda: self._reach(effect.proxy, data))
-
-    def _reach(self, proxy: ProxyId, data: bytes) -> None:
-        self.world.nodes[proxy].step_engine(PeerSent(self.proxy, _handover.decode(data)))
+    def append(self, effect: effects.Append) -> None:
+        """Append the effect's records to the site's log, behind all earlier appends of this process."""
+        self._effects.perform(effect)
 
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
         """Count what another proxy said wrong, as node/http/server.py does."""
         if self.engine is not None:
             self.engine.output.refused.note(name_of(error), peer, str(error))
-            self._trace(f"refuses {what}: {error}")
-
-    def _attest(self, effect: effects.Attest) -> None:
-        """Have the facts written to the journal; what they say is looked at now."""
-        world = self.world
-        for fact in effect.facts:
-            world.facts.append(fact)
-            self.invariants.attests(self.proxy, fact)
-            if fact.kind in NARRATED_FACTS:
-                world.note(line_of(fact), narrate=True, by=self.proxy)
-        self._step_journal(Put(effect))
-
-    def _step_journal(self, input: Put | Written | Failed | Deadline) -> None:
-        """Step the journal's queue, perform what comes out, and set its timer."""
-        journal, now = self._journal, self.world.clock.time_ms
-        for effect in journal.step(input, now):
-            match effect:
-                case Write(facts=facts):
-                    self._write(facts)
-                case Answer(written=written):
-                    for attest in written:
-                        self._answer(0, attest.on_done, None)
-                case _:
-                    assert_never(effect)
-        due = journal.next_deadline()
-        if due not in (NEVER, self._journal_due):
-            self._journal_due = due
-            self.schedule(max(0, due - now), lambda: self._journal_is_due(due))
-
-    def _journal_is_due(self, due: int) -> None:
-        if self._journal_due == due:
-            self._journal_due = NEVER
-            if self._journal.next_deadline() <= self.world.clock.time_ms:
-                self._step_journal(Deadline())
-
-    def _write(self, facts: Sequence[Fact]) -> None:
-        """Facts reach the journal later, and are lost with the process; a write that fails may be done."""
-        world, engine = self.world, self.engine
-
-        def act() -> None:
-            failed = bool(facts) and world.chances(world.faults.writes)
-            if self.engine is not engine:
-                return
-            if not failed or world.chances(0.5):
-                world.journal.extend(facts)
-            self.schedule(0, lambda: self._step_journal(Failed() if failed else Written()))
-
-        world.later(world.delay() + self.journal_ms, act)
-
-    def _ask_registry(
-        self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows
-    ) -> None:
-        world, answering = self.world, f"answer {self.proxy}"
-        if isinstance(effect, effects.ClaimRow | effects.CreateRow):
-            self.invariants.ownership(self, effect)
-        writes = not isinstance(effect, effects.ReadRow)
-        stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.time_ms) if writes else 0
-        engine = self.engine
-
-        def act() -> None:
-            lost = world.chances(world.faults.answers)
-            lost = (writes and world.loses(answering)) or lost
-            answer: object = None
-            away = world.clock.time_ms < self.deaf_until or not world.registry_answers()
-            # Its watch has broken, and until it has all rows again nothing is claimed, as federation/etcd.py has it.
-            away = away or (writes and self._loaded != world.registry.restored)
-            if away or (lost and world.seed is not None and world.chances(0.5)):
-                lost = True
-            else:
-                answer = self._act(effect)
-                world.registry_changed()
-            if lost:
-                self._trace("has no answer from the registry")
-                answer = RegistryUnavailable("no answer")
-            if self.engine is engine:
-                self._answer(world.delay(), effect.on_done, answer)
-
-        world.later(world.delay() + stalled, act)
-
-    def _act(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows) -> object:
-        registry = self.world.registry
-        if isinstance(effect, effects.ForgetRows):
-            registry.forget(effect.rows)
-            self._trace(f"removes the row of {', '.join(sorted(effect.rows))}")
-            return None
-        if isinstance(effect, effects.ReadRow):
-            return registry.owner(effect.session)
-        new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
-        answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
-        word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
-        self._trace(f"{word} {effect.session} at epoch {new.epoch}")
-        return answer
-
-    def append(self, effect: effects.Append) -> None:
-        """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
-        world, now = self.world, self.world.clock.time_ms
-        if self.is_log_replaced:
-            self._answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
-            return
-        if self.guarded_log.has_to_wait:
-            self.guarded_log.add_waiting(lambda: self.append(effect))
-            return
-        self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
-        failed = world.chances(world.faults.writes)
-        done = not failed or world.chances(0.5)
-        engine, interruptions = self.engine, world.logs[self.site].interruptions
-
-        def replaced(why: str, end: int | None = None) -> LogReplaced:
-            # Answered first: what is not known is published again.
-            world.later(1, lambda: self.restart_on_new_log(why, end) if self.engine is engine else None)
-            return LogReplaced(why)
-
-        def act() -> None:
-            read_below = self.read_below if self.engine is engine else 0
-            answer: Any = None
-            if interruptions != world.logs[self.site].interruptions:
-                answer = LogUnavailable("the connection broke off")
-            elif done:
-                answer = world.appended(self.site, list(effect.records))
-                if answer and answer[0] < read_below:
-                    answer = replaced("the log appends where it was read already", answer[0])
-                elif answer and self.engine is engine and not failed:
-                    self.advance_seen(answer[-1] + 1)
-            if failed and not isinstance(answer, LogReplaced):
-                answer = LogUnavailable("no answer")
-            if self.engine is engine:
-                self._answer(world.delay(), effect.on_done, answer)
-
-        world.later(self.appends_until - now, act)
-
-    def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
-        saving = isinstance(effect, effects.Save)
-        if isinstance(effect, effects.Save):
-            self.invariants.saves(self, effect)
-        full = saving and (self.full or self.world.chances(self.world.faults.writes))
-        unreadable = not saving and self.unreadable > 0
-        self.unreadable -= unreadable
-        why = "the disk is full" if full else "the disk cannot be read"
-
-        def act(engine: Engine) -> None:
-            if full or unreadable:
-                self.world.note(f"{self.proxy}: {why}", by=self.proxy)
-                effect.on_done(StoreFailed(why))
-                return
-            try:
-                effect.on_done(self._stored(effect))
-            except StoreDamaged as error:
-                self._trace(f"begins anew: {error}")
-                effect.on_done(error)
-                self.world.later(1, partial(self._begin_without_disk, engine))
-
-        slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.time_ms < self.slow_until else 0
-        self._afterwards(self.world.delay() + slow, act)
-
-    def _stored(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> Any:
-        """Raises StoreDamaged."""
-        if isinstance(effect, effects.Save):
-            self.store.apply(effect.batch)
-            return None
-        if isinstance(effect, effects.FindOutdated):
-            return self.store.outdated(effect.session, effect.windows, effect.limit)
-        return self.store.entries(effect.session, effect.after, effect.limit, effect.passing)
-
-    def _begin_without_disk(self, engine: Engine) -> None:
-        """The store is damaged: the node ends, and begins with an empty one, as node/service.py does."""
-        if self.engine is engine:
-            self.crash(disk_lost=True)
-            self.start()
-
-    def _put(self, effect: effects.PutCheckpoint) -> None:
-        engine, world = self.engine, self.world
-        error: WaypostError | None = None
-        if world.loses(f"put {self.proxy}") or world.chances(world.faults.writes):
-            error = LogUnavailable("no answer")
-
-        def act() -> None:
-            answer = error
-            if answer is None:
-                try:
-                    self.invariants.restores.recorded(effect.checkpoint, world.changelogs[self.site])
-                    world.changelogs[self.site].put(effect.checkpoint)
-                except CheckpointOutdated as outdated:
-                    answer = outdated
-            if self.engine is engine:
-                self._answer(world.delay(), effect.on_done, answer)
-
-        world.later(world.delay(), act)
-
-    def _note(self, effect: effects.NoteCheckpoints) -> None:
-        def act(engine: Engine) -> None:
-            if self.world.registry_answers():
-                self.world.registry.note_checkpoints(effect.ranks)
-                effect.on_done(None)
-            else:
-                effect.on_done(RegistryUnavailable("no answer"))
-
-        self._afterwards(NOTE_MS, act)
-
-    def _put_site(self, effect: effects.PutSite) -> None:
-        """Write it, or not, with the process that writes it."""
-
-        def act(engine: Engine) -> None:
-            self.world.changelogs[self.site].put_site(effect.snapshot)
-            effect.on_done(None)
-
-        self._afterwards(PUT_SITE_MS, act)
-
-    def _forget_checkpoints(self, effect: effects.ForgetCheckpoints) -> None:
-        """Remove them, or not, with the process that does it."""
-
-        def act(engine: Engine) -> None:
-            self.world.changelogs[self.site].forget(effect.deleted)
-            self._trace(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
-            effect.on_done(None)
-
-        self._afterwards(PUT_SITE_MS, act)
-
-    def _find(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
-        world = self.world
-        world.catch_ups += isinstance(effect, effects.FetchHistory)
-
-        def act(engine: Engine) -> None:
-            if isinstance(effect, effects.FetchHistory):
-                there = [node for node in world.live_nodes(effect.site) if node.version == self.version]
-                serving = engine if effect.site == self.site else there[0].engine if there else None
-                answer: Any = RegistryUnavailable("nobody there")
-                if serving is not None:
-                    with suppress(Unreachable):
-                        answer = history(world, serving.state, effect)
-                self._answer(world.delay(), effect.on_done, answer)
-            else:
-                noted = world.registry.noted.get(effect.session)
-                others = [] if effect.own_site else sorted({*engine.env.cluster.changelogs.values()} - {self.site})
-                read = [site for site in others if not world.chances(world.faults.answers)]
-                changelogs = [world.changelogs[site] for site in (self.site, *read)]
-                checkpoints = tuple(found for changelog in changelogs for found in changelog.latest(effect.session))
-                complete = len(read) == len(others)
-                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(checkpoints, complete, noted=noted))
-
-        self._afterwards(world.delay(), act)
-
-    def _find_log_end(self, effect: effects.FindLogEnd) -> None:
-        failed = self.world.chances(self.world.faults.writes)
-
-        def act(engine: Engine) -> None:
-            is_away = self.world.clock.time_ms < self.world.logs[self.site].away_until
-            answer = LogUnavailable("no answer") if failed or is_away else len(self.world.logs[self.site])
-            self._answer(self.world.delay(), effect.on_done, answer)
-
-        self._afterwards(self.world.delay(), act)
-
-    def _check_password(self, effect: effects.Verify | effects.Hash) -> None:
-        """Plain comparison, and a salt that is a number, in place of a hash."""
-
-        def act(engine: Engine) -> None:
-            if isinstance(effect, effects.Verify):
-                effect.on_done(effect.hash.partition("/")[2] == effect.password)
-            else:
-                effect.on_done([f"{self.world.salt()}/{password}" for password in effect.passwords])
-
-        self._afterwards(self.world.delay(HASH_MS), act)
-
-    _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        effects.Send: _send,
-        effects.Hangup: _hang_up,
-        effects.SendPeer: _send_peer,
-        effects.Attest: _attest,
-        effects.CreateRow: _ask_registry,
-        effects.ClaimRow: _ask_registry,
-        effects.ReadRow: _ask_registry,
-        effects.ForgetRows: _ask_registry,
-        effects.Append: append,
-        effects.Save: _use_store,
-        effects.LoadEntries: _use_store,
-        effects.FindOutdated: _use_store,
-        effects.PutCheckpoint: _put,
-        effects.PutSite: _put_site,
-        effects.NoteCheckpoints: _note,
-        effects.ForgetCheckpoints: _forget_checkpoints,
-        effects.FindCheckpoint: _find,
-        effects.FetchHistory: _find,
-        effects.FindLogEnd: _find_log_end,
-        effects.Verify: _check_password,
-        effects.Hash: _check_password,
-    }
-    """Who performs what."""
+            self.trace(f"refuses {what}: {error}")
