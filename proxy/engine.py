@@ -333,7 +333,7 @@ class Engine:
         while (event := self.output.next_event()) is not None:
             self._handle(event)
 
-    def _handle(self, event: EngineEvent) -> None:
+    def _handle(self, event: EngineEvent) -> None:  # noqa: PLR0912 - a dispatch
         match event:
             case SessionServed(session):
                 if self.sessions.get(session.id) is session:
@@ -459,7 +459,7 @@ class Engine:
         if isinstance(record, Published | Forwarded):
             yield from self.sessions.matcher.evaluate(record.body)
 
-    def _apply(self, batch: Batch) -> None:
+    def _apply(self, batch: Batch) -> None:  # noqa: PLR0912 - a dispatch
         """Apply the next records of our own site's log, and deliver what they match.
 
         Past MATCHES_AT_ONCE matches it stops, so that other inputs have their turn.

@@ -264,7 +264,7 @@ class Acquisitions:
             world = self._perform(world, index, machine, effect)
         return world
 
-    def _perform(self, world: World, index: int, machine: Acquisition, effect: AcquisitionEffect) -> World:
+    def _perform(self, world: World, index: int, machine: Acquisition, effect: AcquisitionEffect) -> World:  # noqa: PLR0912 - a dispatch
         me = NAMES[index]
         proxy, wanted = world.proxies[index], Ownership(me, machine.epoch)
         match effect:

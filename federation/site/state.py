@@ -249,7 +249,7 @@ class SiteState:
 
     # ------------------------------------------------------------ folding
 
-    def fold(self, offset: int, record: Record) -> list[Event]:
+    def fold(self, offset: int, record: Record) -> list[Event]:  # noqa: PLR0912 - a dispatch
         """Apply the next record, at `offset`; return its events, in order."""
         self.position = offset + 1
         match record:

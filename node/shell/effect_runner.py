@@ -173,7 +173,7 @@ class EffectRunner:
             case _:
                 return ""
 
-    async def _call(self, effect: effects.PortCall) -> Any:
+    async def _call(self, effect: effects.PortCall) -> Any:  # noqa: PLR0912 - a dispatch
         parts = self._backends
         match effect:
             case effects.Append():

@@ -168,7 +168,7 @@ class ClientDispatcher:
         except (LogUnavailable, Altered) as error:
             self._send(connection, problem(error, message))
 
-    def _take(self, connection: Connection, message: ClientMessage) -> None:
+    def _take(self, connection: Connection, message: ClientMessage) -> None:  # noqa: PLR0912 - a dispatch
         if isinstance(message, Hello):
             self._hello(connection, message)
             return

@@ -59,7 +59,7 @@ class AcquisitionAnswers:
         self._sessions = sessions
         self.creation_rate = CreationRate(env)
 
-    def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
+    def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:  # noqa: PLR0912 - a dispatch
         """Return what an answer means to the machine in its present state."""
         machine = running.machine
         if isinstance(answer, Unavailable):

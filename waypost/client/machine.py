@@ -238,7 +238,7 @@ class ClientMachine:
 
     # ------------------------------------------------------------ messages of a proxy
 
-    def message(self, message: ProxyMessage) -> None:
+    def message(self, message: ProxyMessage) -> None:  # noqa: PLR0912 - a dispatch
         """Handle a message of the proxy; it may add messages and events.
 
         Raises:
@@ -407,7 +407,7 @@ class ClientMachine:
             self._deleting = False
         self._events.append(RequestResult(kind, error))
 
-    def _problem(self, problem: Problem) -> None:
+    def _problem(self, problem: Problem) -> None:  # noqa: PLR0912 - a dispatch
         error = from_wire(problem.code, problem.message, problem.field)
         if isinstance(error, NotServed) and isinstance(problem.about, OfASession):
             overtaken = isinstance(problem.about, AboutSubscription) and not self._is_pending(

@@ -315,7 +315,7 @@ class Client:
         if self.machine.waiting and not self._pausing:
             self.world.later(self.world.delay(), self.take)
 
-    def _react(self, event: ClientEvent) -> None:
+    def _react(self, event: ClientEvent) -> None:  # noqa: PLR0912 - a dispatch
         match event:
             case Attached():
                 self.refused = False
