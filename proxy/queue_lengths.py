@@ -30,7 +30,7 @@ Waiting = tuple[str, int, int]
 def of_windows(session: Session) -> Iterator[Waiting]:
     """Notifications sent to a receiver and not acknowledged."""
     for receiver in session.receivers.values():
-        yield "receiver", receiver.under_way, receiver.window
+        yield "receiver", receiver.window.under_way, receiver.window.size
 
 
 def of_engine(engine: Engine) -> Iterator[Waiting]:

@@ -385,12 +385,12 @@ class AttachHandler:
 
         Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
         """
-        receiver.begin_wait()
+        receiver.window.begin_wait()
         connection = receiver.connection
 
         def tell() -> None:
             if receiver.connection == connection and self._sessions.get(session.id) is session:
-                receiver.end_wait()
+                receiver.window.end_wait()
                 self._coverage.announce_gaps(session, receiver)
                 self._output.report(DeliveryDue(session))
 

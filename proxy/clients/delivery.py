@@ -68,13 +68,13 @@ class DeliveryHandler:
             self._pump(session, receiver)
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
-        while receiver.sent < session.entries.last_number and not receiver.is_waiting:
+        while receiver.window.sent < session.entries.last_number and not receiver.window.is_waiting:
             limit = receiver.room()
             if limit <= 0:
                 return
-            entries = session.entries.after(receiver.sent, limit)
+            entries = session.entries.after(receiver.window.sent, limit)
             if entries is None:
-                self._load(session, receiver, min(READ_AHEAD, receiver.window - receiver.under_way))
+                self._load(session, receiver, min(READ_AHEAD, receiver.window.free))
                 return
             # Where there are none, the last ones went by policy.
             self._send(session, receiver, entries, 0 if entries else session.entries.last_number)
@@ -104,13 +104,13 @@ class DeliveryHandler:
         while entries and (room := receiver.room()) > 0:
             batch, entries = entries[:room], entries[room:]
             self._send(session, receiver, batch)
-            if receiver.is_waiting or receiver.sent < batch[-1][0]:
+            if receiver.window.is_waiting or receiver.window.sent < batch[-1][0]:
                 # Not all of it went: the rest is read again, or waits for the journal.
                 return
 
     def _record(self, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
         """Put on record what the receiver is not to have; it gets past that no sooner (handover rule 21)."""
-        receiver.begin_wait()
+        receiver.window.begin_wait()
         connection = receiver.connection
         removed_by = session.retention.removed_by
         self._expiry.note(
@@ -119,21 +119,21 @@ class DeliveryHandler:
 
         def on_done() -> None:
             if receiver.connection == connection and session.receivers.get(receiver.id) is receiver:
-                receiver.end_wait()
-                receiver.removals_recorded(number for number, _, _ in gone)
+                receiver.window.end_wait()
+                receiver.window.removals_recorded(number for number, _, _ in gone)
                 self.to(session, receiver)
                 self._expiry.bound(session)
 
         self._output.journal.once_attested(on_done)
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
-        receiver.begin_wait()
-        connection, after, upto = receiver.connection, receiver.sent, session.entries.evicted_number
+        receiver.window.begin_wait()
+        connection, after, upto = receiver.connection, receiver.window.sent, session.entries.evicted_number
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
-            if receiver.connection != connection or receiver.sent != after:
+            if receiver.connection != connection or receiver.window.sent != after:
                 return
-            receiver.end_wait()
+            receiver.window.end_wait()
             if self._sessions.serving(session.id) is not session:
                 return
             if isinstance(answer, WaypostError):

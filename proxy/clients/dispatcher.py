@@ -456,7 +456,7 @@ class ClientDispatcher:
         session = self._sessions[connection.session]
         if session.role not in (Role.SERVING, Role.FROZEN):
             return
-        if message.through > receiver.sent:
+        if message.through > receiver.window.sent:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
         if message.frontier and not receiver.was_sent(message.frontier):
             raise BadMessage("that was not delivered yet", field="frontier")

@@ -7,17 +7,10 @@ long an entry is stored. By frontier: what that number means in coordinates; tha
 this copy mean nothing, in a checkpoint and in a session that was rebuilt from one. Both only ever move forward, and
 both travel with the session; all the rest belongs to one attachment, and begins anew with the next.
 
-While a client is attached, `sent` runs ahead of `acknowledged`: between them lie the flights, one a delivery, in order,
-and what is in them is never more than the client's window. An acknowledgement ends every flight up to the one it names,
-and only what a flight says is taken for what the client has, and the frontier that it may say beside that, when its
-application has a part of the next one. If it is lost with its connection, the flights are
-forgotten, and all above `acknowledged` is sent again; what of it the client had taken in, it drops.
-
-Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has, and what is
-`selective` it has above that, because its library gives by priority or deadline; what no subscription holds any more
-(proxy/session/retention.py) it is not to have, and gets past it only when the journal has that on record (handover rule
-21). To pass over an entry is as good as an acknowledgement of it, as soon as all before it is acknowledged: until then
-it stands in the last flight.
+While a client is attached, `window` has what is under way to it (proxy/session/delivery_window.py). What lies at or
+below `known`, the frontier that the client reported, it has, and what is `selective` it has above that, because its
+library gives by priority or deadline; what no subscription holds any more (proxy/session/retention.py) it is not to
+have, and gets past it only when the journal has that on record (handover rule 21).
 """
 
 from __future__ import annotations
@@ -27,6 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from proxy.session.delivery_window import DeliveryWindow
 from proxy.session.retention import Matched, Retention
 from proxy.session.stored_notification import Entry
 from waypost.checkpoint import GapRow, ReceiverRow
@@ -35,31 +29,15 @@ from waypost.frontier import Selective, join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
 from waypost.keys import Key
 from waypost.limits import (
-    DELIVERY_BATCH,
     DELIVERY_BATCH_BYTES,
     KNOWN_KEPT,
     MAX_ORIGINS,
     MAX_ORIGINS_BYTES,
     OVERTAKING,
-    RECEIVER_WINDOW,
-    RECEIVER_WINDOW_BYTES,
 )
 from waypost.messages import Attach, DeliverEncoded
 from waypost.queue import Order, goes_by_attributes
 from waypost.reliability import PERSISTENT, Reliability
-
-
-@dataclass(slots=True)
-class Flight:
-    """A delivery that is under way: what its acknowledgement will mean."""
-
-    through: int
-    number: int
-    coordinates: dict[Origin, int]
-    count: int
-    """Notifications in it."""
-    size: int
-    """Bytes of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,22 +55,14 @@ class Receiver:
     """What it has above its frontier: nothing of that is sent either."""
     order: Order = "any"
     """In which its library gives what it is sent."""
-    sent: int = 0
     connection: int | None = None
     incarnation: Incarnation = Incarnation("")
-    window: int = RECEIVER_WINDOW
-    flights: list[Flight] = field(default_factory=list)
-    under_way: int = 0
-    """Notifications that were delivered and are not acknowledged."""
-    under_way_bytes: int = 0
+    window: DeliveryWindow = field(default_factory=DeliveryWindow)
+    """The deliveries that are under way to it."""
     sent_gaps: list[GapRow] = field(default_factory=list)
     """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
     confirmed_gaps: int = 0
     """The number of gaps that it has confirmed."""
-    is_waiting: bool = False
-    """Whether the store, or the journal, is waited for before it gets more."""
-    recorded: frozenset[int] = frozenset()
-    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
     keys: tuple[Key, ...] = ()
     """Those that go with every subscription that it makes; they stay with its registration."""
     expiry_s: int | None = None
@@ -121,7 +91,7 @@ class Receiver:
         if goes_by_attributes(self.order):
             # As its selective coordinates, which it says no more where the frontier has come past them.
             self.raise_frontier(message.frontier)
-        self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
+        self.window.size = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._reset()
 
@@ -137,12 +107,9 @@ class Receiver:
         self._reset()
 
     def _reset(self) -> None:
-        self.sent, self.is_waiting = self.acknowledged, False
-        self.under_way = self.under_way_bytes = 0
-        self.flights.clear()
+        self.window.restart(self.acknowledged)
         self.sent_gaps.clear()
         self.confirmed_gaps = 0
-        self.recorded = frozenset()
 
     def configure(self, reliability: Reliability, expiry_s: int | None) -> None:
         """Set what is in force from this attach on: its reliability, and its expiry in seconds (None: never)."""
@@ -179,37 +146,22 @@ class Receiver:
 
     # ------------------------------------------------------------ what goes out
 
-    def begin_wait(self) -> None:
-        """Send it nothing more until the store, or the journal, has answered."""
-        self.is_waiting = True
-
-    def end_wait(self) -> None:
-        """Go on sending: the store, or the journal, has answered."""
-        self.is_waiting = False
-
-    def removals_recorded(self, numbers: Iterable[int]) -> None:
-        """Let it pass these entries, which nobody holds any more: the journal has that on record."""
-        self.recorded = self.recorded.union(numbers)
-
     def room(self) -> int:
-        """Return how many notifications its next delivery may have, by its window; one at a time past OVERTAKING."""
-        if self.selective and len(self.selective) >= OVERTAKING:
-            return 0 if self.flights else 1
-        if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
-            return 0
-        return min(DELIVERY_BATCH, self.window - self.under_way)
+        """Return how many notifications its next delivery may have."""
+        return self.window.room(len(self.selective) if self.selective else 0)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
         """Return those of these entries that no subscription holds any more, and that it must not pass yet.
 
-        It may pass them once the journal has their removal on record (handover rule 21); `recorded` names those.
+        It may pass them once the journal has their removal on record (handover rule 21); its window knows of which.
         """
         if not entries or entries[0][0] >= retention.highest:
             return []
+        recorded = self.window.recorded
         return [
             (number, stored, matched)
             for number, stored, matched in entries
-            if number not in self.recorded
+            if number not in recorded
             and stored.offset > self.known.get(stored.origin, NOTHING)
             and not self.selective.has(stored.origin, stored.offset)
             and not retention.retained_for(number, matched)
@@ -222,7 +174,7 @@ class Receiver:
 
         Args:
             epoch: the session's.
-            entries: those that follow :attr:`sent`, in order; as many are taken as fit into DELIVERY_BATCH_BYTES.
+            entries: those behind the last one sent, in order; as many are taken as fit into DELIVERY_BATCH_BYTES.
             upto: there are no other entries up to this number.
 
         Returns:
@@ -230,7 +182,7 @@ class Receiver:
         """
         raws: list[msgspec.Raw] = []
         matched_kinds: list[int] = []
-        size, sent, known, retained_for = 0, self.sent, self.known, retention.retained_for
+        size, sent, known, retained_for = 0, self.window.sent, self.known, retention.retained_for
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
@@ -257,27 +209,17 @@ class Receiver:
             sent = number
         else:
             sent = max(sent, upto)
-        self.sent = sent
-        if self.recorded:
-            self.recorded = frozenset(number for number in self.recorded if number > sent)
+        self.window.passed(sent)
         if not raws:
-            self._skip(coordinates)
+            if not self.window.skips(coordinates):
+                # It has reported all up to there, or nobody holds it: that is as good as an acknowledgement.
+                self.acknowledged = sent
+                self.raise_frontier(coordinates)
             return None
-        self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
-        self.under_way += len(raws)
-        self.under_way_bytes += size
+        self.window.takes_off(coordinates, len(raws), size)
         return DeliverEncoded(
             epoch=epoch, through=sent, matches=matches, matched=matched_kinds, entries=raws, secure=met
         )
-
-    def _skip(self, coordinates: Mapping[Origin, int]) -> None:
-        """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
-        if self.flights:
-            self.flights[-1].number = self.sent
-            join(self.flights[-1].coordinates, coordinates)
-        else:
-            self.acknowledged = self.sent
-            self.raise_frontier(coordinates)
 
     # ------------------------------------------------------------ what it has
 
@@ -295,25 +237,20 @@ class Receiver:
 
     def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
         """Tell whether all up to this frontier was sent to it since it attached, or was acknowledged before."""
-        sent = dict(self.frontier)
-        for flight in self.flights:
-            join(sent, flight.coordinates)
-        return all(offset <= sent.get(origin, NOTHING) for origin, offset in frontier.items())
+        return self.window.covers(self.frontier, frontier)
 
     def come(self, number: int) -> None:
         """Set its acknowledged number, also to one in the middle of a delivery that is under way."""
-        self.acknowledged, self.sent = number, max(self.sent, number)
+        self.acknowledged = number
+        self.window.passed(max(self.window.sent, number))
 
     def acknowledge(self, through: int) -> int:
         """End the flights up to the number `through`; return how many notifications were in them."""
         count = 0
-        while self.flights and self.flights[0].through <= through:
-            flight = self.flights.pop(0)
+        for flight in self.window.land(through):
             self.acknowledged = max(self.acknowledged, flight.number)
             self.raise_frontier(flight.coordinates)
             count += flight.count
-            self.under_way_bytes -= flight.size
-        self.under_way -= count
         return count
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
@@ -327,11 +264,11 @@ class Receiver:
         for number, origin, offset in gone:
             if self.acknowledged < number < lowest:
                 self.raise_frontier({origin: offset})
-        self.acknowledged = self.sent = lowest - 1
+        self.acknowledged = self.window.sent = lowest - 1
 
     def renumber(self) -> None:
         """Reset its numbers in a rebuilt session: it stands at its frontier, and is sent nothing at or below it."""
-        self.acknowledged = self.sent = 0
+        self.acknowledged = self.window.sent = 0
         self.known = dict(self.frontier)
 
     @property
@@ -381,7 +318,7 @@ class Receiver:
             id=identity,
             acknowledged=row.acknowledged,
             frontier=dict(row.frontier),
-            sent=row.acknowledged,
+            window=DeliveryWindow(sent=row.acknowledged),
             keys=row.keys,
         )
         made.expiry_s, made.idle_ms, made.is_new = row.expiry_s, row.idle_ms, row.is_new

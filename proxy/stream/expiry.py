@@ -70,7 +70,7 @@ class Expiry:
         Nothing is done while a receiver waits for the store or the journal, or until all stored entries are counted.
         """
         queue_limits = session.queue_limits
-        if queue_limits is None or any(receiver.is_waiting for receiver in session.receivers.values()):
+        if queue_limits is None or any(receiver.window.is_waiting for receiver in session.receivers.values()):
             return
         if queue_limits.known:
             if queue_limits.is_too_much and session.retention.active:

@@ -91,8 +91,8 @@ class GivenByOrder(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        while self.receiver.sent < self.session.entries.last_number and (room := self.receiver.room()) > 0:
-            entries = self.session.entries.after(self.receiver.sent, room)
+        while self.receiver.window.sent < self.session.entries.last_number and (room := self.receiver.room()) > 0:
+            entries = self.session.entries.after(self.receiver.window.sent, room)
             assert entries is not None
             delivery = self.session.next_delivery(self.receiver, entries)
             if delivery is not None:

@@ -91,7 +91,7 @@ def test_entries_below_the_reported_frontier_are_acknowledged_and_not_sent() -> 
     for offset in range(3):
         made.accept(stored(offset), (X,))
     receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={A: 2}, window=10))
-    entries = made.entries.after(receiver.sent, 10)
+    entries = made.entries.after(receiver.window.sent, 10)
     assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
     assert made.entries.count == 0
@@ -128,16 +128,16 @@ def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() ->
             selective={A: [*range(1, OVERTAKING + 1)]},
         ),
     )
-    entries = made.entries.after(receiver.sent, receiver.room())
+    entries = made.entries.after(receiver.window.sent, receiver.room())
     assert entries is not None and [number for number, *_ in entries] == [1]
     assert made.next_delivery(receiver, entries) is not None
     assert receiver.room() == 0
     receiver.acknowledge(1)
     made.remove_acknowledged()
     assert receiver.room() == 1
-    while entries := made.entries.after(receiver.sent, receiver.room()):
+    while entries := made.entries.after(receiver.window.sent, receiver.room()):
         made.next_delivery(receiver, entries)
-    assert sum(flight.count for flight in receiver.flights) == 2
+    assert sum(flight.count for flight in receiver.window.flights) == 2
     with pytest.raises(LimitExceeded):
         check_overtaking(receiver.selective, {A: [*range(3 * OVERTAKING + 1)]})
 

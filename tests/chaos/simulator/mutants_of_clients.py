@@ -39,7 +39,7 @@ def _record_meanwhile(self: DeliveryHandler, session: Session, receiver: Receive
     removed_by = session.retention.removed_by
     removed = [(stored.origin, stored.offset, removed_by(number, matched)) for number, stored, matched in gone]
     self._expiry.note(session, removed)
-    receiver.recorded |= {number for number, _, _ in gone}
+    receiver.window.recorded |= {number for number, _, _ in gone}
 
 
 def _made_as_one_copy(self: Session, *given: Any) -> None:

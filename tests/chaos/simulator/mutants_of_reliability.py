@@ -24,7 +24,7 @@ def _expire_in_silence(self: Receiver, upto: Any, start: Any) -> dict[Any, Any]:
 
 def _deliver_behind_the_gap(self: AttachHandler, session: Any, receiver: Any) -> None:
     _tell_gaps_first(self, session, receiver)
-    receiver.is_waiting = False
+    receiver.window.is_waiting = False
 
 
 def _lowest_of_what_is_counted(self: QueueLimits) -> int | None:

@@ -1,0 +1,126 @@
+"""The deliveries that are under way to one receiver since it attached; what is not acknowledged is sent again.
+
+`sent` runs ahead of what the receiver has acknowledged: between them lie the flights, one a delivery, in order, and
+what is in them is never more than the client's window. An acknowledgement ends every flight up to the one it names. If
+it is lost with its connection, the flights are forgotten, and all above the acknowledged number is sent again; what of
+it the client had taken in, it drops.
+
+Not everything goes out. To pass over an entry - the client has it, or nobody holds it any more - is as good as an
+acknowledgement of it, as soon as all before it is acknowledged: until then it stands in the last flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from waypost.frontier import join
+from waypost.identity import NOTHING, Origin
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, OVERTAKING, RECEIVER_WINDOW, RECEIVER_WINDOW_BYTES
+
+
+@dataclass(slots=True)
+class Flight:
+    """A delivery that is under way: what its acknowledgement will mean."""
+
+    through: int
+    """The number by which the client acknowledges it."""
+    number: int
+    """The number up to which the receiver has all entries then."""
+    coordinates: dict[Origin, int]
+    count: int
+    """Notifications in it."""
+    size: int
+    """Bytes of them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DeliveryWindow:
+    """What is under way to a receiver, within bounds of its client and of ours."""
+
+    size: int = RECEIVER_WINDOW
+    """The most notifications without an acknowledgement, by the client."""
+    sent: int = 0
+    """The number of the entry up to which all was sent, or passed over."""
+    flights: list[Flight] = field(default_factory=list)
+    under_way: int = 0
+    """Notifications that were delivered and are not acknowledged."""
+    under_way_bytes: int = 0
+    is_waiting: bool = False
+    """Whether the store, or the journal, is waited for before it gets more."""
+    recorded: frozenset[int] = frozenset()
+    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
+
+    def restart(self, acknowledged: int) -> None:
+        """Begin an attachment, or end one: all above the acknowledged number is sent again."""
+        self.sent, self.is_waiting = acknowledged, False
+        self.under_way = self.under_way_bytes = 0
+        self.flights.clear()
+        self.recorded = frozenset()
+
+    def begin_wait(self) -> None:
+        """Send nothing more until the store, or the journal, has answered."""
+        self.is_waiting = True
+
+    def end_wait(self) -> None:
+        """Go on sending: the store, or the journal, has answered."""
+        self.is_waiting = False
+
+    def removals_recorded(self, numbers: Iterable[int]) -> None:
+        """Let it pass these entries, which nobody holds any more: the journal has that on record."""
+        self.recorded = self.recorded.union(numbers)
+
+    def room(self, out_of_order: int = 0) -> int:
+        """Return how many notifications the next delivery may have; one at a time past OVERTAKING.
+
+        Args:
+            out_of_order: the notifications that the client has above its frontier.
+        """
+        if out_of_order >= OVERTAKING:
+            return 0 if self.flights else 1
+        if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
+            return 0
+        return min(DELIVERY_BATCH, self.size - self.under_way)
+
+    @property
+    def free(self) -> int:
+        """The number of notifications that the client's own bound lets be sent now."""
+        return self.size - self.under_way
+
+    def passed(self, sent: int) -> None:
+        """Note that all up to this number was sent, or is not to be sent."""
+        self.sent = sent
+        if self.recorded:
+            self.recorded = frozenset(number for number in self.recorded if number > sent)
+
+    def takes_off(self, coordinates: dict[Origin, int], count: int, size: int) -> None:
+        """Add the delivery of all up to :attr:`sent`: so many notifications, of so many bytes."""
+        self.flights.append(Flight(self.sent, self.sent, coordinates, count, size))
+        self.under_way += count
+        self.under_way_bytes += size
+
+    def skips(self, coordinates: Mapping[Origin, int]) -> bool:
+        """Note that there was nothing to send up to :attr:`sent`; return whether a flight stands for that now.
+
+        False: none is under way, and the receiver has all of it already.
+        """
+        if not self.flights:
+            return False
+        self.flights[-1].number = self.sent
+        join(self.flights[-1].coordinates, coordinates)
+        return True
+
+    def land(self, through: int) -> Iterator[Flight]:
+        """End the flights up to the number `through`, and yield each."""
+        while self.flights and self.flights[0].through <= through:
+            flight = self.flights.pop(0)
+            self.under_way -= flight.count
+            self.under_way_bytes -= flight.size
+            yield flight
+
+    def covers(self, acknowledged: Mapping[Origin, int], frontier: Mapping[Origin, int]) -> bool:
+        """Tell whether all up to `frontier` was sent since the client attached, or was acknowledged before."""
+        sent = dict(acknowledged)
+        for flight in self.flights:
+            join(sent, flight.coordinates)
+        return all(offset <= sent.get(origin, NOTHING) for origin, offset in frontier.items())
