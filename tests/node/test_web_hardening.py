@@ -314,6 +314,47 @@ def test_deep_nesting_in_an_argument_of_match_is_refused_by_name() -> None:
     assert done.returncode == 2 and done.stderr.startswith("error: BAD_MESSAGE: "), done.stderr[:300]
 
 
+# What a program may do in HTTP is done rightly, however its bytes come.
+
+
+def answers(proxy: ProxyProcess, *pieces: bytes) -> list[dict[str, Any]]:
+    """Send the pieces on one connection; return the JSON bodies of its answers in order, until it is closed."""
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT_S) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in received.split(b"HTTP/1.1 ")[1:]]
+    return [json.loads(body) for body in bodies]
+
+
+def head(proxy: ProxyProcess, request: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{request} HTTP/1.1", f"Host: 127.0.0.1:{proxy.port}", *headers, "", ""]).encode()
+
+
+@pytest.mark.parametrize("size", [1, 7, 5_000])
+def test_body_in_chunks_of_any_size_is_one_body(proxy: ProxyProcess, size: int) -> None:
+    body = json.dumps({"session": "none", "unknown": "x" * min(2_000 * size, 20_000)}).encode()
+    chunked = b"".join(
+        b"%x\r\n%s\r\n" % (len(body[at : at + size]), body[at : at + size]) for at in range(0, len(body), size)
+    )
+    kind, way = "Content-Type: application/json", "Transfer-Encoding: chunked"
+    asked = head(proxy, "POST /v1/sessions/delete", kind, way, "Connection: close")
+    (answer,) = answers(proxy, asked, chunked, b"0\r\n\r\n")
+    assert answer["error"]["field"] == "unknown", answer
+
+
+def test_requests_that_come_together_are_answered_in_their_order(proxy: ProxyProcess) -> None:
+    body = json.dumps({"session": "none", "unknown": "x" * 9_000}).encode()
+    length = f"Content-Length: {len(body)}"
+    post = head(proxy, "POST /v1/sessions/delete", "Content-Type: application/json", length) + body
+    last = head(proxy, "GET /v1/nowhere", "Connection: close")
+    found = answers(proxy, (head(proxy, "GET /v1/status") + post) * 5 + last)
+    assert [answer.get("proxy") or answer["error"]["code"] for answer in found] == [
+        *["a", "BAD_MESSAGE"] * 5,
+        "NOT_FOUND",
+    ]
+
+
 def test_nothing_of_this_is_a_fault_of_the_proxy(proxy: ProxyProcess) -> None:
     said = proxy.process.log.read_text()
     assert "Traceback" not in said and "RecursionError" not in said
