@@ -20,10 +20,10 @@ from waypost.arguments import flag, seconds
 from waypost.client import entry
 from waypost.client import producer as asynchronous_producer
 from waypost.client import receiver as asynchronous_receiver
-from waypost.client.client import Client
+from waypost.client.client import MAKE_ANOTHER, Client
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.received_notification import Received
-from waypost.errors import Unreachable
+from waypost.errors import Refused, Unreachable
 from waypost.identity import Coordinate, SubscriptionId
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Granted
@@ -51,6 +51,7 @@ class _Blocking(Generic[_C]):
         """Held by the thread that ends the client; a second one finds the loop closed."""
         self._handing = threading.Lock()
         """Held while a coroutine is handed to the loop, and while the loop closes: what it accepted is also run."""
+        self._was_entered = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
         self._thread.start()
@@ -73,6 +74,10 @@ class _Blocking(Generic[_C]):
             raise
 
     def __enter__(self: _Self) -> _Self:
+        if self._was_entered:
+            # The client that is open goes on.
+            raise Refused("it was entered before", hint=MAKE_ANOTHER)
+        self._was_entered = True
         try:
             self._call(self._client.__aenter__())
         except BaseException:

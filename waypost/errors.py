@@ -107,6 +107,12 @@ class NotServed(Refused):
     code = "NOT_SERVED"
 
 
+class AnotherFederation(Refused):
+    """The proxy is of another federation than the one in which this client has published."""
+
+    code = "ANOTHER_FEDERATION"
+
+
 class SessionDeleted(Refused):
     """The session was deleted, by a client or operator with the right to, or by its expiry."""
 

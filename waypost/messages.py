@@ -73,13 +73,19 @@ class Credential(_Message, frozen=True):
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """The first message of a connection. `credential`: the publisher's, where publishing is restricted; only a token
-    counts.
+    """The first message of a connection.
+
+    Args:
+        version: of the protocol.
+        client: its name, for people.
+        credential: the publisher's, where publishing is restricted; only a token counts.
+        federation: in which the client has published; a proxy of another one refuses it. "": any will do.
     """
 
     version: int
     client: Name
     credential: Credential = Credential()
+    federation: Annotated[str, Meta(max_length=MAX_ID_LENGTH)] = ""
 
 
 class Attach(_Message, tag="attach", frozen=True, kw_only=True):

@@ -124,6 +124,8 @@ class RequestProtocol(H11Protocol):
         """Whether the rest is parsed in a later turn of the loop, or after a pause."""
         self._is_over = False
         """Whether the connection is lost, or another protocol's."""
+        self._sends_no_more = False
+        """Whether the client has ended its side of the connection."""
         self._turns: Turns | None = None
         """The turns of a connection that has sent a body; None: it has sent none."""
 
@@ -150,6 +152,13 @@ class RequestProtocol(H11Protocol):
             self.flow.pause_reading()
         else:
             self._feed()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection of a client that sends no more, until its whole request is answered; TLS cannot."""
+        cycle = self.cycle
+        is_owed = cycle is not None and not cycle.more_body and not cycle.response_complete
+        self._sends_no_more = bool(self._unread) or is_owed
+        return self._sends_no_more and self.transport.get_extra_info("sslcontext") is None
 
     @property
     def _is_in_body(self) -> bool:
@@ -204,6 +213,8 @@ class RequestProtocol(H11Protocol):
         self._came = 0
         self._port.unfinished.forget(self)
         super().on_response_complete()
+        if self._sends_no_more and not self._unread and self.cycle is not None and self.cycle.response_complete:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching the connection, and free what it held."""

@@ -33,6 +33,7 @@ from proxy.stream.stream import Stream
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
 from waypost.errors import (
     Altered,
+    AnotherFederation,
     BadMessage,
     LogUnavailable,
     NotServed,
@@ -207,14 +208,23 @@ class ClientDispatcher:
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
             raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
+        federation = self._env.cluster.federation
+        if message.federation and not federation:
+            self._output.emit(Hangup(connection.number, "this proxy has not read the registry's secret yet"))
+            return
+        if message.federation and message.federation != federation:
+            raise AnotherFederation(
+                f"proxy {self._env.proxy} is of federation {federation}, and this client publishes in federation "
+                f"{message.federation}; does the list of proxies name those of one federation only?",
+                field="federation",
+            )
         has_token = bool(self._env.settings.publishers and message.credential.token)
         if has_token and not self._env.cluster.token_key:
             self._output.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
             return
         connection.named = self.authorizer.named(message.credential)
         connection.client = message.client
-        env = self._env
-        self._send(connection, Welcome(VERSION, env.proxy, env.settings.site, env.cluster.federation))
+        self._send(connection, Welcome(VERSION, self._env.proxy, self._env.settings.site, federation))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):

@@ -12,8 +12,8 @@ import pytest
 import waypost
 import waypost.blocking
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from waypost.client.events import Retry
-from waypost.errors import ReceiverTaken, Refused, Unreachable, WaypostError
+from waypost.client.events import Retry, WrongFederation
+from waypost.errors import NoAnswer, ReceiverTaken, Refused, Unreachable, WaypostError
 from waypost.notification import Notification
 
 NUMBERS = list(range(1, 101))
@@ -284,3 +284,35 @@ async def test_call_on_a_client_whose_session_was_deleted_says_so_at_once(proxy:
             for call in CALLS:
                 with pytest.raises(WaypostError, match=r"(?i)deleted"):
                     await call(receiver)
+
+
+def test_open_blocking_client_goes_on_when_it_is_entered_again(proxy: ProxyProcess) -> None:
+    with waypost.blocking.attach("team/twice", proxy=proxy.url) as session:
+        with pytest.raises(Refused, match="it was entered before"), session:
+            pass
+        session.subscribe("n > 0")
+    with pytest.raises(Refused, match="it was entered before"), session:
+        pass
+
+
+async def test_site_in_the_place_of_an_origin_is_refused_at_once(proxy: ProxyProcess) -> None:
+    async with waypost.attach("team/origins", proxy=proxy.url, timeout_s=1) as session:
+        await session.subscribe("n > 0", id="x")
+        with pytest.raises(Refused, match="that of site A is 'A/0'"):
+            await session.wait_effective("x", ["A"])
+        with pytest.raises(NoAnswer, match="subscription x did not become effective for Z/0 within"):
+            await session.wait_effective("x", ["A/0", "Z/0"])
+
+
+async def test_producer_publishes_in_one_federation_only(cluster: Cluster, tmp_path: Path) -> None:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as other:
+        here, foreign = cluster.proxies["a1"].url, other.proxies["a1"].url
+        heard: list[object] = []
+        async with waypost.attach("team/loyal", proxy=here) as session:
+            await session.wait_effective(await session.subscribe("loyal > 0"), ["A/0"])
+            async with waypost.produce("loyal", proxy=[here, foreign], on_event=heard.append) as producer:
+                await producer.publish({"loyal": 1})
+                await producer.move(foreign)
+                await producer.publish({"loyal": 2})
+            assert [(await anext(session))["loyal"] for _ in range(2)] == [1, 2]
+        assert any(isinstance(event, WrongFederation) for event in heard)

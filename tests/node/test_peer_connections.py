@@ -80,6 +80,7 @@ async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pyte
     monkeypatch.setattr("node.peers.peers.PING_EVERY_S", 0.2)
     monkeypatch.setattr("node.peers.peers.PONG_WITHIN_S", 0.2)
     silent: list[ServerConnection] = []
+    over = asyncio.Event()
 
     async def fall_silent(socket: ServerConnection) -> None:
         if not silent:
@@ -88,7 +89,7 @@ async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pyte
         # Nothing is read any more, not even the next caller's hello: as behind a way that swallows packets.
         silent.append(socket)
         socket.transport.pause_reading()
-        await asyncio.sleep(60)
+        await over.wait()
 
     async with serve(fall_silent, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
@@ -100,6 +101,7 @@ async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pyte
                 if silent:
                     peers.send(OTHER, OFFER)
         await peers.close()
+        over.set()
         for socket in silent:
             socket.transport.abort()
 

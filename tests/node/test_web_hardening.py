@@ -317,11 +317,13 @@ def test_deep_nesting_in_an_argument_of_match_is_refused_by_name() -> None:
 # What a program may do in HTTP is done rightly, however its bytes come.
 
 
-def answers(proxy: ProxyProcess, *pieces: bytes) -> list[dict[str, Any]]:
+def answers(proxy: ProxyProcess, *pieces: bytes, half_closed: bool = False) -> list[dict[str, Any]]:
     """Send the pieces on one connection; return the JSON bodies of its answers in order, until it is closed."""
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT_S) as connection:
         for piece in pieces:
             connection.sendall(piece)
+        if half_closed:
+            connection.shutdown(socket.SHUT_WR)
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
     bodies = [answer.partition(b"\r\n\r\n")[2] for answer in received.split(b"HTTP/1.1 ")[1:]]
     return [json.loads(body) for body in bodies]
@@ -341,6 +343,16 @@ def test_body_in_chunks_of_any_size_is_one_body(proxy: ProxyProcess, size: int) 
     asked = head(proxy, "POST /v1/sessions/delete", kind, way, "Connection: close")
     (answer,) = answers(proxy, asked, chunked, b"0\r\n\r\n")
     assert answer["error"]["field"] == "unknown", answer
+
+
+def test_client_that_sends_no_more_gets_the_answers_to_what_it_sent(proxy: ProxyProcess) -> None:
+    body = json.dumps({"session": "none", "unknown": "x" * 9_000}).encode()
+    post = head(proxy, "POST /v1/sessions/delete", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    began = time.monotonic()
+    found = answers(proxy, post + body, post + body, half_closed=True)
+    assert [answer["error"]["field"] for answer in found] == ["unknown", "unknown"]
+    # The connection ends with the last answer, and not when nobody has asked anything for a while.
+    assert time.monotonic() - began < TIMEOUT_S / 10
 
 
 def test_requests_that_come_together_are_answered_in_their_order(proxy: ProxyProcess) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core import effects
-from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent, LeaseGranted, LeaseLost
+from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent, LeaseGranted, LeaseLost, SecretRead
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.checksum import checksum
@@ -114,6 +114,27 @@ def test_hello_comes_first() -> None:
     harness.step(ClientSent(1, Hello(VERSION, "c")))
     harness.run_effects()
     assert kinds(harness.received()) == [Welcome]
+
+
+def test_producer_of_another_federation_is_refused_and_nothing_of_it_is_appended() -> None:
+    harness = EngineHarness()
+    harness.step(ClientConnected(1))
+    harness.step(SecretRead(b"s" * 32))
+    harness.step(ClientSent(1, Hello(VERSION, "c", federation="another")))
+    harness.step(ClientSent(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)])))
+    emitted = harness.take_effects()
+    first, second = (effect.message for effect in emitted if isinstance(effect, effects.Send))
+    assert isinstance(first, Problem) and isinstance(second, Problem)
+    assert (first.code, first.field, first.about) == ("ANOTHER_FEDERATION", "federation", None)
+    assert second.code == "BAD_MESSAGE"
+    assert not [effect for effect in emitted if isinstance(effect, effects.Append)]
+
+
+def test_producer_is_not_let_in_before_the_proxy_knows_its_own_federation() -> None:
+    harness = EngineHarness()
+    harness.step(ClientConnected(1))
+    harness.step(ClientSent(1, Hello(VERSION, "c", federation="mine")))
+    assert [effect for effect in harness.take_effects() if isinstance(effect, effects.Hangup)]
 
 
 def test_a_subscription_without_a_session_is_refused() -> None:

@@ -302,3 +302,41 @@ def test_a_federation_that_has_the_session_is_its_federation() -> None:
     assert made.state is ConnectorState.CONNECTED
     effects = made.step(NOT_FOUND, 40_003)
     assert any(isinstance(effect, Report) and isinstance(effect.event, Refusal) for effect in effects)
+
+
+def publishing() -> tuple[Connector, ClientMachine]:
+    """Return a producer that was connected to a proxy of federation f, and has come to the other address."""
+    machine = ClientMachine("p", None)
+    made = Connector(machine, (HERE, THERE), random.Random(0))
+    made.step(Start(), 0)
+    made.step(Opened(), 1)
+    (hello,) = machine.take_messages()
+    assert isinstance(hello, Hello) and hello.federation == ""
+    made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"), "f")), 2)
+    for now_ms in (10, 20_000):
+        pause_of(made.step(Lost("closed"), now_ms))
+        made.tick(made.next_deadline())
+    made.step(Opened(), 40_000)
+    return made, machine
+
+
+def test_producer_names_its_federation_to_the_next_proxy_and_leaves_one_of_another() -> None:
+    made, machine = publishing()
+    (hello,) = machine.take_messages()
+    assert isinstance(hello, Hello) and hello.federation == "f"
+    effects = made.step(Received(Problem("ANOTHER_FEDERATION", "proxy x is of federation g", about=None)), 40_001)
+    assert [effect.event for effect in effects if isinstance(effect, Report)] == [
+        WrongFederation("proxy x is of federation g")
+    ]
+    assert Close() in effects
+    pause_of(made.step(Lost("closed"), 40_002))
+    assert made.tick(made.next_deadline()) == [Open(HERE)]
+
+
+def test_receiver_names_no_federation() -> None:
+    """Its session tells where it is; a federation whose registry was lost has another identity, and its sessions."""
+    _, machine = reconnected("f")
+    machine.disconnected()
+    machine.connected()
+    hello = machine.take_messages()[0]
+    assert isinstance(hello, Hello) and hello.federation == ""

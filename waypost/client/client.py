@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
-from waypost.client.events import ClientEvent, Redirected, Refusal, Retry
+from waypost.client.events import ClientEvent, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.client.transport import Finder, Transport, check_address
@@ -133,11 +133,12 @@ class Client:
         if self._is_closed:
             raise Unreachable("it was closed", hint=MAKE_ANOTHER)
 
-    async def _within(self, wait: Callable[[], Awaitable[Any]], otherwise: str) -> Any:
+    async def _within(self, wait: Callable[[], Awaitable[Any]], otherwise: str | Callable[[], str]) -> Any:
         """Wait for at most `timeout_s` of the client, and return the result.
 
         Raises:
-            NoAnswer: the time is over, and there is a connection; `otherwise` says what did not happen.
+            NoAnswer: the time is over, and there is a connection; `otherwise`, or what it returns then, says what did
+                not happen.
             NoProxy: the time is over, and there is no connection.
             WaypostError: the client failed meanwhile.
         """
@@ -146,7 +147,7 @@ class Client:
             async with asyncio.timeout(self._timeout_s):
                 result = await wait()
         except TimeoutError:
-            late = f"{otherwise} within {self._timeout_s:g} s"
+            late = f"{otherwise if isinstance(otherwise, str) else otherwise()} within {self._timeout_s:g} s"
             waiting = f": {self._wait_reason}" if self._wait_reason and not self._ready.is_set() else ""
             no_proxy = NoProxy(f"{late}{self._transport.trouble}", hint=NO_PROXY)
             error = NoAnswer(f"{late}{waiting}") if self._transport.connected else no_proxy
@@ -305,8 +306,17 @@ class Client:
     # ------------------------------------------------------------ where it is connected
 
     async def move(self, url: str) -> None:
-        """Connect to the proxy at `url` from now on. Raises Refused: `url` is no ``ws://`` or ``wss://`` address."""
+        """Connect to the proxy at `url` from now on.
+
+        It returns at once. Where that proxy cannot be reached, or is of another federation, the client goes on at the
+        other addresses that it knows.
+
+        Raises:
+            Refused: `url` is no ``ws://`` or ``wss://`` address.
+            Unreachable: this client is closed.
+        """
         check_address(url)
+        self._check_open()
         self._ready.clear()
         self._transport.move(url)
 
@@ -330,6 +340,9 @@ class Client:
                 self._wait_reason = event.reason
             case Redirected():
                 self._ready.clear()
+            case WrongFederation():
+                self._ready.clear()
+                log.warning("%s", event.reason)
             case Refusal():
                 self._refused(event.error)
             case Welcome() if self._machine.session is None:

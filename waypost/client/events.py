@@ -58,8 +58,8 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True)
 class WrongFederation:
-    """The proxy that does not have the session is of another federation than the one that had it; the library goes on
-    at another address.
+    """The proxy is of another federation than the one that has the session, or in which the producer publishes; the
+    library goes on at another address.
     """
 
     reason: str

@@ -37,6 +37,7 @@ from waypost.client.publish_buffer import PublishBuffer
 from waypost.client.quench import QuenchView
 from waypost.errors import (
     Altered,
+    AnotherFederation,
     Forbidden,
     LogUnavailable,
     NotFound,
@@ -136,6 +137,10 @@ class ClientMachine:
         self.proxy = ProxyId("")
         self._federation = ""
         """The federation of the proxy of this connection; "": unknown."""
+        self._published_in = ""
+        """The federation in which a producer publishes, by its first proxy; "": unknown, or this is a receiver.
+
+        Where a session is, its owner says; where a notification is published, nobody would notice."""
         self._session_federation = ""
         """The federation in which the session was attached last; "": unknown."""
         self.attached = False
@@ -186,7 +191,7 @@ class ClientMachine:
     def connected(self) -> None:
         """Begin a new connection: greet, send every publish without an answer again, and attach."""
         self._greeted = self._resting = False
-        self._out = [Hello(VERSION, self.name, Credential(token=self._token()))]
+        self._out = [Hello(VERSION, self.name, Credential(token=self._token()), self._published_in)]
         self._connected = True
         self._out.extend(self._publish_buffer.in_flight())
         self._out.extend(self.quench_view.reset())
@@ -273,6 +278,8 @@ class ClientMachine:
                 self._events.append(message)
             case Welcome():
                 self.proxy, self._federation = message.proxy, message.federation
+                if self.session is None:
+                    self._published_in = self._published_in or message.federation
                 self._greeted = True
                 self._events.append(message)
             case Moved():
@@ -443,6 +450,8 @@ class ClientMachine:
                     self.state.epoch = Epoch(0)
                 if not (isinstance(error, Forbidden) and self._attach_with_another()):
                     self._events.append(Refusal(error))
+            case None if not self._greeted and isinstance(error, AnotherFederation):
+                self._events.append(WrongFederation(error.message))
             case None if not self._greeted:
                 self._events.append(Refusal(error))
             case _:

@@ -27,7 +27,7 @@ from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
 from waypost.client.machine import ClientMachine
 from waypost.client.received_notification import Received
-from waypost.client.transport import DETACH_S, Finder, check_address
+from waypost.client.transport import DETACH_S, Finder
 from waypost.errors import BadArgument, WaypostError
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys, check_keys
@@ -393,25 +393,34 @@ class Receiver(Client):
         origins = listed(origins, "origins", "a list of origins, such as ['A/0']")
         for origin in origins:
             text(origin, "origins", 1, such_as="origins, each a text such as 'A/0'")
+            if "/" not in origin:
+                raise BadArgument(f"{origin!r} is no origin; that of site {origin} is '{origin}/0'", field="origins")
 
         async def wait() -> None:
             while not set(origins) <= set(self.effective(subscription)) and self._failure is None:
                 self._effective_changed.clear()
                 await self._effective_changed.wait()
 
-        await self._within(wait, f"{subscription} did not become effective for {', '.join(origins)}")
+        def late() -> str:
+            missing = [origin for origin in origins if origin not in self.effective(subscription)]
+            return f"subscription {subscription} did not become effective for {', '.join(missing)}"
+
+        await self._within(wait, late)
 
     # ------------------------------------------------------------ where it is served
 
     async def move(self, url: str) -> None:
-        """Attach at the proxy at `url` from now on; the session is handed over to it. See :meth:`wait_attached`.
+        """Attach at the proxy at `url` from now on; the session is handed over to it.
+
+        It returns at once. Where that proxy cannot be reached, or is of another federation, the client goes on at the
+        other addresses that it knows: :meth:`wait_attached` says which proxy it came to.
 
         Raises:
             Refused: `url` is no ``ws://`` or ``wss://`` address.
+            Unreachable: this client is closed.
         """
-        check_address(url)
-        self.attached = None
         await super().move(url)
+        self.attached = None
 
     async def wait_attached(self) -> Attached:
         """Wait until a proxy serves the session to this receiver; return its answer to the attach.
