@@ -12,6 +12,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Any
 
 import uvicorn
@@ -38,6 +39,20 @@ from waypost.limits import (
 )
 
 
+class Cost(Enum):
+    """How costly it is likely to be to parse what waits on a connection: each kind has a part of a turn."""
+
+    SHORT = auto()
+    LONG = auto()
+    TINY = auto()
+    """Tiny pieces, each of which costs as much as a message."""
+
+    @classmethod
+    def of(cls, unread: int, *, tiny: bool) -> Cost:
+        """Return the cost of so many bytes."""
+        return cls.TINY if tiny else cls.SHORT if unread <= PIECE_BYTES else cls.LONG
+
+
 class Port:
     """The state that all connections of a port share.
 
@@ -58,20 +73,19 @@ class Port:
         self.max_connections = connections + CONNECTIONS_RESERVED
         self._parsed_s = 0.0
         """Processor time for what came, in this turn of the loop."""
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._waiting_tiny: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Cost, deque[Callable[[], None]]] = {cost: deque() for cost in Cost}
         self._is_scheduled = False
 
     def has_turn(self, *, tiny: bool) -> bool:
         """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny pieces."""
         return self._parsed_s < (TINY_A_TURN_S if tiny else PARSED_A_TURN_S)
 
-    def wait_turn(self, feed: Callable[[], None], loop: asyncio.AbstractEventLoop, *, tiny: bool) -> None:
-        """Call `feed` in a later turn of the loop that has time for it, behind all that wait already.
+    def wait_turn(self, feed: Callable[[], None], loop: asyncio.AbstractEventLoop, cost: Cost) -> None:
+        """Call `feed` in a later turn of the loop that has time for it, behind those of its cost that wait already.
 
         Each that tried again in every turn would make the turn longer, however little it was allowed to parse.
         """
-        (self._waiting_tiny if tiny else self._waiting).append(feed)
+        self._waiting[cost].append(feed)
         self._schedule(loop)
 
     def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,13 +100,20 @@ class Port:
 
     def _next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled, self._parsed_s = False, 0.0
-        for waiting, tiny in ((self._waiting, False), (self._waiting_tiny, True)):
-            # Those that come back meanwhile have their turn later.
+        # Half of the turn is left to what comes meanwhile. Those that come back now have their turn later.
+        for cost, until_s in ((Cost.TINY, TINY_A_TURN_S / 2), (Cost.SHORT, PARSED_A_TURN_S / 2)):
+            waiting = self._waiting[cost]
             for _ in range(len(waiting)):
-                if not self.has_turn(tiny=tiny):
+                if self._parsed_s >= until_s:
                     break
                 waiting.popleft()()
-        if self._waiting or self._waiting_tiny:
+        waiting = self._waiting[Cost.LONG]
+        for number in range(len(waiting)):
+            # One in each turn at least, however many short ones there are.
+            if number and self._parsed_s >= PARSED_A_TURN_S / 2:
+                break
+            waiting.popleft()()
+        if any(self._waiting.values()):
             self._schedule(loop)
 
 
@@ -173,7 +194,7 @@ class RequestProtocol(H11Protocol):
         tiny = self._is_in_body
         if not self._port.has_turn(tiny=tiny):
             self._pause()
-            self._port.wait_turn(self._feed, self.loop, tiny=tiny)
+            self._port.wait_turn(self._feed, self.loop, Cost.of(len(self._unread), tiny=tiny))
             return
         began, spent, upto = time.thread_time(), 0.0, 0
         while upto < len(self._unread) and spent < TINY_SLICE_S and not self._is_over:
@@ -327,6 +348,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _will_feed(self) -> bool:
         return self._is_queued or self._feeding is not None
 
+    @property
+    def _unparsed(self) -> int:
+        return len(self._unread) + len(self.conn.reader.buffer)
+
     def _take_turn(self) -> None:
         if self._is_queued:
             self._is_queued = False
@@ -346,7 +371,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if not self._port.has_turn(tiny=tiny):
             self.transport.pause_reading()
             self._is_queued = True
-            self._port.wait_turn(self._take_turn, self.loop, tiny=tiny)
+            self._port.wait_turn(self._take_turn, self.loop, Cost.of(self._unparsed, tiny=tiny))
             return
         began, spent, upto = time.thread_time(), 0.0, 0
         piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
