@@ -426,7 +426,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _note_unfinished(self) -> None:
         """Count the bytes that wait for the rest of their message; past the port's bound the largest is closed."""
-        held = len(self.conn.reader.buffer) + (self.conn.current_size or 0) + len(self._unread)
+        held = self._unparsed + (self.conn.current_size or 0)
         largest = self._port.unfinished.note(self, held if held > PIECE_BYTES else 0)
         if largest is not None:
             largest.transport.abort()

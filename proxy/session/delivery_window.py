@@ -80,7 +80,7 @@ class DeliveryWindow:
             return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
             return 0
-        return min(DELIVERY_BATCH, self.size - self.under_way)
+        return min(DELIVERY_BATCH, self.free)
 
     @property
     def free(self) -> int:
