@@ -50,6 +50,18 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         for_ms = max(for_ms, CORRECTED_MS)
     world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)
+    _return_the_refused(world, for_ms)
+    wrong = verdict(world)
+    if wrong:
+        # Something may have begun again just now: what is wrong with it must stay wrong.
+        world.run(for_ms)
+        _return_the_refused(world, for_ms)
+        wrong = verdict(world)
+    return wrong
+
+
+def _return_the_refused(world: World, for_ms: int) -> None:
+    """Let clients that were refused, and may have the session by now, come again."""
     if any(client.refused for client in world.clients.values()):
         # A session that was deleted may be served on, by an owner that has not looked for its row since.
         world.run(LOOKED_FOR_MS)
@@ -59,12 +71,6 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
             client.go(client.proxy)
             world.run(for_ms, lambda: is_idle(world))
             world.run(GRACE_MS)
-    wrong = verdict(world)
-    if wrong:
-        # Something may have begun again just now: what is wrong with it must stay wrong.
-        world.run(for_ms)
-        wrong = verdict(world)
-    return wrong
 
 
 def is_idle(world: World) -> bool:
