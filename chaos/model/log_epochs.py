@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from federation.ports import SiteLogRow
-from federation.site.log_epochs import LogSeen, as_lost, judge, log_confirms, raised, record_of, row_as_read
+from federation.site.log_epochs import LogSeen, after_loss, as_lost, judge, log_confirms, record_of, row_as_read
 from federation.site.state import SiteState
 from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
 from waypost.records import LogBegun, Published, Record, checksum_of
@@ -244,7 +244,7 @@ class LogEpochs:
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, index, phase="lost")
         if row.seen >= end:
-            row = _row(raised(SITE, _site_log_row(row), row.seen, end))
+            row = _row(after_loss(SITE, _site_log_row(row), row.seen, end))
             return _changed(replace(state, row=row), index, phase="lost", end=end)
         if len(proxy.read) > end:
             return _changed(state, index, phase="lost", end=end)

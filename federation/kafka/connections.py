@@ -117,6 +117,9 @@ class KafkaConsumer:
     @classmethod
     async def connect(cls, topic: Topic, offset: int | None, *, checked: bool = True) -> Consumer:
         """Connect at an offset; None: at any. `checked`: checksums are compared."""
+        with topic.translated():
+            # aiokafka waits for a topic that is missing as long as for a broker that is away, and says neither.
+            await topic.check()
         consumer = cls(topic, await topic.connecting(), checked=checked)
         try:
             with topic.translated():

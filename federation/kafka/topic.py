@@ -117,6 +117,12 @@ class Topic:
             raise too_large(self.name) from error
         except InvalidTimestampError as error:
             raise wrong_time(self.name) from error
+        except UnknownTopicOrPartitionError as error:
+            raise LogUnavailable(
+                f"{self.place} is missing: a broker answers, and has no such topic",
+                hint="does the broker run with its own folder, and is it the right one? If the topic is lost for good, "
+                "start the proxies of its site again: each says what to do",
+            ) from error
         except FAILURES as error:
             raise self.unavailable(error) from error
 
@@ -191,7 +197,7 @@ class Topic:
         return None
 
     async def check(self) -> None:
-        """Raises KafkaError: there is no such topic."""
+        """Raises UnknownTopicOrPartitionError: there is no such topic."""
         async with self._admin() as admin:
             if self.name not in await admin.list_topics():
                 raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")

@@ -201,6 +201,15 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
     return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended | present)
 
 
+def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
+    """Return :func:`raised` of a log that proxies have found shorter than it was read.
+
+    An empty log enters no log epoch by itself, and its row stays as it is: it may be another log, and an operator says
+    which.
+    """
+    return raised(site, row, seen, end) if end > 0 else row
+
+
 def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int) -> SiteLogRow:
     """Return the row with a loss that a proxy has found: it has read a log epoch up to `seen`, and all from `end` on is
     lost.
@@ -208,7 +217,7 @@ def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int) 
     Another proxy may have recorded a smaller loss first: if the log has grown again since, it found a later end.
     """
     if row.log_epoch == log_epoch:
-        return raised(site, row, seen, end) if seen >= end else row
+        return after_loss(site, row, seen, end) if seen >= end else row
     found = {origin: row.ended[origin] for origin in row.ended if log_epoch_of(origin) <= log_epoch}
     present = origin_of(site, log_epoch=log_epoch)
     lost = {

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 from federation.ports import SiteLogRow
 from federation.site.log_epochs import (
+    after_loss,
     as_lost,
     is_older_row,
     log_confirms,
     lost_above,
-    raised,
     record_of,
     row_as_read,
     with_seen,
@@ -245,7 +245,7 @@ class LogGuard:
             if highest < end:
                 self._compared_end = end if self._compared_end is None else min(end, self._compared_end)
                 return
-            if (yield from self._claim(raised(self.site, self.row, highest, end))):
+            if (yield from self._claim(after_loss(self.site, self.row, highest, end))):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
     def _check_end(self, end: int) -> Procedure:
@@ -276,7 +276,7 @@ class LogGuard:
                 break
         else:
             return True
-        if not (yield from self._claim(raised(self.site, self.row, offset, end))):
+        if not (yield from self._claim(after_loss(self.site, self.row, offset, end))):
             self._check_epoch()
             return False
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")

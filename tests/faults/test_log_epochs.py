@@ -22,6 +22,7 @@ from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
+from chaos.servers.process import free_port
 from tests.helpers.polling import until, until_seen
 from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
@@ -228,3 +229,51 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
             await reader.stop()
         finally:
             proxy.stop()
+
+
+async def test_proxies_name_a_log_that_is_missing_and_go_on_when_it_is_back(tmp_path: Path, etcd: EtcdServer) -> None:
+    """A broker that is started with an empty folder answers, and does not have what was read."""
+    flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"missing-{new_incarnation()}"}
+    port = free_port()
+    kept = KafkaServer(tmp_path / "kafka", port=port)
+    flags["kafka"] = kept.bootstrap
+    log_topic = f"topic {flags['prefix']}.A.log of Kafka at {kept.bootstrap} is missing"
+    names = ("a1", "a2")
+    reader = Reader("reader")
+    try:
+        await asyncio.to_thread(kept.start)
+        with Cluster([ProxySpec(name, "A", flags) for name in names], [], tmp_path / "proxies") as cluster:
+            first, second = (cluster.proxies[name] for name in names)
+            await reader.prepare(first.url)
+            reader.start(second.url)
+            safe = await publish(first.url, range(1, 20))
+            await until(lambda: 19 in reader.numbers, "the first ones have come")
+            await asyncio.to_thread(kept.kill)
+            with KafkaServer(tmp_path / "empty", port=port):
+                for proxy in (first, second):
+                    await until_seen(partial(names_trouble, proxy, log_topic), f"{proxy.name} says what is missing")
+                    assert not proxy.ready()
+            await asyncio.to_thread(kept.start)
+            for proxy in (first, second):
+                await until_seen(proxy.ready, f"{proxy.name} is ready again", TIMEOUT_S)
+            safe |= await publish(second.url, range(20, 40))
+            await until(lambda: 39 in reader.numbers, "the last one has come", TIMEOUT_S)
+            assert accounts(reader, safe) == [] and not reader.gaps
+            assert all(proxy.request("/v1/status")["log_epoch"] == 1 for proxy in (first, second))
+            # Who starts there makes the topic anew, and is refused; so are the others, and no log epoch begins.
+            await asyncio.to_thread(kept.kill)
+            await asyncio.to_thread(first.kill)
+            with KafkaServer(tmp_path / "another", port=port):
+                await asyncio.to_thread(first.process.start)
+                for proxy in (first, second):
+                    await until_seen(
+                        partial(proxy.process.has_logged, "waypost sites begin-log A"), f"{proxy.name} is refused", 60
+                    )
+    finally:
+        await reader.stop()
+        kept.stop()
+
+
+def names_trouble(proxy: ProxyProcess, words: str) -> bool:
+    """Tell whether the proxy names this as what is wrong with its log."""
+    return words in proxy.request("/v1/status")["troubles"].get("log", "")

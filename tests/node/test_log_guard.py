@@ -90,6 +90,19 @@ async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
     assert await registry.site_log(A) == known
 
 
+@pytest.mark.parametrize("others", [-1, 7])
+async def test_an_empty_log_enters_no_log_epoch_until_an_operator_says_so(others: int) -> None:
+    """It may be another log; who begins there is refused, and told what to do."""
+    known = SiteLogRow(identity="log", seen=4)
+    own_guard, registry = await guard(read=5, there=0, known=known, row=known)
+    own_guard._witnesses = Nobody(others)
+    with pytest.raises(LogReplaced):
+        await own_guard._run(own_guard._guard.compare())
+    await own_guard.raise_epoch()
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 4)
+
+
 async def test_an_acknowledged_append_that_was_not_read_back_counts_as_seen() -> None:
     """Its producer was told that it is there; nobody would be told that it is lost."""
     known = SiteLogRow(identity="log")
