@@ -384,6 +384,10 @@ def _wording(error: ClickException) -> str:
         before, found, _ = message.partition(f"Input should be a valid {kind}")
         if found:
             return before + words
+    for kind, words in (("less", "it is too large: say {} or less"), ("greater", "it is too small: say {} or more")):
+        before, found, bound = message.partition(f"Input should be {kind} than or equal to ")
+        if found:
+            return before + words.format(bound)
     return message
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,7 +15,7 @@ import waypost
 import waypost.blocking
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from waypost.client.events import Retry, WrongFederation
-from waypost.errors import NoAnswer, ReceiverTaken, Refused, Unreachable, WaypostError
+from waypost.errors import BadConfiguration, NoAnswer, ReceiverTaken, Refused, Unreachable, WaypostError
 from waypost.notification import Notification
 
 NUMBERS = list(range(1, 101))
@@ -208,6 +210,29 @@ async def test_malformed_proxy_address_is_refused_at_once(proxy: Any) -> None:
         waypost.produce("p", proxy=proxy)
     with pytest.raises(Refused, match="ws://host:7301"):
         waypost.attach("s", proxy=proxy)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "words"),
+    [
+        ("nosuch.invalid", "", "nobody knows a host of that name"),
+        ("proxy.example", "", "the Host header names no host of this proxy"),
+        ("127.0.0.1", "/elsewhere", "there is no proxy at this path"),
+    ],
+)
+async def test_address_that_is_of_no_use_is_refused_at_once(
+    host: str, path: str, words: str, proxy: ProxyProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolved(name: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve(proxy_host if name in (b"proxy.example", "proxy.example") else name, *arguments, **more)
+
+    proxy_host, port = urlsplit(proxy.url).hostname, urlsplit(proxy.url).port
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with pytest.raises(BadConfiguration, match=words):
+        async with waypost.attach("team/lost", proxy=f"ws://{host}:{port}{path}"):
+            pass
 
 
 async def test_move_to_a_malformed_address_is_refused(proxy: ProxyProcess) -> None:

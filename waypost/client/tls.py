@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
+from urllib.parse import urlsplit
 
 from waypost.errors import BadConfiguration
 
 CA, CERT, KEY = "WAYPOST_CA", "WAYPOST_CERT", "WAYPOST_KEY"
 
 
+SPEAKS_TLS_S = 3.0
+"""Time for a TLS handshake, in seconds."""
 NOT_YET_VALID, EXPIRED, WRONG_NAME = 9, 10, 62
 """OpenSSL's codes of why a certificate is not accepted."""
 
@@ -37,6 +41,21 @@ def wrong_tls(url: str, error: ssl.SSLError) -> BadConfiguration | None:
         hint = f"the address of a proxy without TLS begins with ws:, not {url.partition('//')[0]}"
         return BadConfiguration(f"{url}: what listens there does not speak TLS", hint=hint)
     return None
+
+
+async def speaks_tls(url: str) -> bool:
+    """Tell whether what listens at an address completes a TLS handshake, whoever it is."""
+    parts = urlsplit(url)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(SPEAKS_TLS_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, ssl=context)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True
 
 
 def tls_from_environment() -> ssl.SSLContext:

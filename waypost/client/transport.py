@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import random
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -37,7 +40,7 @@ from waypost.client.connector import (
 )
 from waypost.client.events import ClientEvent
 from waypost.client.machine import ClientMachine
-from waypost.client.tls import tls_from_environment, wrong_tls
+from waypost.client.tls import speaks_tls, tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
 from waypost.errors import BadConfiguration, Refused, WaypostError
 from waypost.frames import decode_proxy_message, encode_message
@@ -47,6 +50,8 @@ from waypost.messages import Detach
 log = logging.getLogger("waypost")
 DETACH_S = 2.0
 """The time limit of leaving in order, in seconds."""
+REFUSING = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""With these a server refuses a handshake for ever."""
 Finder = Callable[[], Awaitable[Sequence[str]]]
 """A function that returns the addresses of proxies, best first."""
 
@@ -232,7 +237,7 @@ class Transport:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 await self._talk(url)
         except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
-            lost = _lost(url, error)
+            lost = await _lost(url, error)
         finally:
             self._socket = None
             self._step(lost)
@@ -280,19 +285,52 @@ class Transport:
             await socket.send(encode_message(message))
 
 
-def _lost(url: str, error: Exception) -> Lost:
-    """Return how a connection was lost; the cause of the error may tell which configuration is wrong."""
-    cause: BaseException | None = error
-    while cause is not None:
-        wrong = cause if isinstance(cause, BadConfiguration) else None
-        if isinstance(cause, ssl.SSLError):
-            wrong = wrong_tls(url, cause)
-        if wrong is not None:
-            return Lost(wrong.message, wrong)
-        cause = cause.__cause__
+async def _lost(url: str, error: Exception) -> Lost:
+    """Return how a connection was lost; the error may tell which configuration is wrong."""
+    wrong = _wrong(url, error)
+    if wrong is not None:
+        return Lost(wrong.message, wrong)
     if isinstance(error, websockets.InvalidMessage):
+        if url.startswith("ws:") and await speaks_tls(url):
+            what = f"{url}: what listens there speaks TLS"
+            return Lost(what, BadConfiguration(what, hint="the address of a proxy with TLS begins with wss:"))
         # So it ends, too, where a proxy does not accept a certificate: the alert of TLS is lost with the connection.
         is_tls = url.startswith("wss:")
         ask = "does it accept the client's certificate, if it has one" if is_tls else "does it speak TLS, at wss:"
         return Lost(f"{url}: {error}; is that the port of a proxy, and {ask}?")
     return Lost(f"{url}: {str(error) or type(error).__name__}")
+
+
+def _wrong(url: str, error: BaseException | None) -> BadConfiguration | None:
+    """Return what has to be configured otherwise, by an error or one of its causes; None: nothing, as far as is known.
+
+    A proxy that restarts answers with none of these.
+    """
+    while error is not None:
+        match error:
+            case BadConfiguration():
+                return error
+            case ssl.SSLError():
+                return wrong_tls(url, error)
+            case socket.gaierror(errno=socket.EAI_NONAME):
+                return BadConfiguration(
+                    f"{url}: nobody knows a host of that name", field="proxy", hint="is it spelt right?"
+                )
+            case websockets.InvalidStatus(response=response) if response.status_code in REFUSING:
+                return _wrong_address(url, bytes(response.body or b""))
+            case _:
+                error = error.__cause__
+    return None
+
+
+def _wrong_address(url: str, body: bytes) -> BadConfiguration | None:
+    """Return why a handshake was answered by HTTP; None: for no reason that the address has."""
+    try:
+        reason = str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        if urlsplit(url).path.strip("/"):
+            hint = "the address of a proxy is ws://host:port, without a path"
+            return BadConfiguration(f"{url}: there is no proxy at this path", field="proxy", hint=hint)
+        return None
+    hint = "name the proxy as it is advertised, or start it with --host-names"
+    return BadConfiguration(f"{url}: the proxy does not accept the handshake: {reason}", field="proxy", hint=hint)

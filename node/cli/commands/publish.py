@@ -65,6 +65,11 @@ def _attribute(text: str) -> tuple[str, Value]:
     name, _, kind = left.partition(":")
     if not equals or not name:
         raise BadNotification(f"{text!r} is not name=value or name:type=value")
+    if value.startswith("=") and not kind:
+        raise BadNotification(
+            f"{text!r} is a comparison; to publish a value say {name}{value}, and for a text {name}:string={value}",
+            field=name,
+        )
     try:
         return name, _typed(kind, value)
     except ValueError:
