@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from node.health.operator_log import RateLimitedLog
+from node.health.rate_limited_log import RateLimitedLog
 from waypost.clock import Clock, full_jitter_ms
 from waypost.errors import (
     LogReplaced,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -17,6 +16,8 @@ import structlog
 
 from federation.ports import Claimed, DrainRow
 from handover.messages import DeclineReason
+from node.health.dependency_health import Dependency, DependencyHealth
+from node.health.rate_limited_log import RateLimitedLog
 from proxy.core.effects import ClaimRow
 from proxy.core.registry_memory import Lost
 from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
@@ -25,7 +26,6 @@ from proxy.ownership.transfer_driver import TransferDriver
 from waypost.clock import Clock
 from waypost.facts import Acquisition, Fact, FactKind
 from waypost.identity import Incarnation, ProxyId, SessionId
-from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
 
 log = structlog.get_logger("waypost")
 IN_VAIN = (ABORTED, THAWED, UNSETTLED)
@@ -46,11 +46,13 @@ class OperatorLog:
     Args:
         proxy: the name of this proxy.
         url: returns the address at which clients and peers reach the node.
+        health: the dependencies that are missing.
         clock: bounds the lines of a kind (:class:`RateLimitedLog`).
     """
 
-    def __init__(self, proxy: ProxyId, url: Callable[[], str], clock: Clock) -> None:
+    def __init__(self, proxy: ProxyId, url: Callable[[], str], health: DependencyHealth, clock: Clock) -> None:
         self._proxy = proxy
+        self._health = health
         self._url = url
         self._clock = clock
         self._served_before = False
@@ -93,8 +95,13 @@ class OperatorLog:
         if incarnation == before:
             return
         if not incarnation:
+            missing = self._health.now.get(Dependency.REGISTRY)
+            why = "it was not renewed in time: this process or its machine stood still, or the registry lost it"
             log.warning(
-                "lease lost; nothing is served until there is another one", incarnation=before, sessions=sessions
+                "lease lost; nothing is served until there is another one",
+                why=why if missing is None else f"the registry is missing: {missing}",
+                incarnation=before,
+                sessions=sessions,
             )
         elif self._served_before:
             log.info("lease taken anew", incarnation=incarnation, sessions=sessions)
@@ -210,44 +217,3 @@ class OperatorLog:
             transfer=transfer.transfer,
             trigger=transfer.trigger,
         )
-
-
-class RateLimitedLog:
-    """Writes at most LOG_LINES_ALIKE lines of each event and kind in LOG_LINES_MS, then how many more there were."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._kinds: dict[object, _Kind] = {}
-
-    def write(self, method: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
-        """Write a line, if there were not too many of its event and kind.
-
-        Args:
-            method: the logger's method, which gives the level.
-            kind: what is counted apart within the event; any hashable value.
-            fields: of the line.
-        """
-        self.report_suppressed()
-        known = self._kinds.setdefault((event, kind), _Kind(method, event, self._clock.now_ms()))
-        known.count += 1
-        if known.count <= LOG_LINES_ALIKE:
-            method(event, **fields)
-
-    def report_suppressed(self, *, at_once: bool = False) -> None:
-        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or `at_once`."""
-        if not self._kinds:
-            return
-        over_ms = self._clock.now_ms() - LOG_LINES_MS
-        for kind, known in list(self._kinds.items()):
-            if at_once or known.began_ms <= over_ms:
-                del self._kinds[kind]
-                if known.count > LOG_LINES_ALIKE:
-                    known.write(f"{known.event}, more of the same", count=known.count - LOG_LINES_ALIKE)
-
-
-@dataclass(slots=True)
-class _Kind:
-    write: Callable[..., Any]
-    event: str
-    began_ms: int
-    count: int = 0

@@ -204,13 +204,19 @@ def _changing(kind: type[BodyT], change: Callable[[Node, BodyT], Awaitable[Sessi
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body. Raises LimitExceeded, before more of it is read."""
-    body = b""
+    """Return the body. Raises LimitExceeded, before more of it is read, and before a client is told to send it."""
+    body, announced = b"", request.headers.get("content-length", "")
+    if announced.isdecimal():
+        _check_length(int(announced))
     async for part in request.stream():
         body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise LimitExceeded(f"a body has {MAX_BODY_BYTES} bytes at most", field="body")
+        _check_length(len(body))
     return body
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_BODY_BYTES:
+        raise LimitExceeded(f"a body has {MAX_BODY_BYTES} bytes at most", field="body")
 
 
 async def _parsed(kind: type[BodyT], request: Request) -> BodyT:

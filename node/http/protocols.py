@@ -8,6 +8,7 @@ waits here - messages of which the end is missing, answers that nobody reads - i
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from websockets.frames import CloseCode, Frame
 
 from node.resources.fair_share import BufferedBytes, FairQueue, Turns
 from node.security.tls import Certified, certified
+from waypost.errors import LimitExceeded
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,
@@ -37,6 +39,15 @@ from waypost.limits import (
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
 )
+
+_WHY = json.dumps(
+    {"v": 1, "error": {"code": LimitExceeded.code, "message": f"no more of the body came for {STALLED_READER_S:g} s"}}
+)
+TIMED_OUT = (
+    "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    f"content-length: {len(_WHY)}\r\n\r\n{_WHY}"
+).encode()
+"""The answer to a request that stands still."""
 
 
 class Cost(Enum):
@@ -263,10 +274,18 @@ class RequestProtocol(H11Protocol):
         """Close what has stood as it is since the last look, if it is the client's turn."""
         owed = self._owes()
         if owed is not None and owed == self._owed:
-            self.transport.abort()
+            self._give_up()
             return
         self._owed = owed
         self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
+
+    def _give_up(self) -> None:
+        """Close the connection; a client whose request has begun, and does not end, is told why."""
+        if self._is_in_body and self.cycle is not None and not self.cycle.response_started:
+            self.transport.write(TIMED_OUT)
+            self.transport.close()
+        else:
+            self.transport.abort()
 
     def _owes(self) -> object:
         cycle = self.cycle

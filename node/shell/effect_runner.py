@@ -10,7 +10,7 @@ import structlog
 
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
-from node.health.operator_log import RateLimitedLog
+from node.health.rate_limited_log import RateLimitedLog
 from node.peers.catch_up import History, Requests
 from node.peers.remote_changelogs import RemoteChangelogs
 from node.security.password_hasher import Passwords

@@ -20,7 +20,7 @@ from federation.links.link_sender import Sending
 from federation.messages import LinkMessage, LinkRecord
 from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth
-from node.health.operator_log import RateLimitedLog
+from node.health.rate_limited_log import RateLimitedLog
 from node.peers.peers import Peers
 from node.site_log.guarded_log import GuardedLog
 from proxy.queue_lengths import Waiting

@@ -33,7 +33,8 @@ from handover.machine import Deadline
 from handover.messages import RelayDown
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import STALLED, Dependency, DependencyHealth
-from node.health.operator_log import OperatorLog, RateLimitedLog
+from node.health.operator_log import OperatorLog
+from node.health.rate_limited_log import RateLimitedLog
 from node.health.readiness import Condition, why_not_ready
 from node.health.self_check import SelfCheck
 from node.health.supervision import endless
@@ -201,7 +202,7 @@ class Node:
             tls=self.tls.peers if self.tls else None,
         )
         self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self.clock)
-        self._operator_log = OperatorLog(self.proxy, url, self.clock)
+        self._operator_log = OperatorLog(self.proxy, url, self.troubles, self.clock)
 
     @property
     def why_not_ready(self) -> str:

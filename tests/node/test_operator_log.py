@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer
+from node.health.dependency_health import Dependency, DependencyHealth
 from node.health.operator_log import NOBODYS_FAULT, OperatorLog
 from proxy.core import effects
 from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
@@ -29,7 +31,8 @@ class OperatorLogHarness(EngineHarness):
 
     def __init__(self, *, lease: bool = True) -> None:
         super().__init__(lease=False)
-        self.operator_log = OperatorLog(ME, lambda: "ws://me:1", self.clock)
+        self.health = DependencyHealth(random.Random(1), self.clock)
+        self.operator_log = OperatorLog(ME, lambda: "ws://me:1", self.health, self.clock)
         self.lines: list[Any] = []
         if lease:
             self.lease()
@@ -74,11 +77,19 @@ def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
     assert harness.check() == []
 
 
+def test_lease_that_is_lost_while_the_registry_is_missing_says_so() -> None:
+    harness = OperatorLogHarness()
+    harness.health.unavailable(Dependency.REGISTRY, OSError("no answer from etcd"))
+    harness.engine.step(LeaseLost(), 0)
+    assert harness.new_lines()[-1]["why"] == "the registry is missing: no answer from etcd"
+
+
 def test_expired_lease_is_a_warning_and_the_next_one_is_logged_with_its_incarnation() -> None:
     harness = OperatorLogHarness()
     harness.engine.step(LeaseLost(), 0)
     (lost,) = harness.new_lines()
     assert (lost["event"].split(";")[0], lost["log_level"]) == ("lease lost", "warning")
+    assert lost["why"].startswith("it was not renewed in time")
     assert harness.check() == []
     harness.engine.step(LeaseGranted(Incarnation("me#2"), 1 << 40), 0)
     harness.run_effects()

@@ -27,7 +27,7 @@ from tests.node.test_command_line import run
 from waypost.client.rendezvous import WAITING
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.keys import NO_KEYS
-from waypost.limits import HELLO_WITHIN_S, UNPROVEN_BYTES
+from waypost.limits import HELLO_WITHIN_S, MAX_BODY_BYTES, UNPROVEN_BYTES
 from waypost.messages import VERSION, Attach, Attached, Credential, Hello, Problem, Wait, Welcome
 from waypost.rendezvous import Request, answers_to, session_of_requester
 
@@ -343,6 +343,12 @@ def test_body_in_chunks_of_any_size_is_one_body(proxy: ProxyProcess, size: int) 
     asked = head(proxy, "POST /v1/sessions/delete", kind, way, "Connection: close")
     (answer,) = answers(proxy, asked, chunked, b"0\r\n\r\n")
     assert answer["error"]["field"] == "unknown", answer
+
+
+def test_client_that_asks_before_it_sends_too_much_is_not_told_to_send_it(proxy: ProxyProcess) -> None:
+    headers = (f"Content-Length: {MAX_BODY_BYTES + 1}", "Content-Type: application/json", "Expect: 100-continue")
+    (answer,) = answers(proxy, head(proxy, "POST /v1/sessions/delete", *headers, "Connection: close"))
+    assert answer["error"]["code"] == "LIMIT_EXCEEDED"
 
 
 def test_client_that_sends_no_more_gets_the_answers_to_what_it_sent(proxy: ProxyProcess) -> None:
