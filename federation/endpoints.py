@@ -20,11 +20,11 @@ class Endpoints:
         self.current = 0
         """The index of the address that is asked."""
 
-    def failed(self, asked: int) -> None:
+    def failed(self, index: int) -> None:
         """Ask the next address from now on; calls that failed together count as one.
 
         Args:
-            asked: the index of the address that did not answer.
+            index: the index of the address that did not answer.
         """
-        if self.current == asked:
-            self.current = (asked + 1) % len(self.addresses)
+        if self.current == index:
+            self.current = (index + 1) % len(self.addresses)

@@ -377,14 +377,14 @@ class EtcdRegistry:
     async def _ask_each(self) -> None:
         addresses = self._endpoints.addresses
         for attempt in range(1, len(addresses) + 1):
-            asked = self._endpoints.current
+            index = self._endpoints.current
             try:
                 await self.owner(SessionId(""))
                 return
             except RegistryUnavailable:
                 if attempt == len(addresses):
                     if self._credentials is not None:
-                        await self._credentials.try_by_hand(*addresses[asked])
+                        await self._credentials.try_by_hand(*addresses[index])
                     raise
 
     def _key(self, kind: str, name: str) -> bytes:
@@ -433,7 +433,7 @@ class EtcdRegistry:
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Translate errors, after which the next server is asked. LookupError: the lease is not there (any more)."""
-        asked = self._endpoints.current
+        index = self._endpoints.current
         try:
             # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
             with cancellation.translated(lambda _: ConnectionAbortedError("the call was broken off")):
@@ -441,7 +441,7 @@ class EtcdRegistry:
         except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
             if "lease not found" in str(error):
                 raise LookupError("lease") from error
-            self._endpoints.failed(asked)
+            self._endpoints.failed(index)
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> RegistryUnavailable:

@@ -29,7 +29,7 @@ def shown(value: object) -> str:
     return f"an object of type {type(value).__name__}" if line.startswith("<") else line
 
 
-def wrong(value: object, field: str, instead: str) -> BadArgument:
+def wrong_type(value: object, field: str, instead: str) -> BadArgument:
     """Return the error of an argument of the wrong type.
 
     Args:
@@ -55,7 +55,7 @@ def text(value: object, field: str, least: int = 0, most: int | None = None, *, 
         BadArgument: it is no text, is shorter or longer, or is no valid Unicode.
     """
     if not isinstance(value, str):
-        raise wrong(value, field, such_as)
+        raise wrong_type(value, field, such_as)
     if len(value) < least or (most is not None and len(value) > most):
         allowed = f"at least {least}" if most is None else f"{least} to {most}"
         raise BadArgument(f"{len(value)} characters; it has {allowed}", field=field)
@@ -69,7 +69,7 @@ def text(value: object, field: str, least: int = 0, most: int | None = None, *, 
 def whole(value: object, field: str, least: int, most: int) -> None:
     """Raise BadArgument unless the value is a whole number within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong(value, field, f"a whole number from {least} to {most}")
+        raise wrong_type(value, field, f"a whole number from {least} to {most}")
     if not least <= value <= most:
         raise BadArgument(f"{shown(value)}; it is a whole number from {least} to {most}", field=field)
 
@@ -83,7 +83,7 @@ def whole_or_none(value: object, field: str, least: int, most: int) -> None:
 def seconds(value: object, field: str = "timeout_s") -> None:
     """Raise BadArgument unless the value is a number of seconds, which may be infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(value, field, "a number of seconds, such as 30 or 0.5")
+        raise wrong_type(value, field, "a number of seconds, such as 30 or 0.5")
     if math.isnan(value) or value < 0:
         raise BadArgument(f"{shown(value)} is no time to wait; write a number of seconds, 0 or more", field=field)
 
@@ -91,7 +91,7 @@ def seconds(value: object, field: str = "timeout_s") -> None:
 def flag(value: object, field: str) -> None:
     """Raise BadArgument unless the value is True or False."""
     if not isinstance(value, bool):
-        raise wrong(value, field, "True or False")
+        raise wrong_type(value, field, "True or False")
 
 
 def one_of(value: object, field: str, words: Sequence[str]) -> None:
@@ -103,25 +103,25 @@ def one_of(value: object, field: str, words: Sequence[str]) -> None:
 def instance(value: object, field: str, kind: type[T], instead: str) -> T:
     """Return the value; `instead` is an example of what to write. Raises BadArgument: it is not of that type."""
     if not isinstance(value, kind):
-        raise wrong(value, field, instead)
+        raise wrong_type(value, field, instead)
     return value
 
 
 def function(value: object, field: str, instead: str) -> None:
     """Raise BadArgument unless the value can be called; `instead` is an example of what to write."""
     if not callable(value):
-        raise wrong(value, field, instead)
+        raise wrong_type(value, field, instead)
 
 
 def listed(value: object, field: str, instead: str) -> list[Any]:
     """Return the items of an iterable. Raises BadArgument: it is none, or a text, bytes or a mapping."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        raise wrong(value, field, instead)
+        raise wrong_type(value, field, instead)
     return list(value)
 
 
 def mapping(value: object, field: str, instead: str) -> Mapping[Any, Any]:
     """Return the mapping; `instead` is an example of what to write. Raises BadArgument: it is none."""
     if not isinstance(value, Mapping):
-        raise wrong(value, field, instead)
+        raise wrong_type(value, field, instead)
     return value

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.arguments import instance, listed, one_of, wrong
+from waypost.arguments import instance, listed, one_of, wrong_type
 from waypost.errors import BadArgument, Refused
 from waypost.limits import MAX_KEY_BYTES, MAX_KEYS
 
@@ -101,7 +101,7 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, frozenset) or not all(isinstance(key, Key) for key in self.keys):
-            raise wrong(self.keys, "keys", KEYS)
+            raise wrong_type(self.keys, "keys", KEYS)
 
     @classmethod
     def producer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:

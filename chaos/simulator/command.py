@@ -116,12 +116,12 @@ def _scenario(name: str, *, trace: bool, html: Path | None) -> int:
         from chaos.simulator.trace_viewer import page
         from chaos.simulator.verdict import verdict
 
-        recording, wrong = scenario.world.recording, verdict(scenario.world)
+        recording, violations = scenario.world.recording, verdict(scenario.world)
         assert recording is not None
         script = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-        _write(html, page(f"scenario {name}", recording, wrong, script))
+        _write(html, page(f"scenario {name}", recording, violations, script))
         print(f"picture: {html}")
-        return VIOLATED if wrong else 0
+        return VIOLATED if violations else 0
     print("\n".join(scenario.world.trace) if trace else lines)
     return 0 if lines == path.read_text(encoding="utf-8") and "all is well" in lines else VIOLATED
 

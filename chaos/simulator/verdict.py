@@ -51,13 +51,13 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)
     _return_the_refused(world, for_ms)
-    wrong = verdict(world)
-    if wrong:
+    violations = verdict(world)
+    if violations:
         # Something may have begun again just now: what is wrong with it must stay wrong.
         world.run(for_ms)
         _return_the_refused(world, for_ms)
-        wrong = verdict(world)
-    return wrong
+        violations = verdict(world)
+    return violations
 
 
 def _return_the_refused(world: World, for_ms: int) -> None:
@@ -121,31 +121,31 @@ def verdict(world: World) -> list[str]:
     """Return the violations, each with its kind as the first word; empty: all is well, or nothing is promised."""
     if world.void:
         return []
-    wrong = list(dict.fromkeys(world.violations))
+    violations = list(dict.fromkeys(world.violations))
     published = _published(world)
-    wrong += _check_caught_up(world, list(published))
+    violations += _check_caught_up(world, list(published))
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
-        wrong += [
+        violations += [
             f"PROBLEM of {client.name}: {problem}" for problem in client.problems if not problem.startswith(HONEST)
         ]
         if client.machine.publish_room != PUBLISH_WINDOW:
-            wrong.append(f"STUCK {client.name} has publishes without an answer")
+            violations.append(f"STUCK {client.name} has publishes without an answer")
         if client.machine.quench_view.caught_up:
-            wrong += _quenched(world, client)
+            violations += _quenched(world, client)
         if client.session is not None:
-            wrong += _one_side(world, client) + _check_delivered(world, client, retried)
+            violations += _one_side(world, client) + _check_delivered(world, client, retried)
             if client.forgotten:
-                wrong += _forgotten(world, client)
+                violations += _forgotten(world, client)
                 continue
             if client.stopped:
                 continue
             if not client.refused:
-                wrong += _live(world, client) + _owed(world, client, published)
+                violations += _live(world, client) + _owed(world, client, published)
             elif world.rights.surely_reads(client.session, client.machine.credential):
-                wrong.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
-    return wrong
+                violations.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
+    return violations
 
 
 def _published(world: World) -> dict[Coordinate, NotificationId]:
@@ -159,16 +159,16 @@ def _published(world: World) -> dict[Coordinate, NotificationId]:
 def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
     """Check that every proxy knows how far every origin has come, and that no gate is closed."""
     ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(at for at in published if at not in world.lost)
-    wrong = []
+    violations = []
     for node in world.nodes.values():
         if node.engine is not None:
             known = {origin: node.engine.state.frontier.get(origin, NOTHING) for origin in ends}
             if any(not _has_come(world, origin, upto, ends[origin]) for origin, upto in known.items()):
-                wrong.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
+                violations.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
             for session in node.engine.sessions.values():
                 if session.gates:
-                    wrong.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
-    return wrong
+                    violations.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
+    return violations
 
 
 def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
@@ -217,18 +217,20 @@ def _forgotten(world: World, client: Client) -> list[str]:
 
 
 def _live(world: World, client: Client) -> list[str]:
-    wrong = []
+    violations = []
     if not client.machine.attached:
-        wrong.append(f"STUCK {client.name} is not attached")
+        violations.append(f"STUCK {client.name} is not attached")
     if client.changing is not None:
-        wrong.append(f"STUCK {client.name} has no answer about who may do what")
-    wrong += [f"STUCK {client.name} has no answer about {name}" for name in sorted(client.open)]
+        violations.append(f"STUCK {client.name} has no answer about who may do what")
+    violations += [f"STUCK {client.name} has no answer about {name}" for name in sorted(client.open)]
     silent = set(client.requests) - client.ended - set(client.promised)
-    wrong += [f"STUCK {client.name} was promised nothing of {name}" for name in sorted(silent)]
+    violations += [f"STUCK {client.name} was promised nothing of {name}" for name in sorted(silent)]
     for name in sorted(set(client.requests) - client.ended - silent):
         missing = world.logs_by_origin.keys() - client.promised[name].keys()
-        wrong += [f"STUCK {client.name} was promised nothing of {name} from {origin}" for origin in sorted(missing)]
-    return wrong
+        violations += [
+            f"STUCK {client.name} was promised nothing of {name} from {origin}" for origin in sorted(missing)
+        ]
+    return violations
 
 
 def _owed(world: World, client: Client, published: Mapping[Coordinate, NotificationId]) -> list[str]:
@@ -316,29 +318,31 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
 
     A receiver in order of priority has that order among notifications of one priority.
     """
-    wrong = []
+    violations = []
     asked = {name: parse(text) for name, text in client.requests.items()}
     latest = {name: client.ends_at_latest(name) for name in asked}
     ids = Counter(identity for identity, _, _ in client.delivered)
-    wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
+    violations += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}
     sequences: dict[tuple[str, str, str, int], int] = {}
     for identity, (origin, offset), number in client.delivered:
         rank = number % PRIORITIES if client.by_priority else 0
         if offset <= last.get((origin, rank), NOTHING):
-            wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")
+            violations.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")
         last[origin, rank] = offset
         if identity in retried:
             continue
         producer, incarnation, sequence = identity
         stream = (producer, incarnation, origin, rank)
         if sequence < sequences.get(stream, -1):
-            wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[stream]}")
+            violations.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[stream]}")
         sequences[stream] = sequence
         matching = [name for name, expression in asked.items() if expression.matches({"n": number})]
         may = [any(_lets(world, client, name, Coordinate(origin, offset), number)) for name in matching]
         if not any(may):
-            wrong.append(f"PHANTOM {client.name} was given {number}" + (", by no key that met" if may else ""))
+            violations.append(f"PHANTOM {client.name} was given {number}" + (", by no key that met" if may else ""))
         elif all(offset > latest[name].get(origin, offset) for name in matching):
-            wrong.append(f"BEYOND {client.name} was given {number} at {origin}:{offset}, where {matching} had ended")
-    return wrong
+            violations.append(
+                f"BEYOND {client.name} was given {number} at {origin}:{offset}, where {matching} had ended"
+            )
+    return violations

@@ -53,14 +53,14 @@ class Handle:
             backoff_s=RETRY_PAUSES_S,
             abandoned=self._out_of_reach,
             may_send=self._may_send,
-            name=self._topic.place,
+            name=self._topic.description,
         )
         self._reader = LogReader(
             lambda offset, checked: KafkaConsumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
             dense=dense,
-            name=self._topic.place,
+            name=self._topic.description,
         )
 
     async def _connect(self) -> Sender:

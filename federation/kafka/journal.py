@@ -54,10 +54,10 @@ class KafkaJournal(Handle):
 
     async def facts(self) -> list[Fact]:
         """Return all that the topic holds now, of all writers; for tests and small runs."""
-        place, end = await self._reader.first_offset(), await self._reader.end_offset()
+        position, end = await self._reader.first_offset(), await self._reader.end_offset()
         found: list[Fact] = []
-        while place < end:
-            messages = await self._reader.read(place, LOG_BATCH)
+        while position < end:
+            messages = await self._reader.read(position, LOG_BATCH)
             found += [decode_fact(message.value) for message in messages]
-            place = messages[-1].offset + 1
+            position = messages[-1].offset + 1
         return found

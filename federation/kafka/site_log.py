@@ -53,18 +53,18 @@ class KafkaSiteLog(Handle):
         """Implement :meth:`federation.ports.SiteLog.tail`."""
         self._interruption.saw(offset)
         async with aclosing(self._reader.follow(offset)) as following:
-            async for messages, place in following:
-                if place > offset:
-                    for batch in _batches(messages, offset, place):
+            async for messages, position in following:
+                if position > offset:
+                    for batch in _batches(messages, offset, position):
                         yield batch
-                    offset = place
+                    offset = position
                     # Not before: an append that is under way may be answered after its record was read.
-                    self._interruption.saw(place)
+                    self._interruption.saw(position)
 
     async def read(self, offset: int, limit: int) -> Batch:
         """Implement :meth:`federation.ports.SiteLog.read`."""
-        messages, place = await self._reader.read_to(offset, limit)
-        return next(iter(_batches(messages, offset, place)), [])
+        messages, position = await self._reader.read_to(offset, limit)
+        return next(iter(_batches(messages, offset, position)), [])
 
     async def first_offset(self) -> int:
         """Implement :meth:`federation.ports.SiteLog.first_offset`."""
@@ -102,7 +102,7 @@ class KafkaSiteLog(Handle):
 
 
 def _batches(messages: Sequence[Message], offset: int, position: int) -> Iterator[Batch]:
-    """Yield records from `offset` up to `place`, with those missing: nothing of ours leaves holes in a topic."""
+    """Yield records from `offset` up to `position`, with those missing: nothing of ours leaves holes in a topic."""
     batch: Batch = []
     for message in messages:
         for missing in range(offset, message.offset):

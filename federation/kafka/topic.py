@@ -95,13 +95,13 @@ class Topic:
         why = str(error) or type(error).__name__
         tls = "without TLS, for there is no --backend-ca" if self.credentials is None else "with TLS, by --backend-ca"
         return LogUnavailable(
-            f"{self.place} does not answer: {why}",
+            f"{self.description} does not answer: {why}",
             hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, and has it the topic? "
             f"It is spoken to {tls}",
         )
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """The topic and the address, for error messages."""
         return f"topic {self.name} of Kafka at {self.bootstrap}"
 
@@ -119,7 +119,7 @@ class Topic:
             raise wrong_time(self.name) from error
         except UnknownTopicOrPartitionError as error:
             raise LogUnavailable(
-                f"{self.place} is missing: a broker answers, and has no such topic",
+                f"{self.description} is missing: a broker answers, and has no such topic",
                 hint="does the broker run with its own folder, and is it the right one? If the topic is lost for good, "
                 "start the proxies of its site again: each says what to do",
             ) from error

@@ -16,7 +16,7 @@ class Condition:
         name_taken_at: the address of the process that has our name; "": none has it.
         has_lease: the lease holds now. A registry that is away for longer than that ends it.
         is_watching: the registry was read, and its watch goes on.
-        troubles: the dependencies that are missing, by name.
+        health: the dependencies that are missing, by name.
         appends_fail: an append to the site log has failed a moment ago, and none has succeeded since.
         stalled: what has not moved on that must, in words; "": nothing.
         is_drained: an operator has the node emptied.
@@ -25,7 +25,7 @@ class Condition:
     name_taken_at: str
     has_lease: bool
     is_watching: bool
-    troubles: Container[str]
+    health: Container[str]
     appends_fail: bool
     stalled: str
     is_drained: bool
@@ -39,13 +39,13 @@ def why_not_ready(condition: Condition) -> str:
         return "it has no lease"
     if not condition.is_watching:
         return "it has not read the registry yet"
-    if Dependency.LOG in condition.troubles:
+    if Dependency.LOG in condition.health:
         return "the log of its site does not answer"
     if condition.appends_fail:
         return "the log of its site takes no appends"
-    if Dependency.JOURNAL in condition.troubles:
+    if Dependency.JOURNAL in condition.health:
         return "its journal takes no facts"
-    if ENDED_CERTIFICATE in condition.troubles:
+    if ENDED_CERTIFICATE in condition.health:
         return "its certificate has ended"
     if condition.stalled:
         return condition.stalled

@@ -84,7 +84,7 @@ def _alike(site: SiteId, known: Iterable[SiteId]) -> SiteId | None:
 
 
 class SelfCheck:
-    """Makes the checks, and reports what is wrong to `troubles`.
+    """Makes the checks, and reports what is wrong to `health`.
 
     Args:
         proxy: the name of this proxy.
@@ -100,14 +100,14 @@ class SelfCheck:
         site: SiteId,
         neighbours: Iterable[SiteId],
         advertise: str,
-        troubles: DependencyHealth,
+        health: DependencyHealth,
         now_ms: int,
     ) -> None:
         self._proxy = proxy
         self._site = site
         self._neighbours = tuple(neighbours)
         self._advertise = advertise
-        self._troubles = troubles
+        self._health = health
         self._began_ms = now_ms
         self._tried_ms: int | None = None
 
@@ -124,9 +124,9 @@ class SelfCheck:
             if is_early and not _alike(neighbour, known):
                 continue
             if neighbour in reasons:
-                self._troubles.unavailable(NEIGHBOUR + neighbour, Unreachable(reasons[neighbour]))
+                self._health.unavailable(NEIGHBOUR + neighbour, Unreachable(reasons[neighbour]))
             else:
-                self._troubles.available(NEIGHBOUR + neighbour)
+                self._health.available(NEIGHBOUR + neighbour)
 
     def check_site(self, known: Collection[SiteId], now_ms: int) -> None:
         """Report a site without neighbours in a federation that has other ones: GRACE_MS after the start, or at once if
@@ -137,11 +137,11 @@ class SelfCheck:
         """
         others, alike = sorted(name for name in known if name != self._site), _alike(self._site, known)
         if self._neighbours or not others:
-            self._troubles.available(LONE_SITE)
+            self._health.available(LONE_SITE)
         elif alike or now_ms >= self._began_ms + GRACE_MS:
             meant = f"is site {alike} meant (--site)?" if alike else "is --site right, and is --neighbours missing?"
             why = f"site {self._site} has no neighbours, and the federation has sites {', '.join(others)}; {meant}"
-            self._troubles.unavailable(LONE_SITE, Unreachable(why))
+            self._health.unavailable(LONE_SITE, Unreachable(why))
 
     def check_address(self, url: str, proxies: Iterable[ProxyRow], now_ms: int) -> None:
         """Report other proxies that are announced under this proxy's own address, GRACE_MS after the start: clients and
@@ -153,10 +153,10 @@ class SelfCheck:
         """
         others = ", ".join(sorted(row.proxy for row in proxies if row.url == url))
         if not others:
-            self._troubles.available(SHARED)
+            self._health.available(SHARED)
         elif now_ms >= self._began_ms + GRACE_MS:
             why = f"{url} is also the address of {others}; each proxy needs one of its own (--advertise)"
-            self._troubles.unavailable(SHARED, Unreachable(why))
+            self._health.unavailable(SHARED, Unreachable(why))
 
     def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId], now_ms: int) -> None:
         """Report live proxies that could not be reached for UNREACHED_MS: no session moves between them and this one.
@@ -166,13 +166,13 @@ class SelfCheck:
             live: the proxies that have a lease.
         """
         failing = {PROXY + proxy: failed for proxy, failed in unreached.items() if proxy in live}
-        for trouble in [name for name in self._troubles.now if name.startswith(PROXY) and name not in failing]:
-            self._troubles.available(trouble)
+        for trouble in [name for name in self._health.now if name.startswith(PROXY) and name not in failing]:
+            self._health.available(trouble)
         for trouble, failed in failing.items():
             if failed.last_ms - failed.since_ms < UNREACHED_MS or now_ms - failed.last_ms > AGAIN_MS:
                 continue
             why = f"it cannot be reached from here at {failed.why}; is its --advertise right, and the way there open?"
-            self._troubles.unavailable(trouble, Unreachable(why))
+            self._health.unavailable(trouble, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
         """Greet whoever is at the advertised address, every AGAIN_MS until it was this proxy; report who else it is."""
@@ -185,16 +185,16 @@ class SelfCheck:
             if found != self._proxy:
                 raise Unreachable(f"{self._advertise} is the address of proxy {found}, not of this one (--advertise)")
         except Unreachable as error:
-            self._troubles.unavailable(ADVERTISED, error)
+            self._health.unavailable(ADVERTISED, error)
         except (InvalidHandshake, WaypostError) as error:
             why = f"{self._advertise} answers, but is no proxy; is --advertise right? ({error})"
-            self._troubles.unavailable(ADVERTISED, Unreachable(why))
+            self._health.unavailable(ADVERTISED, Unreachable(why))
         except (OSError, TimeoutError, WebSocketException) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
-            self._troubles.unavailable(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
+            self._health.unavailable(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
         else:
             self._advertise = ""
-            self._troubles.available(ADVERTISED)
+            self._health.available(ADVERTISED)
 
 
 async def greeted(url: str) -> ProxyId:

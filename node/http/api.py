@@ -144,7 +144,7 @@ def _status(node: Node) -> dict[str, Any]:
         "ready": not node.why_not_ready,
         "why_not": node.why_not_ready or None,
         "draining": row.model_dump() if row else None,
-        "troubles": node.troubles.now,
+        "troubles": node.health.now,
         "log_epoch": log_epoch_of(engine.state.origin) if engine else 0,
         "position": engine.state.position if engine else 0,
         "frontier": engine.state.frontier if engine else {},

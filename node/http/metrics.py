@@ -95,13 +95,13 @@ def _copied_part(name: str) -> str:
 
 def _missing(snapshot: NodeSnapshot) -> Read:
     return dict.fromkeys((*DEPENDENCIES, "other"), 0) | {
-        _copied_part(dependency): 1 for dependency in snapshot.node.troubles.now
+        _copied_part(dependency): 1 for dependency in snapshot.node.health.now
     }
 
 
 def _outages(snapshot: NodeSnapshot) -> Read:
     outages = Counter(dict.fromkeys((*DEPENDENCIES, "other"), 0))
-    for part, count in snapshot.node.troubles.outages.items():
+    for part, count in snapshot.node.health.outages.items():
         outages[_copied_part(part)] += count
     return outages
 

@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 class CertificateCheck:
-    """Checks the certificate, and reports what is wrong with it to `troubles`.
+    """Checks the certificate, and reports what is wrong with it to `health`.
 
     Args:
         files: of the certificate.
@@ -34,11 +34,11 @@ class CertificateCheck:
         url: the address at which other proxies reach this one.
     """
 
-    def __init__(self, files: TlsFiles, tls: Tls, url: str, troubles: DependencyHealth) -> None:
+    def __init__(self, files: TlsFiles, tls: Tls, url: str, health: DependencyHealth) -> None:
         self._files = files
         self._tls = tls
         self._url = url
-        self._troubles = troubles
+        self._health = health
         self._looked_ms: int | None = None
         self.expires_ms: int | None = None
         """When it ends, in Unix time; None: not known yet."""
@@ -49,9 +49,9 @@ class CertificateCheck:
             if self._files.renew():
                 log.info("the files of TLS were read again; connections from now on see them")
                 self._looked_ms = None
-            self._troubles.available(FILES)
+            self._health.available(FILES)
         except BadConfiguration as error:
-            self._troubles.unavailable(FILES, error)
+            self._health.unavailable(FILES, error)
 
     async def check(self, now_ms: int, unix_ms: int) -> None:
         """Connect to our own port by TLS as another proxy does, and report a failure, or an end that is near.
@@ -62,10 +62,10 @@ class CertificateCheck:
             now_ms: by a monotonic clock.
             unix_ms: the same moment in Unix time.
         """
-        is_in_trouble = not {CERTIFICATE, ENDED_CERTIFICATE}.isdisjoint(self._troubles.now)
+        is_in_trouble = not {CERTIFICATE, ENDED_CERTIFICATE}.isdisjoint(self._health.now)
         again_ms = AGAIN_IN_TROUBLE_MS if is_in_trouble else AGAIN_MS
         has_ended = (
-            self.expires_ms is not None and unix_ms >= self.expires_ms and ENDED_CERTIFICATE not in self._troubles.now
+            self.expires_ms is not None and unix_ms >= self.expires_ms and ENDED_CERTIFICATE not in self._health.now
         )
         if self._looked_ms is not None and now_ms < self._looked_ms + again_ms and not has_ended:
             return
@@ -80,18 +80,18 @@ class CertificateCheck:
             name = ENDED_CERTIFICATE if error.verify_code in DATE_CODES else CERTIFICATE
             if name == ENDED_CERTIFICATE:
                 # What was said of its end before is over with it.
-                self._troubles.available(CERTIFICATE)
-            self._troubles.unavailable(name, Unreachable(f"{self._url}: {error.verify_message}; {HINT}"))
+                self._health.available(CERTIFICATE)
+            self._health.unavailable(name, Unreachable(f"{self._url}: {error.verify_message}; {HINT}"))
             return
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
-            self._troubles.unavailable(
+            self._health.unavailable(
                 CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}")
             )
             return
-        self._troubles.available(ENDED_CERTIFICATE)
+        self._health.available(ENDED_CERTIFICATE)
         days = (self.expires_ms - unix_ms) // DAY_MS
         if days < SOON_DAYS:
-            self._troubles.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {HINT}"))
+            self._health.unavailable(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {HINT}"))
         else:
-            self._troubles.available(CERTIFICATE)
+            self._health.available(CERTIFICATE)

@@ -47,7 +47,7 @@ class EffectRunner:
 
     Args:
         requests: asks other sites for parts of their logs.
-        troubles: where a backend that does not answer is reported.
+        health: where a backend that does not answer is reported.
 
     Attributes:
         history: serves parts of this site's own log; set by :meth:`begin`.
@@ -57,11 +57,11 @@ class EffectRunner:
     _backends: Backends
     _env: Environment
 
-    def __init__(self, config: NodeConfig, requests: Requests, troubles: DependencyHealth, clock: Clock) -> None:
+    def __init__(self, config: NodeConfig, requests: Requests, health: DependencyHealth, clock: Clock) -> None:
         self._site = SiteId(config.site)
         self._own_changelog = changelog_locator(config)
         self.requests = requests
-        self._troubles = troubles
+        self._health = health
         self._clock = clock
         self._few = RateLimitedLog(clock)
         self._passwords = Passwords()
@@ -96,7 +96,7 @@ class EffectRunner:
 
     async def answer(self, effect: effects.PortCall) -> Any:
         """Perform an effect; return its result, or a WaypostError: every failure is an answer, and none is raised."""
-        asked = self._request(effect)
+        dependency = self._request(effect)
         self._under_way += 1
         number = self._under_way
         self._waiting[number] = type(effect).__name__
@@ -104,14 +104,14 @@ class EffectRunner:
             with cancellation.translated(lambda _: self._failed(effect, "the call was cancelled by a library")):
                 answer = await self._call(effect)
         except CheckpointOutdated as error:
-            self._troubles.available(asked)
+            self._health.available(dependency)
             return error
         except Unreachable as error:
-            self._troubles.unavailable(asked or dependency_of(error), error)
+            self._health.unavailable(dependency or dependency_of(error), error)
             return error
         except StoreFailed as error:
-            if asked:
-                self._troubles.unavailable(asked, error)
+            if dependency:
+                self._health.unavailable(dependency, error)
             if isinstance(error, StoreDamaged) and not self._damaged.done():
                 self._damaged.set_result(error)
             return error
@@ -128,8 +128,8 @@ class EffectRunner:
             return self._failed(effect, f"{type(fault).__name__}: {fault}")
         finally:
             del self._waiting[number]
-        if asked:
-            self._troubles.available(asked)
+        if dependency:
+            self._health.available(dependency)
         return answer
 
     def _failed(self, effect: effects.PortCall, why: str) -> WaypostError:
@@ -253,9 +253,9 @@ class EffectRunner:
             if isinstance(missing := found.missing.get(site), BadRecord):
                 damaged = missing.message
             elif missing is not None:
-                self._troubles.unavailable(CHANGELOG_OF + site, missing)
+                self._health.unavailable(CHANGELOG_OF + site, missing)
             else:
-                self._troubles.available(CHANGELOG_OF + site)
+                self._health.available(CHANGELOG_OF + site)
         checkpoints = (*own, *found.checkpoints)
         complete = all(isinstance(error, BadRecord) for error in found.missing.values())
         return effects.FoundCheckpoint(checkpoints, complete, damaged, noted)

@@ -46,10 +46,10 @@ class Links:
         peers: Peers,
         clock: Clock,
         guarded_log: GuardedLog,
-        troubles: DependencyHealth,
+        health: DependencyHealth,
     ) -> None:
         self._guarded_log = guarded_log
-        self._troubles = troubles
+        self._health = health
         self._proxy = proxy
         self._endpoints = endpoints
         self._log = log
@@ -137,11 +137,11 @@ class Links:
                 offsets = await self._log.append(records)
         except LogUnavailable as error:
             for neighbour in neighbours:
-                self._troubles.unavailable(LINK_FROM + neighbour, error)
+                self._health.unavailable(LINK_FROM + neighbour, error)
             raise
         # That a leader has named its term does not say yet that anything goes through.
         for neighbour in {record.link for record in records if isinstance(record, LinkRecord)}:
-            self._troubles.available(LINK_FROM + neighbour)
+            self._health.available(LINK_FROM + neighbour)
         return offsets
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:

@@ -165,7 +165,7 @@ class Node:
         self._lifecycle = Lifecycle(incarnation)
         self.clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self.troubles = DependencyHealth(
+        self.health = DependencyHealth(
             self._rng,
             self.clock,
             log=f"Kafka at {config.kafka}" if config.kafka else f"the log in {config.data}",
@@ -201,8 +201,8 @@ class Node:
             clock=self.clock,
             tls=self.tls.peers if self.tls else None,
         )
-        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self.clock)
-        self._operator_log = OperatorLog(self.proxy, url, self.troubles, self.clock)
+        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.health, self.clock)
+        self._operator_log = OperatorLog(self.proxy, url, self.health, self.clock)
 
     @property
     def why_not_ready(self) -> str:
@@ -219,8 +219,8 @@ class Node:
             name_taken_at=self.name.waits_for,
             has_lease=lease.holds_at(self.clock.now_ms()),
             is_watching=cluster.is_watching,
-            troubles=self.troubles.now,
-            appends_fail=self.troubles.has_failed_within(Dependency.APPENDS, APPENDS_FAIL_MS),
+            health=self.health.now,
+            appends_fail=self.health.has_failed_within(Dependency.APPENDS, APPENDS_FAIL_MS),
             stalled=self.watchdog.why_not_ready,
             is_drained=self.engine.session_moves.row is not None,
         )
@@ -272,8 +272,8 @@ class Node:
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
-        self.backends = parts = await self.troubles.retry(Dependency.ALL, self._open_backends)
-        self.name = NameClaim(self.config, self.instance, parts, self.troubles, self.clock, self._url)
+        self.backends = parts = await self.health.retry(Dependency.ALL, self._open_backends)
+        self.name = NameClaim(self.config, self.instance, parts, self.health, self.clock, self._url)
         self._has_opened = True
         restored = await self._restored(parts)
         neighbours = tuple(SiteId(neighbour) for neighbour in self.config.neighbours)
@@ -292,7 +292,7 @@ class Node:
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
         )
-        begin = await run_log_start(self.site, parts, restored, self.troubles)
+        begin = await run_log_start(self.site, parts, restored, self.health)
         with growing():
             engine = Engine(
                 settings,
@@ -322,7 +322,7 @@ class Node:
             peers=self.peers,
             clock=self.clock,
             guarded_log=self.guarded_log,
-            troubles=self.troubles,
+            health=self.health,
         )
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
@@ -330,7 +330,7 @@ class Node:
     async def _restored(self, backends: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
         try:
-            restored: Restored | None = await self.troubles.retry(Dependency.STORE, backends.store.load, within_s=None)
+            restored: Restored | None = await self.health.retry(Dependency.STORE, backends.store.load, within_s=None)
         except StoreDamaged as error:
             kept = await backends.store.set_aside()
             self._store_damaged = True
@@ -357,7 +357,7 @@ class Node:
             await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
-        self.troubles.close()
+        self.health.close()
         for connection in self._connections:
             connection.hang_up("this proxy is ending")
         self._operator_log.close(self.engine)
@@ -396,13 +396,13 @@ class Node:
     async def _perform_lifecycle(self, effect: LifecycleEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.FindLogEnd():
-                self.log_end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
+                self.log_end = await self.health.retry(Dependency.LOG, self.backends.log.end_offset)
                 return lifecycle.LogEndFound(self.log_end)
             case lifecycle.AwaitLog(end=end):
                 await self.guarded_log.until_read(end)
                 return lifecycle.LogRead()
             case lifecycle.ConfirmLog():
-                await self.troubles.retry(Dependency.LOG, self.guarded_log.begin)
+                await self.health.retry(Dependency.LOG, self.guarded_log.begin)
                 return lifecycle.LogConfirmed()
             case lifecycle.LearnSecret():
                 await self._read_secret()
@@ -470,7 +470,7 @@ class Node:
                 except LogReplaced:
                     raise
                 except Unreachable as error:
-                    self.troubles.unavailable(dependency, error)
+                    self.health.unavailable(dependency, error)
                 stream.step(Broke(), self.clock.now_ms())
             await asyncio.sleep(max(0, stream.next_deadline() - self.clock.now_ms()) / 1000)
             effects = stream.tick(self.clock.now_ms())
@@ -479,7 +479,7 @@ class Node:
         """Fold the site log, until its stream breaks."""
         folding = LogFolding(self._engine, self._fold, self._folded)
         async for batch in self.backends.log.tail(self._engine.state.position):
-            self.troubles.available(Dependency.LOG)
+            self.health.available(Dependency.LOG)
             await folding.fold(batch)
 
     def _fold(self, records: Batch) -> int:
@@ -501,9 +501,9 @@ class Node:
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError) as error:
-                self.troubles.unavailable(Dependency.LOG, error)
+                self.health.unavailable(Dependency.LOG, error)
                 continue
-            self.troubles.available(Dependency.LOG)
+            self.health.available(Dependency.LOG)
             engine = self._engine
             reports = engine.env.lease.holds_at(self.clock.now_ms()) and engine.env.cluster.is_site_reporter
             try:
@@ -526,7 +526,7 @@ class Node:
         """See what stands still although nothing has failed (node/health/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
-            self.troubles.tick()
+            self.health.tick()
             self._few.report_suppressed()
             now_ms = self.clock.now_ms()
             before = set(self.watchdog.stalled)
@@ -534,17 +534,17 @@ class Node:
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
                 at = f" at {progress.position}" if isinstance(progress.position, int) else ""
                 why = f"has stood still{at} for {standing_s} s, with something left to do"
-                self.troubles.unavailable(STALLED + progress.name, Unreachable(why))
+                self.health.unavailable(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
-                self.troubles.available(STALLED + name)
+                self.health.available(STALLED + name)
 
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
         config, engine = self.config, self._engine
         neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
-        check = SelfCheck(self.proxy, self.site, neighbours, config.advertise, self.troubles, self.clock.now_ms())
+        check = SelfCheck(self.proxy, self.site, neighbours, config.advertise, self.health, self.clock.now_ms())
         if self.tls is not None:
-            self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
+            self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.health)
         while True:
             await asyncio.sleep(POLL_S)
             now_ms = self.clock.now_ms()
@@ -582,7 +582,7 @@ class Node:
             self._watch_signs += 1
             # Not at once: a registry on a full disk can be read, and not watched.
             if not isinstance(event, Reloaded):
-                self.troubles.available(Dependency.REGISTRY)
+                self.health.available(Dependency.REGISTRY)
             if not isinstance(event, WatchAlive):
                 self.step(inputs.RegistryReported(event))
 
@@ -594,7 +594,7 @@ class Node:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
         before = self.secret or b""
         registry = self.backends.registry
-        self.secret = await self.troubles.retry(Dependency.REGISTRY, lambda: registry.secret(before))
+        self.secret = await self.health.retry(Dependency.REGISTRY, lambda: registry.secret(before))
         if before not in (b"", self.secret):
             log.warning(
                 "the registry has another secret than it had: it was lost, or is another federation's",
@@ -658,9 +658,9 @@ class Node:
     def _on_journal_tried(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self.troubles.unavailable(Dependency.JOURNAL, error)
+            self.health.unavailable(Dependency.JOURNAL, error)
             return
-        self.troubles.available(Dependency.JOURNAL)
+        self.health.available(Dependency.JOURNAL)
         self._room.set()
 
     async def room(self, number: int) -> bool:

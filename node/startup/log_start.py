@@ -30,14 +30,14 @@ log = structlog.get_logger("waypost")
 
 
 async def run_log_start(
-    site: SiteId, backends: Backends, restored: Restored | None, troubles: DependencyHealth
+    site: SiteId, backends: Backends, restored: Restored | None, health: DependencyHealth
 ) -> LogStart:
     """Run :func:`node.machines.log_start.find_log_start`. A backend that does not answer is asked again, for ever.
 
     Args:
         site: whose log it is.
         restored: the contents of the proxy's store; None: it is empty.
-        troubles: where a backend that does not answer is reported.
+        health: where a backend that does not answer is reported.
 
     Raises:
         BadConfiguration: it is another log than the one that was read, or the registry is another federation's.
@@ -50,28 +50,28 @@ async def run_log_start(
         except StopIteration as done:
             start: LogStart = done.value
             return start
-        answer = await _answer(site, backends, troubles, question)
+        answer = await _answer(site, backends, health, question)
 
 
-async def _answer(site: SiteId, backends: Backends, troubles: DependencyHealth, question: StartQuestion) -> Any:
+async def _answer(site: SiteId, backends: Backends, health: DependencyHealth, question: StartQuestion) -> Any:
     registry, site_log = backends.registry, backends.log
     match question:
         case FindTime():
             return round(asyncio.get_running_loop().time() * 1000)
         case FindFirst():
-            return await troubles.retry(Dependency.LOG, site_log.first_offset)
+            return await health.retry(Dependency.LOG, site_log.first_offset)
         case FindEnd():
-            return await troubles.retry(Dependency.LOG, site_log.end_offset)
+            return await health.retry(Dependency.LOG, site_log.end_offset)
         case ReadRecords(offset=offset, limit=limit):
-            return await troubles.retry(Dependency.LOG, lambda: _read(site_log, offset, limit))
+            return await health.retry(Dependency.LOG, lambda: _read(site_log, offset, limit))
         case FindSnapshot():
-            return await troubles.retry(Dependency.CHANGELOG, backends.changelog.latest_site)
+            return await health.retry(Dependency.CHANGELOG, backends.changelog.latest_site)
         case ReadLogRow():
-            return await troubles.retry(Dependency.REGISTRY, lambda: registry.site_log(site))
+            return await health.retry(Dependency.REGISTRY, lambda: registry.site_log(site))
         case ClaimLogRow(expected=expected, new=new):
-            return await troubles.retry(Dependency.REGISTRY, lambda: registry.claim_site_log(site, expected, new))
+            return await health.retry(Dependency.REGISTRY, lambda: registry.claim_site_log(site, expected, new))
         case ReadSecret(make=make):
-            return await troubles.retry(Dependency.REGISTRY, lambda: registry.secret(make=make))
+            return await health.retry(Dependency.REGISTRY, lambda: registry.secret(make=make))
         case Report(message=message, details=details):
             log.warning(message, **details)
             return None

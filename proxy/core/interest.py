@@ -52,12 +52,12 @@ class Interest:
         An append that had no answer may come to stand behind later ones: then it is in force, and not what was said
         last.
         """
-        wrong = [session for session in sessions if not self.is_exact(session)]
-        for session in wrong:
+        inexact = [session for session in sessions if not self.is_exact(session)]
+        for session in inexact:
             offset = self._offsets.get(session.id)
             if offset is not None and self._state.position > offset:
                 self.forget(session.id)
-        self.register_all(wrong)
+        self.register_all(inexact)
 
     def withdraw(self, session: SessionId) -> None:
         """Append a record that this proxy needs nothing for the session any more."""

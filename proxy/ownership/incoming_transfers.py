@@ -141,12 +141,12 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def message(self, sender: ProxyId, message: ToTarget) -> None:
         """Take a message of a source. One that belongs to no transfer is refused."""
         incoming = self.running.get(message.session)
-        wrong = self.violation(incoming, sender, message)
-        if wrong or incoming is None:
-            self.refuse(wrong, sender, message)
+        violation = self.violation(incoming, sender, message)
+        if violation or incoming is None:
+            self.refuse(violation, sender, message)
             self._unknown_transfer(sender, message)
-        elif isinstance(message, Chunk) and incoming.shadow and (wrong := _misfit(incoming, message)):
-            self.refuse(wrong, sender, message)
+        elif isinstance(message, Chunk) and incoming.shadow and (violation := _misfit(incoming, message)):
+            self.refuse(violation, sender, message)
         elif isinstance(message, Refused) and message.lost:
             incoming.why_lost = message.reason
             self.feed(incoming, message)

@@ -87,7 +87,7 @@ class Outgoing:
 
 
 class _Refusal(NamedTuple):
-    """Why a session is not handed over. `wrong`: by which name to count it, if the question itself is wrong."""
+    """Why a session is not handed over. `violation`: by which name to count it, if the question itself is wrong."""
 
     text: str
     violation: str = ""
@@ -178,8 +178,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if message.transfer in self.over:
             return _Refusal("that transfer is over", violation="transfer is over")
         if running and running.machine.transfer == message.transfer:
-            wrong = self.violation(running, requester, message)
-            return _Refusal(f"{wrong} for that transfer", wrong)
+            violation = self.violation(running, requester, message)
+            return _Refusal(f"{violation} for that transfer", violation)
         if session is None:
             held = self._sessions.get(message.session)
             if held:
@@ -187,8 +187,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             if why := self._env.registry_memory.why_lost(message.session, message.epoch):
                 return _Refusal(why, lost=True)
             row = self._env.cluster.owners.get(message.session)
-            wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
-            return _Refusal("the session is not here", wrong)
+            violation = LATE if row is not None and row.epoch > message.epoch else "unknown session"
+            return _Refusal("the session is not here", violation)
         if session.epoch != message.epoch:
             return _Refusal(f"the epoch here is {session.epoch}", _epoch_violation(session.epoch, message))
         return None
@@ -212,9 +212,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.prepare(sender, message)
             return
         outgoing = self.running.get(message.session)
-        wrong = self.violation(outgoing, sender, message)
-        if wrong or outgoing is None:
-            self.refuse(wrong, sender, message)
+        violation = self.violation(outgoing, sender, message)
+        if violation or outgoing is None:
+            self.refuse(violation, sender, message)
             if not isinstance(message, Aborted):
                 refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._output.emit(SendPeer(sender, refusal))

@@ -32,7 +32,7 @@ class _Ending:
     session: Session
     term: int
     subscription: Subscription
-    asked: dict[SiteId, int]
+    unanswered: dict[SiteId, int]
     """The sites that have not answered yet, with the number of what each was asked."""
     until: int
     """Not after this is any site waited for but our own, if it has said nothing."""
@@ -63,9 +63,11 @@ class SubscriptionEnds:
             known = self._endings.get(key)
             if not subscription.has_unknown_end or (known is not None and known.is_for(subscription, session)):
                 continue
-            asked = {site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))}
+            unanswered = {
+                site: self._log_ends.ask(site) for site in dict.fromkeys(map(site_of, subscription.end or ()))
+            }
             until = self._env.time.now_ms + LOG_END_MS
-            self._endings[key] = _Ending(session, session.term, subscription, asked, until)
+            self._endings[key] = _Ending(session, session.term, subscription, unanswered, until)
 
     def proceed(self) -> None:
         """Set the ends that can be known now: the log was read further, a site has answered, or time went on."""
@@ -126,10 +128,10 @@ class SubscriptionEnds:
     def _take_answers(self, ending: _Ending, reached: Mapping[Origin, int]) -> None:
         """From here on nothing above matches but what has come already."""
         subscription = ending.subscription
-        for site, number in list(ending.asked.items()):
+        for site, number in list(ending.unanswered.items()):
             answer = self._log_ends.answer(site, number)
             if answer is not None:
-                del ending.asked[site]
+                del ending.unanswered[site]
                 subscription.limit(
                     {origin: max(through, reached.get(origin, NOTHING)) for origin, through in answer.items()}
                 )
@@ -141,7 +143,7 @@ class SubscriptionEnds:
         if limit is not None:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or seen >= limit else None
-        if site in ending.asked:
+        if site in ending.unanswered:
             if self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached):
                 return None
             ending.subscription.end_unconfirmed(origin)
@@ -156,4 +158,4 @@ class SubscriptionEnds:
         """
         state = self._env.state
         limit = ending.subscription.limits.get(state.origin)
-        return state.site not in ending.asked and (limit is None or reached.get(state.origin, NOTHING) >= limit)
+        return state.site not in ending.unanswered and (limit is None or reached.get(state.origin, NOTHING) >= limit)

@@ -32,18 +32,18 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
     proxy.process.start()
     try:
         await _until(lambda: proxy.process.has_logged("part is not there"), SAY_SO_S)
-        await _until(lambda: "log" in _troubles(proxy), SAY_SO_S)
+        await _until(lambda: "log" in _health(proxy), SAY_SO_S)
         await asyncio.to_thread(kafka.start)
-        await _until(lambda: "registry" in _troubles(proxy), SERVE_S)
+        await _until(lambda: "registry" in _health(proxy), SERVE_S)
         await asyncio.to_thread(etcd.start)
         await _until(proxy.ready, SERVE_S)
-        assert _troubles(proxy) == {}
+        assert _health(proxy) == {}
     finally:
         for part in (proxy, etcd, kafka):
             await asyncio.to_thread(part.stop)
 
 
-def _troubles(proxy: ProxyProcess) -> dict[str, str]:
+def _health(proxy: ProxyProcess) -> dict[str, str]:
     """What /readyz answers while it is not ready is a 503, so the status says it."""
     try:
         return dict(proxy.request("/v1/status")["troubles"])

@@ -87,7 +87,7 @@ async def test_a_full_disk_is_said_once_and_is_over_when_there_is_room(
             disk.is_full = True
             publishing = asyncio.create_task(_publish(f"ws://127.0.0.1:{port}"))
             await asyncio.sleep(WATCHED_S)
-            missing = set(node.troubles.now)
+            missing = set(node.health.now)
         assert {"registry"} <= missing
         counter = Counter((line["event"], line.get("dependency")) for line in lines)
         assert len(lines) < 12, counter
@@ -95,7 +95,7 @@ async def test_a_full_disk_is_said_once_and_is_over_when_there_is_room(
         disk.is_full = False
         async with asyncio.timeout(TIMEOUT_S):
             await publishing
-            while node.troubles.now or node.why_not_ready:
+            while node.health.now or node.why_not_ready:
                 await asyncio.sleep(0.05)
 
 

@@ -125,8 +125,8 @@ async def ends_well(stage: Stage) -> None:
 
 
 def _no_troubles(proxy: object) -> bool:
-    troubles: dict[str, str] = proxy.request("/v1/status")["troubles"]  # type: ignore[attr-defined]
-    return not troubles
+    health: dict[str, str] = proxy.request("/v1/status")["troubles"]  # type: ignore[attr-defined]
+    return not health
 
 
 async def test_brokers_are_killed_paused_and_starved(stage: Stage) -> None:

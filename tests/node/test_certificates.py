@@ -90,7 +90,7 @@ async def days_left(cluster: Cluster, authority: Authority) -> int:
     return round((ends - datetime.datetime.now(datetime.UTC).timestamp()) / DAY.total_seconds())
 
 
-def troubles(cluster: Cluster) -> dict[str, str]:
+def health(cluster: Cluster) -> dict[str, str]:
     found: dict[str, str] = cluster.proxies["a1"].request("/v1/status")["troubles"]
     return found
 
@@ -101,13 +101,13 @@ async def test_a_certificate_that_ends_soon_is_told_and_a_new_one_is_read_as_the
     tls, url = authority.client(), cluster.proxies["a1"].url
     async with waypost.attach("certificates", proxy=url, tls=tls) as session:
         await session.subscribe("require(n)")
-        await until_seen(lambda: "certificate" in troubles(cluster), "the end of the certificate is told", within_s=20)
-        assert "ends in 4 days" in troubles(cluster)["certificate"]
+        await until_seen(lambda: "certificate" in health(cluster), "the end of the certificate is told", within_s=20)
+        assert "ends in 4 days" in health(cluster)["certificate"]
         authority.spoil()
-        await until_seen(lambda: "files of TLS" in troubles(cluster), "files that are no good are told", within_s=20)
+        await until_seen(lambda: "files of TLS" in health(cluster), "files that are no good are told", within_s=20)
         assert await days_left(cluster, authority) == 5
         authority.certify(days=100)
-        await until_seen(lambda: not troubles(cluster), "all is well again", within_s=20)
+        await until_seen(lambda: not health(cluster), "all is well again", within_s=20)
         assert await days_left(cluster, authority) == 100
         async with waypost.produce("p", proxy=cluster.proxies["a2"].url, tls=tls) as producer:
             await producer.publish({"n": 1})

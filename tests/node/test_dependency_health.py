@@ -18,82 +18,82 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def troubles(clock: ManualClock) -> DependencyHealth:
+def health(clock: ManualClock) -> DependencyHealth:
     return DependencyHealth(random.Random(1), clock)
 
 
 def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(
-    troubles: DependencyHealth, clock: ManualClock
+    health: DependencyHealth, clock: ManualClock
 ) -> None:
-    troubles.unavailable("log", Unreachable("away"))
-    troubles.unavailable("log", Unreachable("still away"))
-    assert list(troubles.now) == ["log"] and "still away" in troubles.now["log"]
-    assert troubles.outages == {"log": 1}
-    troubles.available("log")
-    troubles.available("log")
-    assert troubles.now == {}
+    health.unavailable("log", Unreachable("away"))
+    health.unavailable("log", Unreachable("still away"))
+    assert list(health.now) == ["log"] and "still away" in health.now["log"]
+    assert health.outages == {"log": 1}
+    health.available("log")
+    health.available("log")
+    assert health.now == {}
     clock.advance(STEADY_MS)
-    troubles.unavailable("log", TimeoutError())
-    assert (troubles.now, troubles.outages) == ({"log": "no answer"}, {"log": 2})
+    health.unavailable("log", TimeoutError())
+    assert (health.now, health.outages) == ({"log": "no answer"}, {"log": 2})
 
 
 def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays(
-    troubles: DependencyHealth, clock: ManualClock
+    health: DependencyHealth, clock: ManualClock
 ) -> None:
     with capture_logs() as lines:
         for _ in range(500):
-            troubles.unavailable("registry", Unreachable("database or disk is full"))
+            health.unavailable("registry", Unreachable("database or disk is full"))
             clock.advance(100)
-            troubles.available("registry")
+            health.available("registry")
             clock.advance(100)
-            troubles.tick()
+            health.tick()
     assert [line["event"] for line in lines] == [
         "part is not there; trying again",
         "part is there again",
         "part comes and goes; it counts as missing until it stays",
     ]
-    assert list(troubles.now) == ["registry"] and troubles.outages == {"registry": 1}
+    assert list(health.now) == ["registry"] and health.outages == {"registry": 1}
     clock.advance(STEADY_MS)
     with capture_logs() as lines:
-        troubles.tick()
-        troubles.tick()
-    assert troubles.now == {}
+        health.tick()
+        health.tick()
+    assert health.now == {}
     assert [line["event"] for line in lines] == ["part is there again"]
 
 
 def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(
-    troubles: DependencyHealth, clock: ManualClock
+    health: DependencyHealth, clock: ManualClock
 ) -> None:
     for _ in range(2):
-        troubles.unavailable("log", Unreachable("full"))
-        troubles.available("log")
-    troubles.unavailable("log", Unreachable("full"))
+        health.unavailable("log", Unreachable("full"))
+        health.available("log")
+    health.unavailable("log", Unreachable("full"))
     clock.advance(10 * STEADY_MS)
-    troubles.tick()
-    assert list(troubles.now) == ["log"]
+    health.tick()
+    assert list(health.now) == ["log"]
 
 
-async def test_absent_dependency_is_retried_until_it_opens(troubles: DependencyHealth) -> None:
+async def test_absent_dependency_is_retried_until_it_opens(health: DependencyHealth) -> None:
     tries: list[int] = []
 
     async def opened() -> str:
         tries.append(len(tries))
         if len(tries) < 3:
             raise RegistryUnavailable("not yet", field="etcd")
-        assert list(troubles.now) == ["etcd"]
+        assert list(health.now) == ["etcd"]
         return "open"
 
-    assert await troubles.retry("parts", opened) == "open"
-    assert (len(tries), troubles.now, troubles.outages) == (3, {}, {"etcd": 1})
+    assert await health.retry("parts", opened) == "open"
+    assert (len(tries), health.now, health.outages) == (3, {}, {"etcd": 1})
 
 
-async def test_bad_configuration_of_a_dependency_is_not_retried(troubles: DependencyHealth) -> None:
+async def test_bad_configuration_of_a_dependency_is_not_retried(health: DependencyHealth) -> None:
     async def opened() -> None:
         raise BadConfiguration("no such topic", field="kafka")
 
     with pytest.raises(BadConfiguration):
-        await troubles.retry("parts", opened)
-    assert troubles.now == {}
+        await health.retry("parts", opened)
+    assert health.now == {}
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_an_error_names_the_part_that_did_not_answer(error: Unreachable, part: s
     assert dependency_of(error) == part
 
 
-def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: DependencyHealth) -> None:
-    troubles.close()
+def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(health: DependencyHealth) -> None:
+    health.close()
     with capture_logs() as lines:
-        troubles.unavailable("log", Unreachable("closed"))
-    assert (lines, troubles.now, troubles.outages) == ([], {}, {})
+        health.unavailable("log", Unreachable("closed"))
+    assert (lines, health.now, health.outages) == ([], {}, {})
 
 
-def test_log_line_of_a_dependency_has_its_hint(troubles: DependencyHealth) -> None:
+def test_log_line_of_a_dependency_has_its_hint(health: DependencyHealth) -> None:
     with capture_logs() as lines:
-        troubles.unavailable("log", Unreachable("it is damaged", hint="bring back a copy of it"))
-        troubles.unavailable("registry", TimeoutError())
+        health.unavailable("log", Unreachable("it is damaged", hint="bring back a copy of it"))
+        health.unavailable("registry", TimeoutError())
     assert [line.get("hint") for line in lines] == ["bring back a copy of it", None]

@@ -54,7 +54,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[tuple[ProxyId, msgspec.Struct]] = []
-        self.troubles = DependencyHealth(random.Random(0), ManualClock())
+        self.health = DependencyHealth(random.Random(0), ManualClock())
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         self.messages.append((proxy, message))
@@ -76,7 +76,7 @@ def links(log: SlowLog, sent: Sent) -> Links:
         peers=cast(Peers, sent),
         clock=ManualClock(),
         guarded_log=GuardedLog(guard, site_log, nobody, others),
-        troubles=sent.troubles,
+        health=sent.health,
     )
 
 
@@ -124,10 +124,10 @@ async def test_link_whose_records_the_log_does_not_take_is_a_trouble_until_they_
     records: list[Record] = [Progress(B, 1, Origin("B/0"), 3)]
     with pytest.raises(LogUnavailable):
         await shell._append(records)
-    assert sent.troubles.now == {"link from B": "LOG_UNAVAILABLE: the log is full"}
+    assert sent.health.now == {"link from B": "LOG_UNAVAILABLE: the log is full"}
     log.failure = None
     await shell._append([LinkLed(B, 2, "claim")])
-    assert sent.troubles.now
+    assert sent.health.now
     await shell._append(records)
-    assert not sent.troubles.now
+    assert not sent.health.now
     await shell.close()

@@ -299,10 +299,10 @@ async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_fe
     parts: Any = SimpleNamespace(
         registry=lost, changelog=MemoryChangelog(MemoryChangelogStorage()), log=MemorySiteLog(storage)
     )
-    troubles = DependencyHealth(random.Random(1), ManualClock())
+    health = DependencyHealth(random.Random(1), ManualClock())
     with pytest.raises(BadConfiguration, match="and this registry is empty"):
-        await run_log_start(A, parts, None, troubles)
-    starting = asyncio.create_task(run_log_start(A, parts, None, troubles))
+        await run_log_start(A, parts, None, health)
+    starting = asyncio.create_task(run_log_start(A, parts, None, health))
     await asyncio.sleep(0.1)
     assert await lost.secret(secret) == secret
     assert (await starting).federation == federation_of(secret)

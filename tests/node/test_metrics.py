@@ -274,13 +274,13 @@ def test_a_proxy_that_is_not_there_is_one_line_with_what_the_system_says() -> No
 # ---------------------------------------------------------------- before it has started
 
 
-def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
+def unstarted(clock: Clock | None = None, **health: str) -> Node:
     async def none() -> Backends:
         raise Unreachable("nothing here")
 
     node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1", clock)
-    for part, text in troubles.items():
-        node.troubles.unavailable(part, Unreachable(text))
+    for part, text in health.items():
+        node.health.unavailable(part, Unreachable(text))
     return node
 
 
@@ -312,7 +312,7 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
 )
 def test_unavailable_dependency_is_counted_under_a_fixed_label(trouble: str, part: str) -> None:
     node = unstarted()
-    node.troubles.unavailable(trouble, Unreachable("away"))
+    node.health.unavailable(trouble, Unreachable("away"))
     missing = {dict(labels)["part"] for (name, labels), value in looked(node).items() if name == MISSING and value}
     assert missing == {part}
 
@@ -320,11 +320,11 @@ def test_unavailable_dependency_is_counted_under_a_fixed_label(trouble: str, par
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
     clock = ManualClock()
     node = unstarted(clock, log="away")
-    node.troubles.unavailable("log", Unreachable("still away"))
+    node.health.unavailable("log", Unreachable("still away"))
     assert looked(node)["waypost_part_outages_total", (("part", "log"),)] == 1
-    node.troubles.available("log")
+    node.health.available("log")
     clock.advance(STEADY_MS)
-    node.troubles.unavailable("log", Unreachable("away again"))
+    node.health.unavailable("log", Unreachable("away again"))
     found = looked(node)
     assert found["waypost_part_outages_total", (("part", "log"),)] == 2
     assert found["waypost_part_missing", (("part", "log"),)] == 1

@@ -91,9 +91,9 @@ async def test_node_without_its_site_log_or_its_journal_is_not_ready_until_it_an
 ) -> None:
     node, engine = started(ManualClock(1_000))
     engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
-    node.troubles.unavailable(dependency, TimeoutError())
+    node.health.unavailable(dependency, TimeoutError())
     assert await asked(node) == (503, False, why)
-    node.troubles.available(dependency)
+    node.health.available(dependency)
     assert await asked(node) == (200, True, None)
 
 
@@ -102,13 +102,13 @@ async def test_a_node_whose_site_log_takes_no_appends_is_not_ready_for_a_while()
     clock = ManualClock(1_000)
     node, engine = started(clock)
     engine.step(LeaseGranted(INCARNATION, 1_000_000), 0)
-    node.troubles.unavailable(Dependency.APPENDS, TimeoutError())
+    node.health.unavailable(Dependency.APPENDS, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site takes no appends")
     clock.advance(APPENDS_FAIL_MS)
     assert await asked(node) == (200, True, None)
-    node.troubles.unavailable(Dependency.APPENDS, TimeoutError())
+    node.health.unavailable(Dependency.APPENDS, TimeoutError())
     assert await asked(node) == (503, False, "the log of its site takes no appends")
-    node.troubles.available(Dependency.APPENDS)
+    node.health.available(Dependency.APPENDS)
     assert await asked(node) == (200, True, None)
 
 

@@ -130,7 +130,7 @@ class Stage:
     @property
     def reports_fault(self) -> bool:
         """Whether the node tells operators that something stands still."""
-        return any(bool(node.why_not_ready) and bool(node.troubles.now or node.engine is None) for node in self.nodes)
+        return any(bool(node.why_not_ready) and bool(node.health.now or node.engine is None) for node in self.nodes)
 
 
 async def is_alive(url: str) -> None:
@@ -182,7 +182,7 @@ async def test_no_await_ends_a_node_in_silence(
 
     seen = asyncio.create_task(until_seen())
     done, _ = await asyncio.wait({serving, client, seen}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-    assert done, f"the node neither goes on, nor ends, nor says anything; troubles: {stage.nodes[0].troubles.now}"
+    assert done, f"the node neither goes on, nor ends, nor says anything; troubles: {stage.nodes[0].health.now}"
     if serving in done:
         assert isinstance(serving.exception(), WaypostError)
         assert stage.sabotage.struck

@@ -59,73 +59,73 @@ def test_a_neighbour_that_is_none_is_named(
 
 def test_an_address_of_two_proxies_is_a_trouble_until_one_of_them_has_another() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
+    health = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [], "", health, clock.now_ms())
     check.check_address("ws://h:1", [row("a2", A, None)], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
     clock.advance(GRACE_MS)
     check.check_address("ws://h:1", [row("a2", A, None)], clock.now_ms())
-    assert "also the address of a2" in troubles.now[SHARED]
+    assert "also the address of a2" in health.now[SHARED]
     check.check_address("ws://h:2", [row("a2", A, None)], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms())
+    health = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [B], "", health, clock.now_ms())
     check.check_neighbours([], [A], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
     clock.advance(GRACE_MS)
     check.check_neighbours([], [A], clock.now_ms())
-    assert list(troubles.now) == ["neighbour B"]
+    assert list(health.now) == ["neighbour B"]
     check.check_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_neighbour_in_other_capitals_is_a_trouble_at_once() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    SelfCheck(ProxyId("a"), A, [B], "", troubles, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
-    assert list(troubles.now) == ["neighbour B"]
+    health = DependencyHealth(random.Random(1), clock)
+    SelfCheck(ProxyId("a"), A, [B], "", health, clock.now_ms()).check_neighbours([], [A, SiteId("b")], clock.now_ms())
+    assert list(health.now) == ["neighbour B"]
 
 
 def test_a_site_without_neighbours_among_others_is_a_trouble_after_a_while() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
+    health = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [], "", health, clock.now_ms())
     check.check_site([A, B], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
     clock.advance(GRACE_MS)
     check.check_site([A], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
     check.check_site([A, B], clock.now_ms())
-    assert "is --site right, and is --neighbours missing?" in troubles.now[LONE_SITE]
+    assert "is --site right, and is --neighbours missing?" in health.now[LONE_SITE]
     check.check_site([A], clock.now_ms())
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_site_in_other_capitals_is_a_trouble_at_once() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    SelfCheck(ProxyId("a"), SiteId("a"), [], "", troubles, clock.now_ms()).check_site([A, SiteId("a")], clock.now_ms())
-    assert "is site A meant (--site)?" in troubles.now[LONE_SITE]
+    health = DependencyHealth(random.Random(1), clock)
+    SelfCheck(ProxyId("a"), SiteId("a"), [], "", health, clock.now_ms()).check_site([A, SiteId("a")], clock.now_ms())
+    assert "is site A meant (--site)?" in health.now[LONE_SITE]
 
 
 def test_a_live_proxy_that_cannot_be_reached_for_long_is_a_trouble_until_it_can() -> None:
     clock = ManualClock()
-    troubles = DependencyHealth(random.Random(1), clock)
-    check = SelfCheck(ProxyId("a"), A, [], "", troubles, clock.now_ms())
+    health = DependencyHealth(random.Random(1), clock)
+    check = SelfCheck(ProxyId("a"), A, [], "", health, clock.now_ms())
     b = ProxyId("b")
     check.check_peers({b: Unreached(0, UNREACHED_MS - 1, "ws://h:1: refused")}, [b], UNREACHED_MS)
-    assert troubles.now == {}
+    assert health.now == {}
     failing = {b: Unreached(0, UNREACHED_MS, "ws://h:1: refused")}
     check.check_peers(failing, [], UNREACHED_MS)
-    assert troubles.now == {}
+    assert health.now == {}
     check.check_peers(failing, [b], UNREACHED_MS)
-    assert "ws://h:1: refused" in troubles.now["proxy b"]
+    assert "ws://h:1: refused" in health.now["proxy b"]
     check.check_peers({}, [b], UNREACHED_MS + 1)
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 async def test_proxy_with_an_unreachable_advertised_address_reports_it_and_serves(tmp_path: Path) -> None:

@@ -73,12 +73,12 @@ class Lost:
 
     Args:
         reason: for people.
-        wrong: the configuration that has to change before this address can be of use; None: none has, as far as is
-            known.
+        misconfigured: the configuration that has to change before this address can be of use; None: none has, as far
+            as is known.
     """
 
     reason: str
-    wrong: BadConfiguration | None = None
+    misconfigured: BadConfiguration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +264,13 @@ class Connector:
             return []
         if self._next_url is not None:
             return self._open_next()
-        if lost.wrong is None:
+        if lost.misconfigured is None:
             self._unusable.discard(self._url)
         elif not self._was_opened:
             self._unusable.add(self._url)
             if self.addresses and self._unusable.issuperset(self.addresses):
                 # Nothing that the client waits for would change that.
-                return [Report(Refusal(lost.wrong))]
+                return [Report(Refusal(lost.misconfigured))]
         if self._entered_url is None:
             self._next_index += 1
         self._attempts += 1

@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from waypost.arguments import instance, mapping, text, whole, wrong
+from waypost.arguments import instance, mapping, text, whole, wrong_type
 from waypost.batches import batches
 from waypost.checksum import checksum
 from waypost.errors import Altered
@@ -83,7 +83,7 @@ class ReceiverState:
         if pair is not None and not (
             isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
         ):
-            raise wrong(pair, "state.receiver", "a pair of texts, the session and the receiver, or None")
+            raise wrong_type(pair, "state.receiver", "a pair of texts, the session and the receiver, or None")
         for origin, offset in mapping(self.frontier, "state.frontier", "a dict of offsets, by origin").items():
             text(origin, "state.frontier", 1, MAX_ID_LENGTH, such_as="origins, each a text such as 'A/0'")
             whole(offset, "state.frontier", NOTHING, MAX_OFFSET)

@@ -287,9 +287,9 @@ class Transport:
 
 async def _lost(url: str, error: Exception) -> Lost:
     """Return how a connection was lost; the error may tell which configuration is wrong."""
-    wrong = _wrong(url, error)
-    if wrong is not None:
-        return Lost(wrong.message, wrong)
+    misconfigured = _wrong(url, error)
+    if misconfigured is not None:
+        return Lost(misconfigured.message, misconfigured)
     if isinstance(error, websockets.InvalidMessage):
         if url.startswith("ws:") and await speaks_tls(url):
             what = f"{url}: what listens there speaks TLS"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from weakref import WeakValueDictionary
 
-from waypost.arguments import wrong
+from waypost.arguments import wrong_type
 from waypost.notification import Notification, Value
 from waypost.subscription.canonical import write
 from waypost.subscription.check import check
@@ -82,7 +82,7 @@ def parse(text: str) -> Expression:
         BadArgument: it is no text.
     """
     if not isinstance(text, str):
-        raise wrong(text, "expression", EXPRESSION)
+        raise wrong_type(text, "expression", EXPRESSION)
     return _known.get(text) or _known.put(_parsed(text))
 
 

@@ -90,18 +90,18 @@ def set_policy(
     Raises:
         Refused: all values are None; or the proxy refuses one.
     """
-    asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
-    asked |= {
+    changes: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
+    changes |= {
         name: options
         for name, options in (("queue", bounds(queue)), ("reliability", _given_options(reliability)))
         if options
     }
-    if not asked:
+    if not changes:
         raise Refused(
             "say what is to be changed: --expiry, --max-count, --max-bytes, --discard, --deadlines, --events, "
             "--connection, or several of these"
         )
-    change("policy", session, asked, proxy=proxy, as_json=as_json)
+    change("policy", session, changes, proxy=proxy, as_json=as_json)
 
 
 def set_retention(
@@ -112,10 +112,10 @@ def set_retention(
     Raises:
         Refused: all values are None; or the proxy refuses one.
     """
-    asked = bounds(options)
-    if not asked:
+    changes = bounds(options)
+    if not changes:
         raise Refused("say what is to be changed: --ttl SECONDS, --max-count NUMBER, or both; 0 is no bound")
-    change("retention", session, {"subscription": subscription, **asked}, proxy=proxy, as_json=as_json)
+    change("retention", session, {"subscription": subscription, **changes}, proxy=proxy, as_json=as_json)
 
 
 def bounds(options: dict[str, Any]) -> dict[str, Any]:
@@ -129,14 +129,14 @@ def _given_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None, as_json: bool) -> None:
+def change(what: str, session: str, changes: dict[str, Any], *, proxy: str | None, as_json: bool) -> None:
     """Request a change of the proxy that owns the session, and print the session as it is then.
 
     While the session changes hands the request is repeated, for HANDOVER_WITHIN_S seconds.
 
     Args:
         what: the last part of the page's path, below /v1/sessions.
-        asked: the fields of the body, beside the session.
+        changes: the fields of the body, beside the session.
 
     Raises:
         NotFound, Refused: as the proxy answers.
@@ -148,7 +148,7 @@ def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None,
     while True:
         try:
             row, _ = row_of(session, url)
-            answer = request(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
+            answer = request(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **changes}, post=True)
         except (NotServed, NoAnswer) as error:
             if isinstance(error, NoAnswer) and what not in SAME_AGAIN:
                 raise
