@@ -11,9 +11,6 @@ import asyncio
 import json
 import ssl
 import time
-from collections import deque
-from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any
 
 import uvicorn
@@ -22,19 +19,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
+from node.http.parsing import Cost, ParsingTurns, UnreadBytes
 from node.resources.fair_share import BufferedBytes, FairQueue, Turns
 from node.security.tls import Certified, certified
 from waypost.errors import LimitExceeded
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,
-    PARSED_A_TURN_S,
     PIECE_BYTES,
     PONG_BYTES,
     SLICE_S,
     SMALL_PIECE_BYTES,
     STALLED_READER_S,
-    TINY_A_TURN_S,
     TINY_SLICE_S,
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
@@ -48,20 +44,6 @@ TIMED_OUT = (
     f"content-length: {len(_WHY)}\r\n\r\n{_WHY}"
 ).encode()
 """The answer to a request that stands still."""
-
-
-class Cost(Enum):
-    """How costly it is likely to be to parse what waits on a connection: each kind has a part of a turn."""
-
-    SHORT = auto()
-    LONG = auto()
-    TINY = auto()
-    """Tiny pieces, each of which costs as much as a message."""
-
-    @classmethod
-    def of(cls, unread: int, *, tiny: bool) -> Cost:
-        """Return the cost of so many bytes."""
-        return cls.TINY if tiny else cls.SHORT if unread <= PIECE_BYTES else cls.LONG
 
 
 class Port:
@@ -82,50 +64,7 @@ class Port:
         self.reads = FairQueue()
         self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
         self.max_connections = connections + CONNECTIONS_RESERVED
-        self._parsed_s = 0.0
-        """Processor time for what came, in this turn of the loop."""
-        self._waiting: dict[Cost, deque[Callable[[], None]]] = {cost: deque() for cost in Cost}
-        self._is_scheduled = False
-
-    def has_turn(self, *, tiny: bool) -> bool:
-        """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny pieces."""
-        return self._parsed_s < (TINY_A_TURN_S if tiny else PARSED_A_TURN_S)
-
-    def wait_turn(self, feed: Callable[[], None], loop: asyncio.AbstractEventLoop, cost: Cost) -> None:
-        """Call `feed` in a later turn of the loop that has time for it, behind those of its cost that wait already.
-
-        Each that tried again in every turn would make the turn longer, however little it was allowed to parse.
-        """
-        self._waiting[cost].append(feed)
-        self._schedule(loop)
-
-    def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Count processor time of this turn of the loop; the next turn begins at 0."""
-        self._parsed_s += spent_s
-        self._schedule(loop)
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._next_turn, loop)
-
-    def _next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_scheduled, self._parsed_s = False, 0.0
-        # Half of the turn is left to what comes meanwhile. Those that come back now have their turn later.
-        for cost, until_s in ((Cost.TINY, TINY_A_TURN_S / 2), (Cost.SHORT, PARSED_A_TURN_S / 2)):
-            waiting = self._waiting[cost]
-            for _ in range(len(waiting)):
-                if self._parsed_s >= until_s:
-                    break
-                waiting.popleft()()
-        waiting = self._waiting[Cost.LONG]
-        for number in range(len(waiting)):
-            # One in each turn at least, however many short ones there are.
-            if number and self._parsed_s >= PARSED_A_TURN_S / 2:
-                break
-            waiting.popleft()()
-        if any(self._waiting.values()):
-            self._schedule(loop)
+        self.turns = ParsingTurns()
 
 
 class PortConfig(uvicorn.Config):
@@ -150,8 +89,7 @@ class RequestProtocol(H11Protocol):
         self._looking: asyncio.TimerHandle | None = None
         self._came = 0
         """Bytes received since the last answer."""
-        self._unread = bytearray()
-        """Bytes received and not parsed yet."""
+        self._unread = UnreadBytes()
         self._is_waiting = False
         """Whether the rest is parsed in a later turn of the loop, or after a pause."""
         self._is_over = False
@@ -179,7 +117,7 @@ class RequestProtocol(H11Protocol):
             largest.transport.abort()
         if largest is self:
             return
-        self._unread += data
+        self._unread.append(data)
         if self._is_waiting:
             self.flow.pause_reading()
         else:
@@ -203,19 +141,12 @@ class RequestProtocol(H11Protocol):
         if self._is_over:
             return
         tiny = self._is_in_body
-        if not self._port.has_turn(tiny=tiny):
+        if not self._port.turns.has_turn(tiny=tiny):
             self._pause()
-            self._port.wait_turn(self._feed, self.loop, Cost.of(len(self._unread), tiny=tiny))
+            self._port.turns.wait_turn(self._feed, self.loop, Cost.of(len(self._unread), tiny=tiny))
             return
-        began, spent, upto = time.thread_time(), 0.0, 0
-        while upto < len(self._unread) and spent < TINY_SLICE_S and not self._is_over:
-            size = SMALL_PIECE_BYTES if self._is_in_body else PIECE_BYTES
-            piece = bytes(self._unread[upto : upto + size])
-            upto += size
-            super().data_received(piece)
-            spent = time.thread_time() - began
-        del self._unread[:upto]
-        self._port.parsed(spent, self.loop)
+        spent = self._unread.parse(self._parse, self._piece_bytes, TINY_SLICE_S)
+        self._port.turns.parsed(spent, self.loop)
         if self._is_over:
             return
         wait_s = 0.0
@@ -228,6 +159,14 @@ class RequestProtocol(H11Protocol):
             self.loop.call_later(wait_s, self._feed)
         elif self._may_read():
             self.flow.resume_reading()
+
+    def _piece_bytes(self) -> int:
+        if self._is_over:
+            return 0
+        return SMALL_PIECE_BYTES if self._is_in_body else PIECE_BYTES
+
+    def _parse(self, piece: bytes) -> None:
+        super().data_received(piece)
 
     def _pause(self) -> None:
         self._is_waiting = True
@@ -309,8 +248,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*arguments, **options)
         self._port = self.config.shared
         self._turns = Turns(self._port.line, time.monotonic())
-        self._unread = bytearray()
-        """Bytes received and not parsed yet."""
+        self._unread = UnreadBytes()
         self._feeding: asyncio.Handle | None = None
         self._is_queued = False
         """Whether it waits for a turn of the loop with time for it."""
@@ -359,7 +297,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; they are parsed now, unless earlier ones wait."""
-        self._unread += data
+        self._unread.append(data)
         if not self._will_feed:
             self._feed()
 
@@ -387,27 +325,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Parse what was received, for a moment; then other connections have their turn."""
         self._feeding = None
         tiny = self._controls > 0
-        if not self._port.has_turn(tiny=tiny):
+        if not self._port.turns.has_turn(tiny=tiny):
             self.transport.pause_reading()
             self._is_queued = True
-            self._port.wait_turn(self._take_turn, self.loop, Cost.of(self._unparsed, tiny=tiny))
+            self._port.turns.wait_turn(self._take_turn, self.loop, Cost.of(self._unparsed, tiny=tiny))
             return
-        began, spent, upto = time.thread_time(), 0.0, 0
-        piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
         self._controls = 0
-        while upto < len(self._unread) and spent < slice_s and self._takes_more():
-            piece = bytes(self._unread[upto : upto + piece_bytes])
-            upto += piece_bytes
-            if self._unproven is not None:
-                self._unproven += len(piece)
-                if self._unproven > UNPROVEN_BYTES:
-                    self._refuse(f"more than {UNPROVEN_BYTES} bytes before a hello")
-                    upto = len(self._unread)
-                    break
-            super().data_received(piece)
-            spent = time.thread_time() - began
-        del self._unread[:upto]
-        self._port.parsed(spent, self.loop)
+        piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
+        spent = self._unread.parse(self._parse, lambda: piece_bytes if self._takes_more() else 0, slice_s)
+        self._port.turns.parsed(spent, self.loop)
         # What is said to the application is charged there; what never gets to it, here.
         wait_s = self._turns.spent(spent, time.monotonic()) if self._controls else 0.0
         if spent and len(self.conn.reader.buffer) > LONG_READ_BYTES:
@@ -420,6 +346,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if wait_s or self._takes_more():
                 self._feeding = self.loop.call_later(wait_s, self._feed_on)
         self._note_unfinished()
+
+    def _parse(self, piece: bytes) -> None:
+        if self._unproven is not None:
+            self._unproven += len(piece)
+            if self._unproven > UNPROVEN_BYTES:
+                self._unread.clear()
+                self._refuse(f"more than {UNPROVEN_BYTES} bytes before a hello")
+                return
+        super().data_received(piece)
 
     def _feed_on(self) -> None:
         self._feed()
