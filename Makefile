@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
-JOBS ?= 2
+JOBS ?= 3
 bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_forwarding_filter.py \
