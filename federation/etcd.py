@@ -8,6 +8,8 @@
     <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
                                             revision, and revisions of etcd only ever ascend
     <prefix>drain/<proxy>                   DrainRow, until it is taken back
+    <prefix>link/<site>,<site>              LinkRow, for ever
+    <prefix>tree                            TreeRow, for ever
     <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
                                             which is the event that tells of it
     <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
@@ -31,6 +33,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote
@@ -50,6 +53,8 @@ from federation.ports import (
     DrainRow,
     LeaderChanged,
     Lease,
+    LinkChanged,
+    LinkRow,
     OwnerChanged,
     OwnerRow,
     ProxyDown,
@@ -58,6 +63,8 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
     SiteLogRow,
+    TreeChosen,
+    TreeRow,
     WatchAlive,
     decode_rank,
     encode_rank,
@@ -81,6 +88,7 @@ COMPACT_S = 300.0
 """Time for which etcd keeps earlier versions of rows, in seconds. By itself it keeps them for ever, and they fill its
 disk."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
+LINK, TREE = "link/", "tree"
 UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
 """Rows of which no event tells."""
 CHANNEL_OPTIONS = {
@@ -266,6 +274,31 @@ class EtcdRegistry:
         except LookupError:
             return None  # the lease has ended
         return int(answers[-1][0][1].mod_revision) if won else None
+
+    async def resign(self, link: str, lease: Lease) -> None:
+        """Implement :meth:`federation.ports.Registry.resign`."""
+        if not isinstance(lease, EtcdLease):
+            raise Internal("a lease of another registry")
+        key = self._key(LEADER, link)
+        _, answers = await self._transact([], [aetcd.transactions.Get(key)], [])
+        if answers[0] and answers[0][0][1].lease == lease.number:
+            unchanged = aetcd.transactions.Mod(key) == answers[0][0][1].mod_revision
+            await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
+
+    async def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        """Implement :meth:`federation.ports.Registry.set_link`."""
+        key = self._key(LINK, ",".join(quote(site, safe="") for site in row.sites))
+        await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [_put(key, row)], [])
+
+    async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        key = self._key(TREE, "")
+        if expected == TreeRow():
+            condition = aetcd.transactions.Create(key) == 0
+        else:
+            condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
+        won, _ = await self._transact([condition], [_put(key, new)], [])
+        return won
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         """Implement :meth:`federation.ports.Registry.secret`."""
@@ -544,6 +577,10 @@ class _View:
                     state.leaders[link] = (proxy, epoch)
                 case DrainChanged(proxy, DrainRow() as drain):
                     state.drains[proxy] = drain
+                case LinkChanged(link_row):
+                    state.links[link_row.sites] = link_row
+                case TreeChosen(tree_row):
+                    state = replace(state, tree=tree_row)
                 case None:
                     kind, site = self._split(row)
                     if kind == SITE:
@@ -573,6 +610,10 @@ class _View:
             return DrainChanged(ProxyId(name), DrainRow.model_validate_json(row.value))
         if kind == INCARNATION:
             return ProxyUp(ProxyRow.model_validate_json(row.value))
+        if kind == LINK:
+            return LinkChanged(LinkRow.model_validate_json(row.value))
+        if kind == TREE:
+            return TreeChosen(TreeRow.model_validate_json(row.value))
         epoch = self._epochs[name] = int(row.mod_revision)
         return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
 

@@ -22,6 +22,7 @@ from federation.interruption import Interruption
 from federation.journal_segments import JournalSegments, Rotation
 from federation.names import check_name
 from federation.ports import (
+    NO_TREE_ROW,
     SECRET_BYTES,
     WATCH_SIGN_S,
     Batch,
@@ -30,6 +31,8 @@ from federation.ports import (
     DrainRow,
     LeaderChanged,
     Lease,
+    LinkChanged,
+    LinkRow,
     OwnerChanged,
     ProxyDown,
     ProxyRow,
@@ -38,6 +41,8 @@ from federation.ports import (
     Reloaded,
     SiteLogRow,
     SiteSnapshot,
+    TreeChosen,
+    TreeRow,
     WatchAlive,
 )
 from federation.versioned_condition import VersionedCondition
@@ -52,7 +57,7 @@ from waypost.errors import (
     Unreachable,
 )
 from waypost.facts import Fact, encode_fact
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
+from waypost.identity import Edge, Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import LOG_BATCH
 from waypost.records import Record
 
@@ -239,6 +244,8 @@ class _Rows:
     site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
     generation_floor: int = 0
     noted: dict[SessionId, Rank] = field(default_factory=dict)
+    links: dict[Edge, LinkRow] = field(default_factory=dict)
+    tree: TreeRow = NO_TREE_ROW
 
     def owner(self, session: SessionId) -> Ownership | None:
         return self.owners.get(session) or without_row(self.generation_floor)
@@ -290,6 +297,8 @@ class MemoryRegistryStorage(Fallible):
             leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
             changelogs=dict(rows.changelogs),
             drains=dict(rows.drains),
+            links=dict(rows.links),
+            tree=rows.tree,
         )
 
 
@@ -411,6 +420,33 @@ class MemoryRegistry:
         self._storage.changes.append(LeaderChanged(link, proxy, epoch))
         self._storage.answer()
         return epoch
+
+    async def resign(self, link: str, lease: Lease) -> None:
+        """Implement :meth:`federation.ports.Registry.resign`."""
+        rows = await self._begin()
+        leader = rows.leaders.get(link)
+        if leader is not None and isinstance(lease, MemoryLease) and leader.lease == lease.number:
+            del rows.leaders[link]
+            self._storage.changes.append(LeaderChanged(link, None, leader.epoch))
+        self._storage.answer()
+
+    async def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        """Implement :meth:`federation.ports.Registry.set_link`."""
+        rows = await self._begin()
+        if not seed or row.sites not in rows.links:
+            rows.links[row.sites] = row
+            self._storage.changes.append(LinkChanged(row))
+        self._storage.answer()
+
+    async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        rows = await self._begin()
+        if rows.tree != expected:
+            return False
+        rows.tree = new
+        self._storage.changes.append(TreeChosen(new))
+        self._storage.answer()
+        return True
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         """Implement :meth:`federation.ports.Registry.secret`."""

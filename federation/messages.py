@@ -10,16 +10,18 @@ import msgspec
 
 from waypost.identity import Incarnation, Origin, SiteId
 from waypost.keys import Protection
-from waypost.records import Effective, Forwarded, OriginEnded, Progress, Severed
+from waypost.records import Effective, Forwarded, InTree, OriginEnded, Progress, Severed
 
 LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
-class LinkOpen(msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
+class LinkOpen(InTree, msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
     """The leader of `site` at `epoch` resumes the link from `frontier`, with these filters.
 
     `serial` numbers the openings and filter changes of the leader. `installations`: expression -> number of its
-    installation; `protections`: the keys of those that are not open to everybody.
+    installation; `protections`: the keys of those that are not open to everybody. `tree_epoch`: of the dispatching tree
+    in the log of `site`: an opening is served by a log in the same one, so that all that is said over a link is said
+    in one tree.
     """
 
     site: SiteId
@@ -30,7 +32,7 @@ class LinkOpen(msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
     protections: dict[str, tuple[Protection, ...]] = {}
 
 
-class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
+class LinkWants(InTree, msgspec.Struct, frozen=True, tag="link-wants"):
     """A change of the far site's filters: expression -> number of its installation, and their keys, as in LinkOpen."""
 
     site: SiteId
@@ -69,6 +71,23 @@ class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
     epoch: int
     opening: int
     count: int
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, tag="lease-request"):
+    """A proxy of `site`, which leads the link from here or would, asks for a lease of `lease_ms`. `number`: of its
+    requests.
+    """
+
+    site: SiteId
+    number: int
+    lease_ms: int
+
+
+class LeaseGranted(msgspec.Struct, frozen=True, tag="lease-granted"):
+    """A proxy of `site` has a lease of the registry, and its log answers: the request of that number is granted."""
+
+    site: SiteId
+    number: int
 
 
 class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
@@ -137,5 +156,5 @@ class LogEndResponse(msgspec.Struct, frozen=True, tag="log-end-response"):
 
 
 LogEndMessage = LogEndRequest | LogEndResponse
-LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
+LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended | LeaseRequest | LeaseGranted
 FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | SeenRequest | SeenResponse | LogEndMessage

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from waypost.checkpoint import Checkpoint, Rank
 from waypost.facts import Fact
-from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Edge, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Record
 
 Batch = list[tuple[int, Record]]
@@ -101,8 +101,6 @@ class ProxyRow(BaseModel):
     """The address of the site's checkpoints, for a proxy of another site."""
     instance: str = ""
     """The id of the data folder, the same in all incarnations; it tells two proxies of one name apart."""
-    neighbours: tuple[SiteId, ...] | None = None
-    """The sites that it has links with, by its configuration; None: not stated."""
     lease_ttl_ms: int = 0
     """How long its lease lasts without a renewal, by its configuration; 0: not stated."""
 
@@ -136,6 +134,37 @@ def decode_rank(text: str) -> Rank:
     """Return the rank of a text of :func:`encode_rank`. Raises ValueError."""
     epoch, _, serial = text.partition(".")
     return int(epoch), int(serial)
+
+
+class LinkRow(BaseModel):
+    """The registry's row of a link between two sites: both forward to each other, or stand by.
+
+    Args:
+        sites: the two, in the order of their names.
+        removed: an operator has removed it; a configuration that names it does not bring it back.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sites: Edge
+    removed: bool = False
+
+
+class TreeRow(BaseModel):
+    """The registry's row of the dispatching tree: the links over which everything is forwarded.
+
+    Args:
+        epoch: grows with each change; 0: none was chosen yet.
+        links: of the tree.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: int = 0
+    links: tuple[Edge, ...] = ()
+
+
+NO_TREE_ROW = TreeRow()
 
 
 class DrainRow(BaseModel):
@@ -214,6 +243,20 @@ class LeaderChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """A link between two sites was added or removed."""
+
+    row: LinkRow
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChosen:
+    """Another dispatching tree was chosen."""
+
+    row: TreeRow
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     """The watch starts here, or starts again after a compaction: it replaces everything known by earlier events."""
 
@@ -223,6 +266,8 @@ class Reloaded:
     changelogs: dict[SiteId, str] = field(default_factory=dict)
     """The address of the checkpoints of every site that ever had a proxy, also if none is alive."""
     drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
+    links: dict[Edge, LinkRow] = field(default_factory=dict, kw_only=True)
+    tree: TreeRow = field(default=NO_TREE_ROW, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +275,7 @@ class WatchAlive:
     """The watch works, and nothing has changed. It comes at least every :data:`WATCH_SIGN_S` seconds of silence."""
 
 
-RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged
+RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged | LinkChanged | TreeChosen
 
 
 class Lease(Protocol):
@@ -341,6 +386,23 @@ class Registry(Protocol):
 
         Returns:
             The leader's epoch, greater than all before; None: another proxy leads.
+        """
+        ...
+
+    async def resign(self, link: str, lease: Lease) -> None:
+        """Give the leadership of `link` back, if it is held under the lease."""
+        ...
+
+    async def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        """Write the row of a link; with `seed` only if it has none, removed or not."""
+        ...
+
+    async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        """Compare and set the row of the dispatching tree; return whether it was as expected.
+
+        Args:
+            expected: the row to be replaced; of epoch 0: there is none.
+            new: the row in its place.
         """
         ...
 

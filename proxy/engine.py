@@ -17,11 +17,13 @@ from federation.ports import (
     Batch,
     DrainChanged,
     LeaderChanged,
+    LinkChanged,
     OwnerChanged,
     ProxyDown,
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    TreeChosen,
 )
 from federation.site.acceptance import Acceptance
 from federation.site.events import (
@@ -713,7 +715,7 @@ class Engine:
                 self._proxy_down(event)
             case DrainChanged():
                 self.session_moves.drain_changed(event.proxy, event.row)
-            case LeaderChanged():
+            case LeaderChanged() | LinkChanged() | TreeChosen():
                 pass
             case _:
                 assert_never(event)

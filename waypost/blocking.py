@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from waypost.arguments import flag, seconds
@@ -24,7 +24,7 @@ from waypost.client.client import MAKE_ANOTHER, Client
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, Unreachable
-from waypost.identity import Coordinate, SubscriptionId
+from waypost.identity import Coordinate, Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Granted
 from waypost.notification import Value
@@ -50,7 +50,8 @@ class _Blocking(Generic[_C]):
         self._ending = threading.Lock()
         """Held by the thread that ends the client; a second one finds the loop closed."""
         self._handing = threading.Lock()
-        """Held while a coroutine is handed to the loop, and while the loop closes: what it accepted is also run."""
+        """Held while a coroutine is handed to the loop, and when the last one was: what it accepted is also run."""
+        self._has_ended = False
         self._was_entered = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
@@ -63,7 +64,7 @@ class _Blocking(Generic[_C]):
 
     def _call(self, coroutine: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
         with self._handing:
-            if self._loop.is_closed():
+            if self._has_ended:
                 coroutine.close()
                 raise SessionClosed("the session was closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -116,7 +117,7 @@ class _Blocking(Generic[_C]):
     def _leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run the last coroutine and end the thread; a second thread that leaves finds nothing left to do."""
         with self._ending:
-            if not self._loop.is_closed():
+            if not self._has_ended:
                 try:
                     self._call(last())
                 finally:
@@ -124,11 +125,13 @@ class _Blocking(Generic[_C]):
 
     def _end(self) -> None:
         """End the thread, and fail every pending call."""
+        with self._handing:
+            self._has_ended = True
+        # In its own thread: another loop may run in this one, as in a notebook.
+        asyncio.run_coroutine_threadsafe(_wait_for_waiters(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        with self._handing:
-            self._loop.run_until_complete(_wait_for_waiters())
-            self._loop.close()
+        self._loop.close()
 
 
 class Receiver(_Blocking[asynchronous_receiver.Receiver]):
@@ -185,6 +188,14 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
             self._client.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
         )
 
+    def effective(self, subscription: str) -> Mapping[Origin, int]:
+        """Return from where on the subscription is complete, by origin, as :meth:`waypost.Receiver.effective`."""
+        return self._client.effective(subscription)
+
+    def wait_effective(self, subscription: str, origins: Sequence[str]) -> None:
+        """Wait until the subscription is effective for these origins, as :meth:`waypost.Receiver.wait_effective`."""
+        self._call(self._client.wait_effective(subscription, origins))
+
     def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
         """Replace the keys of this receiver, as :meth:`waypost.Receiver.set_keys`."""
         self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
@@ -205,7 +216,7 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
             try:
                 self._call(self._client.delete())
             finally:
-                if not self._loop.is_closed():
+                if not self._has_ended:
                     self._end()
 
     @property
@@ -242,6 +253,7 @@ async def _wait_for_waiters() -> None:
         _, late = await asyncio.wait(pending, timeout=SHUTDOWN_GRACE_S)
         for task in late:
             task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
 
 async def _done(act: Callable[[], None]) -> None:

@@ -13,6 +13,8 @@ SubscriptionId = NewType("SubscriptionId", str)
 ReceiverId = NewType("ReceiverId", str)
 Incarnation = NewType("Incarnation", str)
 """A random name of one run of a process; a restart takes a new one."""
+Edge = tuple[SiteId, SiteId]
+"""Two sites that forward to each other, or may, in the order of their names."""
 Epoch = NewType("Epoch", int)
 """A session's ownership counter, from 1. Every start of serving takes the next one."""
 Origin = NewType("Origin", str)
@@ -109,6 +111,11 @@ def _partition(origin: Origin) -> str:
 def site_of(origin: Origin) -> SiteId:
     """Return the site of an origin."""
     return SiteId(origin.rpartition("/")[0])
+
+
+def edge(one: SiteId, other: SiteId) -> Edge:
+    """Return the edge between two different sites."""
+    return (one, other) if one < other else (other, one)
 
 
 def new_secret() -> str:

@@ -443,6 +443,8 @@ LINK_QUEUE = 10_000
 window, and the link is opened again."""
 LINK_QUEUE_BYTES = 2 * LINK_WINDOW_BYTES
 """Bytes of the same."""
+LINK_LEASE_MS = 10_000
+"""How long a link counts as up after the neighbour has last granted a lease of it."""
 LINK_LONGEST_PAUSE_MS = 1_000
 """The longest pause before a link that ended is opened again."""
 CATCH_UPS_AT_ONCE = 4

@@ -13,7 +13,7 @@ import msgspec
 
 from waypost.checksum import SEAL_BYTES, checksum, is_whole, seal_of, sealed
 from waypost.errors import LogUnavailable
-from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.identity import Edge, Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN, Protection
 
 
@@ -92,7 +92,17 @@ class InterestsExpired(msgspec.Struct, tag="interests-expired", frozen=True, arr
     incarnation: Incarnation
 
 
-class FiltersRequested(msgspec.Struct, tag="filters-requested", frozen=True, array_like=True):
+class InTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a neighbour, which means something in one dispatching tree alone.
+
+    Args:
+        tree_epoch: of the tree over which the neighbour forwards.
+    """
+
+    tree_epoch: int = 0
+
+
+class FiltersRequested(InTree, tag="filters-requested", frozen=True, array_like=True):
     """From here on neighbour `link` requests exactly these filters, each with the number of its installation.
 
     `protections`: as those of :class:`InterestRegistered`.
@@ -152,14 +162,15 @@ class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=Tr
 
 
 class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
-    """Notifications of this link, of any origin, above those that have arrived may be lost: coverage begins anew.
+    """Notifications of this link above those that have arrived may be lost: coverage begins anew.
 
-    `path`: the sites that report it, each over its link to the next.
+    `path`: the sites that report it, each over its link to the next. `origins`: those concerned; none: all of the link.
     """
 
     link: SiteId
     link_epoch: int
     path: tuple[SiteId, ...]
+    origins: tuple[Origin, ...] = ()
 
 
 class LinkLed(msgspec.Struct, tag="link-led", frozen=True, array_like=True):
@@ -174,6 +185,18 @@ class LinkLed(msgspec.Struct, tag="link-led", frozen=True, array_like=True):
     link: SiteId
     link_epoch: int
     claim: str
+
+
+class TreeEntered(msgspec.Struct, tag="tree-entered", frozen=True, array_like=True):
+    """From here on this site forwards over these edges of the dispatching tree, and over no other ones.
+
+    Args:
+        tree_epoch: of the registry's row of the tree.
+        edges: all edges of the tree, also those of other sites.
+    """
+
+    tree_epoch: int
+    edges: tuple[Edge, ...]
 
 
 class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
@@ -197,7 +220,10 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 _OfLink = Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed
-_Known = Published | InterestRegistered | InterestsExpired | FiltersRequested | Closed | LogBegun | Repaired | _OfLink
+_OfSite = (
+    Published | InterestRegistered | InterestsExpired | FiltersRequested | Closed | LogBegun | TreeEntered | Repaired
+)
+_Known = _OfSite | _OfLink
 Record = _Known | Unreadable | Damaged
 
 MISSING = Damaged("it is missing")

@@ -10,13 +10,25 @@ from chaos.simulator.checks.policies import excused
 from chaos.simulator.processes.clients import PRIORITIES
 from proxy.session.session import Role
 from waypost.facts import FactKind
-from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, follows, log_epoch_of
+from waypost.identity import (
+    NOTHING,
+    Coordinate,
+    NotificationId,
+    Origin,
+    SessionId,
+    SiteId,
+    follows,
+    log_epoch_of,
+    site_of,
+)
 from waypost.limits import PUBLISH_WINDOW
+from waypost.records import Severed, TreeEntered
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
     from chaos.simulator.processes.clients import Client
     from chaos.simulator.world import World
+    from proxy.session.session import Session
 
 
 def heal(world: World, for_ms: int = 15_000) -> list[str]:
@@ -32,19 +44,19 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         channel.heal()
     world.registry_away_until = 0
     for link in world.links:
-        link.set_cut(records=False, words=False)
+        world.mend(link)
     for node in world.nodes.values():
         node.deaf_until = node.slow_until = node.stalled_until = 0
         node.append_ms = node.journal_ms = 0
         node.full = False
         node.unreadable = 0
-        if node.engine is None:
+        if node.engine is None and node.site not in world.dead_sites:
             node.start()
     for client in world.clients.values():
         client.paused = False
         client.take()
         if not client.stopped:
-            client.go(client.proxy)
+            client.go(_live_proxy(world, client.proxy))
     world.run(GRACE_MS)
     if world.registry.restored:
         for_ms = max(for_ms, CORRECTED_MS)
@@ -68,9 +80,16 @@ def _return_the_refused(world: World, for_ms: int) -> None:
     for client in world.clients.values():
         if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
             # It was given the right since then, or the session is another one.
-            client.go(client.proxy)
+            client.go(_live_proxy(world, client.proxy))
             world.run(for_ms, lambda: is_idle(world))
             world.run(GRACE_MS)
+
+
+def _live_proxy(world: World, proxy: str) -> str:
+    """Return the proxy, or where its site has ended for good, one that is there."""
+    if world.nodes[proxy].site not in world.dead_sites:
+        return proxy
+    return next(name for name, node in world.nodes.items() if node.site not in world.dead_sites)
 
 
 def is_idle(world: World) -> bool:
@@ -103,9 +122,15 @@ def is_idle(world: World) -> bool:
             return False
         for session in engine.sessions.values():
             behind = any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values())
-            if session.role is not Role.SERVING or session.gates or behind:
+            if session.role is not Role.SERVING or behind or _closed_gates(world, engine.state.site, session):
                 return False
     return True
+
+
+def _closed_gates(world: World, site: SiteId, session: Session) -> list[Origin]:
+    """Return the origins that a session at this site waits for, and that links connect with it."""
+    connected = world.connected(site)
+    return sorted(origin for origin in session.gates if site_of(origin) in connected)
 
 
 GRACE_MS = 400
@@ -123,7 +148,7 @@ def verdict(world: World) -> list[str]:
         return []
     violations = list(dict.fromkeys(world.violations))
     published = _published(world)
-    violations += _check_caught_up(world, list(published))
+    violations += _check_caught_up(world, list(published)) + _check_interests(world)
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
@@ -162,12 +187,40 @@ def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
     violations = []
     for node in world.nodes.values():
         if node.engine is not None:
-            known = {origin: node.engine.state.frontier.get(origin, NOTHING) for origin in ends}
+            connected = world.connected(node.site)
+            known = {
+                origin: node.engine.state.frontier.get(origin, NOTHING)
+                for origin in ends
+                if site_of(origin) in connected
+            }
             if any(not _has_come(world, origin, upto, ends[origin]) for origin, upto in known.items()):
                 violations.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
             for session in node.engine.sessions.values():
-                if session.gates:
-                    violations.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
+                if gates := _closed_gates(world, node.site, session):
+                    violations.append(f"STUCK {session.id} at {node.proxy} waits for {gates}")
+    return violations
+
+
+def _check_interests(world: World) -> list[str]:
+    """Check that every site knows what is wanted where links lead, and nothing that nobody wants any more."""
+    violations = []
+    for node in world.nodes.values():
+        if node.engine is None:
+            continue
+        connected = world.connected(node.site)
+        sessions = [
+            session
+            for other in world.nodes.values()
+            if other.engine is not None and other.site in connected
+            for session in other.engine.sessions.values()
+        ]
+        known = node.engine.state.all_interests()
+        wanted = {subscription.expression.canonical for session in sessions for subscription in session.active()}
+        held = {text for session in sessions for text in session.interest_expressions()}
+        if missing := wanted - known:
+            violations.append(f"ASKS {node.proxy} does not know that {sorted(missing)} is wanted")
+        if len(connected) == len(world.logs) and (kept := known - held - wanted):
+            violations.append(f"ASKS {node.proxy} knows of {sorted(kept)}, which nobody wants")
     return violations
 
 
@@ -182,6 +235,10 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
         return True
     if upto > end and any(plain_log.was_damaged for plain_log in world.logs.values()):
         # Past what could not be read, and what is said again for it, an origin moves without a notification.
+        return True
+    reached = log.read(upto, upto + 1) if upto > max(end, log.first) else []
+    if any(isinstance(record, Severed | TreeEntered) for _, record in reached):
+        # So it does where another origin begins to arrive over another link.
         return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
 
@@ -226,7 +283,7 @@ def _live(world: World, client: Client) -> list[str]:
     silent = set(client.requests) - client.ended - set(client.promised)
     violations += [f"STUCK {client.name} was promised nothing of {name}" for name in sorted(silent)]
     for name in sorted(set(client.requests) - client.ended - silent):
-        missing = world.logs_by_origin.keys() - client.promised[name].keys()
+        missing = _connected_origins(world, client) - client.promised[name].keys()
         violations += [
             f"STUCK {client.name} was promised nothing of {name} from {origin}" for origin in sorted(missing)
         ]
@@ -247,6 +304,8 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     delivered = {identity for candidate in same_receiver for identity, _, _ in candidate.delivered}
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [at for at in safe if at in published and published[at] not in delivered and at not in gone]
+    connected = {site_of(origin) for origin in _connected_origins(world, client)}
+    missing = [at for at in missing if site_of(at.origin) in connected]
     for subscription, promise in client.promised.items():
         expression = parse(client.requests[subscription])
         ends = client.ends(subscription)
@@ -261,6 +320,15 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             coordinate_text = f"{origin}:{offset}, promised above {promise[origin]}"
             lost.append(f"LOST {client.name}/{subscription}: {number} at {coordinate_text}")
     return lost
+
+
+def _connected_origins(world: World, client: Client) -> set[Origin]:
+    """Return the present origins that links connect with the site where the client's session is served."""
+    row = world.registry.owners.get(client.session or SessionId(""))
+    if row is None or row.proxy not in world.nodes:
+        return set(world.logs_by_origin)
+    connected = world.connected(world.nodes[row.proxy].site)
+    return {origin for origin in world.logs_by_origin if site_of(origin) in connected}
 
 
 def _located(producer: Client, at: Coordinate, published: Mapping[Coordinate, NotificationId]) -> Coordinate:
@@ -291,20 +359,22 @@ def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
 
 def _quenched(world: World, producer: Client) -> list[str]:
     """Check that a producer without keys knows exactly the expressions that need none."""
+    connected = world.connected(world.nodes[producer.proxy].site)
     wanted = {
         subscription.expression.canonical
         for node in world.nodes.values()
-        if node.engine is not None
+        if node.engine is not None and node.site in connected
         for session in node.engine.sessions.values()
         for subscription in session.active()
         if subscription.insecure
     }
     announced = set(producer.machine.quench_view.terms)
-    return (
-        []
-        if announced == wanted
-        else [f"QUENCH {producer.name} was told of {sorted(announced)}, wanted is {sorted(wanted)}"]
-    )
+    if len(connected) < len(world.logs):
+        # A subscription has not ended as long as a site may still owe something of it.
+        announced.intersection_update(wanted)
+    if announced == wanted:
+        return []
+    return [f"QUENCH {producer.name} was told of {sorted(announced)}, wanted is {sorted(wanted)}"]
 
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:

@@ -8,6 +8,9 @@ What must hold is in chaos/simulator/verdict.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations, pairwise
+from typing import Literal, assert_never
 
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.checks.phases import Met
@@ -17,12 +20,16 @@ from chaos.simulator.processes.clients import Client
 from chaos.simulator.processes.links import Link
 from chaos.simulator.processes.node import LEASE_MS, Node
 from chaos.simulator.processes.peer_channels import PeerChannel
+from federation.ports import LinkRow, TreeRow
+from federation.site.dispatching_tree import Tree, choose_edges
 from proxy.core.settings import Bounds
 from waypost.client.options import AttachOptions
-from waypost.identity import Coordinate, ProxyId, SiteId, log_epoch_of
+from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
+from waypost.limits import LINK_LEASE_MS
 from waypost.messages import VERSION, Credential
 from waypost.records import Published
 
+Shape = Literal["mesh", "line", "star", "ring"]
 SMALL = Bounds(
     queue_in_memory=3,
     chunk_entries=2,
@@ -42,12 +49,29 @@ AWAY_MS = 100
 """Least time for which a registry is away while it is put back to a copy, in ms."""
 
 
+def edges_of(sites: Sequence[SiteId], shape: Shape) -> list[Edge]:
+    """Return the pairs of sites that have links, in a graph of this shape."""
+    pairs: Iterable[tuple[SiteId, SiteId]]
+    match shape:
+        case "mesh":
+            pairs = combinations(sites, 2)
+        case "line":
+            pairs = pairwise(sites)
+        case "star":
+            pairs = ((sites[0], other) for other in sites[1:])
+        case "ring":
+            pairs = [*pairwise(sites), *([(sites[-1], sites[0])] if len(sites) > 2 else [])]
+        case _:
+            assert_never(shape)
+    return [edge(*pair) for pair in pairs]
+
+
 class World(Environment):
     """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``.
 
-    Every site has a link to every other one; with `line`, only to the one before it and the one after it.
-
     Args:
+        shape: the links between the sites: of all pairs, or fewer.
+        link_lease_ms: the time after which a link that has failed is given up.
         seed: of delays and all random events; None: there are none, and every delay is 1 ms.
         small: whether bounds of copies and of memory are so small that they are reached.
         recorded: whether there is a recording, for a picture.
@@ -62,7 +86,8 @@ class World(Environment):
         sites: dict[str, list[str]],
         seed: int | None = None,
         *,
-        line: bool = False,
+        shape: Shape = "mesh",
+        link_lease_ms: int = LINK_LEASE_MS,
         small: bool = False,
         recorded: bool = False,
     ) -> None:
@@ -73,14 +98,20 @@ class World(Environment):
         self.channels = {}
         self.met: Counter[Met] = Counter()
         """Triples of feature, action and phase that have met, and how often."""
-        order = list(sites)
-        reach = 1 if line else len(sites)
-        neighbours = {
-            site: tuple(SiteId(name) for index, name in enumerate(order) if 0 < abs(index - at) <= reach)
-            for at, site in enumerate(order)
-        }
-        self.links = [Link(self, SiteId(sender), receiver) for sender in order for receiver in neighbours[sender]]
+        order = [SiteId(site) for site in sites]
+        self.link_lease_ms = link_lease_ms
+        edges = edges_of(order, shape)
+        self.cut_edges: set[Edge] = set()
+        self.dead_sites = set()
+        self.links = [
+            Link(self, sender, other) for sender in order for other in order if {sender, other} in map(set, edges)
+        ]
         links = {(link.near, link.far): link for link in self.links}
+        # The federation has run for a while: every log has entered the first tree, which is the one of epoch 0.
+        tree = TreeRow(links=choose_edges((), edges))
+        self.registry.links = {edge: LinkRow(sites=edge) for edge in edges}
+        self.registry.tree = tree
+        neighbours = {site: Tree(0, tree.links).neighbours(site) for site in order}
         bounds = SMALL if small else Bounds()
         self.nodes = {
             name: Node(
@@ -89,7 +120,7 @@ class World(Environment):
                 links,
                 proxy=ProxyId(name),
                 site=SiteId(site),
-                neighbours=neighbours[site],
+                neighbours=neighbours[SiteId(site)],
                 bounds=bounds,
             )
             for site, names in sites.items()
@@ -129,6 +160,38 @@ class World(Environment):
                 (proxy, "journal", "slow"): is_up and node.journal_ms > 0,
             }
         return {(lane, what): (condition, 0) for (lane, what, condition), is_so in faults.items() if is_so}
+
+    # ------------------------------------------------------------ what never comes back
+
+    def cut_for_good(self, one: SiteId, other: SiteId) -> None:
+        """Cut the link between two sites, in both directions, for the rest of the run."""
+        self.note(f"the link between {one} and {other} is cut for good", narrate=True, by=REGISTRY)
+        self.cut_edges.add(edge(one, other))
+        for link in self.links:
+            if {link.near, link.far} == {one, other}:
+                link.set_cut(records=True, words=True)
+
+    def mend(self, link: Link) -> None:
+        """Let a link pass everything again, unless it is cut for good."""
+        is_cut = edge(link.near, link.far) in self.cut_edges
+        link.set_cut(records=is_cut, words=is_cut)
+
+    def end_site(self, site: SiteId) -> None:
+        """End all proxies of a site for the rest of the run; its log and its changelog stay."""
+        self.dead_sites.add(site)
+        for node in self.nodes.values():
+            if node.site == site and node.engine is not None:
+                node.crash()
+
+    def connected(self, site: SiteId) -> set[SiteId]:
+        """Return the live sites that links connect with a site."""
+        reached = [site]
+        for through in reached:
+            for link in self.links:
+                passes = through == link.near and edge(link.near, link.far) not in self.cut_edges
+                if passes and link.far not in self.dead_sites and link.far not in reached:
+                    reached.append(link.far)
+        return set(reached)
 
     def repeat(self, kind: str) -> None:
         """Send every proxy's last handover message of this kind again."""

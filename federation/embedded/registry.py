@@ -27,11 +27,13 @@ from federation.ports import (
     Claimed,
     DrainRow,
     Lease,
+    LinkRow,
     OwnerRow,
     ProxyRow,
     RegistryEvent,
     Reloaded,
     SiteLogRow,
+    TreeRow,
     WatchAlive,
 )
 from federation.versioned_condition import VersionedCondition
@@ -166,6 +168,21 @@ class EmbeddedRegistry:
             raise Internal("a lease of another registry")
         number, now = lease.number, self.now()
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
+
+    async def resign(self, link: str, lease: Lease) -> None:
+        """Implement :meth:`federation.ports.Registry.resign`."""
+        if not isinstance(lease, EmbeddedLease):
+            raise Internal("a lease of another registry")
+        number = lease.number
+        await self.change(lambda c: rows.resign(c, link, number))
+
+    async def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        """Implement :meth:`federation.ports.Registry.set_link`."""
+        await self.change(lambda c: rows.set_link(c, row, seed=seed))
+
+    async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        return await self.change(lambda c: rows.claim_tree(c, expected, new))
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         """Implement :meth:`federation.ports.Registry.secret`."""
@@ -312,5 +329,7 @@ def _load(connection: sqlite3.Connection) -> Reloaded:
             ProxyId(key.removeprefix(rows.DRAIN)): DrainRow.model_validate_json(value)
             for key, value in rows.items(connection, rows.DRAIN)
         },
+        links={row.sites: row for row in rows.links(connection)},
+        tree=rows.tree(connection),
         changelogs={SiteId(key.removeprefix(rows.SITE)): value for key, value in rows.items(connection, rows.SITE)},
     )

@@ -5,6 +5,8 @@ incarnation/<proxy>/<inc...>    ProxyRow, as long as its lease: a restarted prox
                                 that the end of the older one's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
+link/<site>,<site>              LinkRow, for ever
+tree                            TreeRow, for ever
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
 log/<site>                      SiteLogRow, for ever; no change tells of it
 checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with the owner's
@@ -27,6 +29,8 @@ from federation.ports import (
     DrainChanged,
     DrainRow,
     LeaderChanged,
+    LinkChanged,
+    LinkRow,
     OwnerChanged,
     OwnerRow,
     ProxyDown,
@@ -34,6 +38,8 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     SiteLogRow,
+    TreeChosen,
+    TreeRow,
     decode_rank,
     encode_rank,
 )
@@ -53,8 +59,8 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
 OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
-CHECKPOINT = "checkpoint/"
-SECRET, FLOOR = "secret", "floor"
+CHECKPOINT, LINK = "checkpoint/", "link/"
+SECRET, FLOOR, TREE = "secret", "floor", "tree"
 
 
 class Moment(NamedTuple):
@@ -107,7 +113,7 @@ def incarnation_key(proxy: ProxyId, incarnation: Incarnation) -> str:
 
 
 def event_of(change: Change) -> RegistryEvent:
-    """Return the event of a change of an owner, an incarnation, a drain or a leader."""
+    """Return the event of a change of a row that the watch reports."""
     if change.key.startswith(OWNER):
         ownership = OwnerRow.model_validate_json(change.value).ownership if change.value is not None else None
         return OwnerChanged(session_of(change.key), ownership)
@@ -119,6 +125,10 @@ def event_of(change: Change) -> RegistryEvent:
     if change.key.startswith(DRAIN):
         row = DrainRow.model_validate_json(change.value) if change.value is not None else None
         return DrainChanged(ProxyId(change.key.removeprefix(DRAIN)), row)
+    if change.key.startswith(LINK):
+        return LinkChanged(LinkRow.model_validate_json(change.value or change.previous or ""))
+    if change.key == TREE:
+        return TreeChosen(TreeRow.model_validate_json(change.value or change.previous or ""))
     leader = LeaderRow.model_validate_json(change.value or change.previous or "")
     return LeaderChanged(leader.link, leader.proxy if change.value is not None else None, leader.epoch)
 
@@ -208,6 +218,36 @@ def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteL
     if site_log(connection, site) != expected:
         return False
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (LOG + site, new.model_dump_json()))
+    return True
+
+
+def link_key(row: LinkRow) -> str:
+    """Return the key of a link's row."""
+    return LINK + ",".join(quote(site, safe="") for site in row.sites)
+
+
+def links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
+    """Yield the rows of all links."""
+    return (LinkRow.model_validate_json(value) for value in values(connection, LINK))
+
+
+def set_link(connection: sqlite3.Connection, row: LinkRow, *, seed: bool) -> None:
+    """Write the row of a link; with `seed` only if it has none."""
+    if not seed or get(connection, link_key(row)) is None:
+        put(connection, link_key(row), row.model_dump_json())
+
+
+def tree(connection: sqlite3.Connection) -> TreeRow:
+    """Return the row of the dispatching tree."""
+    value = get(connection, TREE)
+    return TreeRow.model_validate_json(value) if value is not None else TreeRow()
+
+
+def claim_tree(connection: sqlite3.Connection, expected: TreeRow, new: TreeRow) -> bool:
+    """Replace the row of the dispatching tree if it is as expected; return whether it was."""
+    if tree(connection) != expected:
+        return False
+    put(connection, TREE, new.model_dump_json())
     return True
 
 
@@ -309,6 +349,14 @@ def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int,
     epoch = _next_epoch(connection, link)
     put(connection, key, LeaderRow(link=link, proxy=proxy, epoch=epoch).model_dump_json(), lease)
     return epoch
+
+
+def resign(connection: sqlite3.Connection, link: str, lease: int) -> None:
+    """Remove the leader of the link, if it leads under the lease."""
+    key = LEADER + link
+    current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
+    if current is not None and current[0] == lease:
+        delete(connection, key)
 
 
 def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None:

@@ -8,6 +8,7 @@ from federation.links.forwarding_filter import POSITION_EVERY
 from waypost.limits import (
     LINK_BATCH,
     LINK_BYTES,
+    LINK_LEASE_MS,
     LINK_LIVE,
     LINK_QUEUE,
     LINK_WINDOW,
@@ -28,3 +29,4 @@ class Bounds:
     read: int = LOG_BATCH
     queue: int = LINK_QUEUE
     position_every: int = POSITION_EVERY
+    lease_ms: int = LINK_LEASE_MS

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
-from federation.ports import Batch
+from federation.messages import LinkMessage
+from federation.ports import Batch, TreeRow
 from waypost.errors import WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
 from waypost.records import Record
@@ -22,7 +22,7 @@ class SendPeer(msgspec.Struct, frozen=True):
     """Send a message to a proxy; it may be lost."""
 
     proxy: ProxyId
-    message: LinkOpen | LinkWants | LinkRecords | LinkAppended
+    message: LinkMessage
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -59,6 +59,21 @@ class Elect(msgspec.Struct, frozen=True):
     on_done: Callable[[int | WaypostError | None, int], None]
 
 
+class Resign(msgspec.Struct, frozen=True):
+    """Give the leadership of `link` back, if this proxy has it under its present lease; answered with None."""
+
+    link: str
+    on_done: Callable[[WaypostError | None, int], None]
+
+
+class ClaimTree(msgspec.Struct, frozen=True):
+    """Compare and set the registry's row of the dispatching tree; answered with whether it was as expected."""
+
+    expected: TreeRow
+    new: TreeRow
+    on_done: Callable[[bool | WaypostError, int], None]
+
+
 class Ended(msgspec.Struct, frozen=True):
     """Report to the operator that sending to that site has ended; its leader will open the link again."""
 
@@ -75,5 +90,5 @@ class SeenBeyond(msgspec.Struct, frozen=True):
     offset: int
 
 
-LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Ended | SeenBeyond
+LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Resign | ClaimTree | Ended | SeenBeyond
 Emit = Callable[[LinkEffect], None]

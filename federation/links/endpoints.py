@@ -12,28 +12,38 @@ from functools import partial
 from typing import assert_never
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
+from federation.links.effects import Append, Ended, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
 from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
     LinkEffectCompleted,
     LinkInput,
     LinksLeaseGranted,
     LinksLeaseLost,
+    LogAnswers,
     NeighbourSent,
-    ProxiesChanged,
     RecordsFolded,
+    RegistryChanged,
 )
 from federation.links.link_receiver import LinkReceiver, Pulling, Rows
 from federation.links.link_sender import LinkSender, Sending
-from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
-from federation.ports import Batch
+from federation.links.tree_keeper import TreeKeeper
+from federation.messages import (
+    NO_OPENING,
+    LeaseGranted,
+    LeaseRequest,
+    LinkAppended,
+    LinkMessage,
+    LinkOpen,
+    LinkRecords,
+    LinkWants,
+)
+from federation.ports import Batch, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
 from federation.site.state import NeighbourFilters, SiteState
-from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.records import FiltersRequested, LinkLed, Repaired
+from waypost.records import FiltersRequested, LinkLed, Repaired, TreeEntered
 from waypost.subscription import parse
 
 
@@ -52,8 +62,13 @@ class LinkEndpoints:
         self._bounds = bounds = bounds or Bounds()
         self.index = PositionIndex(bounds.position_every)
         self._effects: list[LinkEffect] = []
-        self._receivers = {site: LinkReceiver(site, state, rows, rng, self._emit, bounds) for site in state.neighbours}
+        self._tree_keeper = TreeKeeper(state, rows, rng, self._emit)
+        self._has_lease, self._log_answers = False, True
+        self._rows, self._rng = rows, rng
+        self._receivers = {site: self._new_receiver(site) for site in state.neighbours}
         self._senders: dict[SiteId, LinkSender] = {}
+        self._early: dict[SiteId, tuple[ProxyId, LinkOpen]] = {}
+        """The last opening of each neighbour in a later tree than our log's."""
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
@@ -65,12 +80,20 @@ class LinkEndpoints:
         self._written: dict[SiteId, FiltersRequested] = {}
         """The last request of each neighbour that was appended, or is under way; the state may not have it yet."""
 
+    def _new_receiver(self, site: SiteId) -> LinkReceiver:
+        return LinkReceiver(site, self._state, self._rows, self._rng, self._emit, self._bounds)
+
     def _emit(self, effect: LinkEffect) -> None:
         self._effects.append(effect)
 
     def _drain(self) -> list[LinkEffect]:
         effects, self._effects = self._effects, []
         return effects
+
+    @property
+    def neighbours(self) -> list[SiteId]:
+        """The sites that the registry knows links with, in the tree or standing by."""
+        return self._tree_keeper.neighbours
 
     @property
     def leading(self) -> list[SiteId]:
@@ -105,24 +128,63 @@ class LinkEndpoints:
                 self._neighbour_sent(peer, message, now_ms)
             case LinkEffectCompleted(on_done, result):
                 on_done(result, now_ms)
-            case ProxiesChanged():
+            case RegistryChanged(event):
+                self._tree_keeper.reported(event, now_ms)
+                self._follow_links(now_ms)
                 for link in self._receivers.values():
                     link.proxies_changed(now_ms)
+                    link.registry_changed(self._tree_keeper.led, now_ms)
+                    if isinstance(event, Reloaded):
+                        link.registry_reloaded(now_ms)
+            case LogAnswers(answers):
+                self._log_answers = answers
             case LinksLeaseGranted():
+                self._has_lease = True
                 for link in self._receivers.values():
                     link.lease_granted(now_ms)
+                self._tree_keeper.lease_granted(now_ms)
             case LinksLeaseLost():
+                self._has_lease = False
                 for link in self._receivers.values():
                     link.lease_ended()
+                self._tree_keeper.lease_ended()
             case _:
                 assert_never(input)
         return self._drain()
+
+    def _follow_links(self, now_ms: int) -> None:
+        """Have a pulling end for each neighbour that the registry knows a link with, and for those of the tree."""
+        neighbours = {*self._tree_keeper.neighbours, *self._state.neighbours}
+        for site in sorted(neighbours.difference(self._receivers)):
+            link = self._receivers[site] = self._new_receiver(site)
+            if self._has_lease:
+                link.lease_granted(now_ms)
+        for site in sorted(self._receivers.keys() - neighbours):
+            self._receivers.pop(site).lease_ended()
+            self._emit(Resign(f"{site}->{self._state.site}", lambda error, now_ms: None))
+
+    def _tree_entered(self, now_ms: int) -> None:
+        """Serve openings of the tree that our log has entered, and no other ones."""
+        for site, link in list(self._senders.items()):
+            if link.opening.tree_epoch != self._state.tree.epoch:
+                link.close()
+                del self._senders[site]
+                self._late.pop(site, None)
+        for known in (self._latest_requests, self._written):
+            known.clear()
+        self._follow_links(now_ms)
+        early, self._early = self._early, {}
+        for peer, message in early.values():
+            if not self._is_outlived(peer, message):
+                self._open(peer, message, now_ms)
 
     def _folded(self, batch: Batch, now_ms: int) -> None:
         for _, record in batch:
             if isinstance(record, Repaired):
                 # Requests are removed; neighbours send them again, and they are written again.
                 self._written.clear()
+        if any(isinstance(record, TreeEntered | Repaired) for _, record in batch):
+            self._tree_entered(now_ms)
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._append_filters_again(site)
             self._end_if_outlived(site)
@@ -135,6 +197,7 @@ class LinkEndpoints:
                 self._receivers[record.link].named(record, now_ms)
         for pulling in self._receivers.values():
             pulling.folded(now_ms)
+        self._tree_keeper.folded(now_ms)
 
     def _neighbour_sent(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
         match message:
@@ -149,8 +212,15 @@ class LinkEndpoints:
                 if not self._is_outlived(peer, message):
                     self._open(peer, message, now_ms)
             case LinkWants():
-                if not self._is_outlived(peer, message):
+                is_of_tree = message.tree_epoch == self._state.tree.epoch
+                if is_of_tree and not self._is_outlived(peer, message):
                     self._append_filters(_asked(message))
+            case LeaseRequest():
+                if self._has_lease and self._log_answers:
+                    self._emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
+            case LeaseGranted():
+                if message.site in self._receivers:
+                    self._receivers[message.site].granted(message, now_ms)
             case _:
                 assert_never(message)
 
@@ -158,13 +228,14 @@ class LinkEndpoints:
         """Do what is due at `now_ms`; return the effects, in order."""
         for link in self._all():
             link.tick(now_ms)
+        self._tree_keeper.tick(now_ms)
         return self._drain()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing but other inputs is waited
         for.
         """
-        return min([link.next_deadline() for link in self._all()], default=NEVER)
+        return min([self._tree_keeper.next_deadline(), *(link.next_deadline() for link in self._all())])
 
     def _all(self) -> list[LinkReceiver | LinkSender]:
         return [*self._receivers.values(), *self._senders.values()]
@@ -197,7 +268,11 @@ class LinkEndpoints:
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; a late or duplicate one is ignored."""
         site = message.site
-        if site not in self._receivers or _name(message) <= self._opened.get(site, (0, 0)):
+        if message.tree_epoch > self._state.tree.epoch:
+            self._early[site] = (peer, message)
+            return
+        is_of_tree = message.tree_epoch == self._state.tree.epoch and site in self._state.neighbours
+        if not is_of_tree or _name(message) <= self._opened.get(site, (0, 0)):
             return
         self._check(site, message.installations)
         self._opened[site] = _name(message)
@@ -248,7 +323,9 @@ class LinkEndpoints:
         asked = (requested.epoch, requested.serial) >= _name(opening) or self._installed(
             opening.site
         ) == opening.installations
+        # Nothing has removed filters: neither retention, nor a repair, nor a tree without the neighbour.
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
+        sure = sure and opening.site not in self._state.left_at
         if start is not None and not self._state.is_broken and (asked or sure):
             del self._late[opening.site]
             link.begin(start, now_ms)
@@ -262,7 +339,7 @@ class LinkEndpoints:
 
     def _append_filters(self, request: FiltersRequested) -> None:
         """Install a neighbour's filters by an append to the log; one of each neighbour is under way at a time."""
-        if request.link not in self._receivers:
+        if request.link not in self._state.neighbours:
             return
         self._check(request.link, request.installations)
         if _rank(request) >= _rank(self._latest_requests.get(request.link, request)):
@@ -343,7 +420,10 @@ def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:
 
 
 def _asked(message: LinkOpen | LinkWants) -> FiltersRequested:
-    return FiltersRequested(message.site, message.epoch, message.serial, message.installations, message.protections)
+    filters, protections = message.installations, message.protections
+    return FiltersRequested(
+        message.site, message.epoch, message.serial, filters, protections, tree_epoch=message.tree_epoch
+    )
 
 
 def _rank(request: FiltersRequested) -> tuple[int, int]:

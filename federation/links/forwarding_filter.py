@@ -32,7 +32,18 @@ from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import read_body
-from waypost.records import Damaged, Effective, Forwarded, OriginEnded, Progress, Published, Record, Repaired, Severed
+from waypost.records import (
+    Damaged,
+    Effective,
+    Forwarded,
+    OriginEnded,
+    Progress,
+    Published,
+    Record,
+    Repaired,
+    Severed,
+    TreeEntered,
+)
 from waypost.subscription import parse
 
 Announcement = TypeVar("Announcement", Effective, OriginEnded)
@@ -72,8 +83,14 @@ class ForwardingFilter:
         self._repeats = state.standing(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
         """Whether records that the far site does not have may have been removed, of any origin."""
-        self._severed = far.get(state.origin, NOTHING) < state.severed_at
+        self._severed = far.get(state.origin, NOTHING) < max(state.severed_at, state.left_at.get(neighbour, NOTHING))
         """Whether the far site may lack notifications of any origin that later records do not make up for."""
+        self._moved = tuple(
+            origin
+            for origin, at in state.moved_at.items()
+            if not self._severed and far.get(state.origin, NOTHING) < at and state.upstream.get(origin) != neighbour
+        )
+        """Origins of which the far site may lack some, because they arrive here over another link than before."""
         self._known_to_far_site = far.get(state.origin, NOTHING)
         self._severance_due = False
         """Whether a record could not be read; the far site is told before any record behind it."""
@@ -108,6 +125,7 @@ class ForwardingFilter:
         """
         ends = [self._stamped(ended) for ended in self._state.ended_origins(self._neighbour)]
         severed = [self._severance()] if self._severed else []
+        severed += [self._severance((), self._moved)] if self._moved else []
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
@@ -121,7 +139,7 @@ class ForwardingFilter:
             elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
                 records.append(self._stamped(event.ended))
             elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
-                records += self._sever(event.path)
+                records += self._sever(event.path, event.origins)
             elif isinstance(event, NotificationArrived | Advanced):
                 records += self._pass_on(offset, record, self._state.origin)
         return self._after_damage(records)
@@ -147,12 +165,16 @@ class ForwardingFilter:
         self._severance_due = False
         return [*self._sever(()), *records]
 
-    def _sever(self, path: tuple[SiteId, ...]) -> list[LinkRecord]:
+    def _sever(self, path: tuple[SiteId, ...], origins: tuple[Origin, ...] = ()) -> list[LinkRecord]:
         """Return a severance, and the announcements in force, which are effective from the present position on."""
         standing = self._state.standing(self._neighbour)
         return [
-            self._severance(path),
-            *(self._stamped(_from_here(effective, self._state.frontier)) for effective in standing),
+            self._severance(path, origins),
+            *(
+                self._stamped(_from_here(effective, self._state.frontier))
+                for effective in standing
+                if not origins or effective.origin in origins
+            ),
         ]
 
     def pause(self) -> list[LinkRecord]:
@@ -186,7 +208,7 @@ class ForwardingFilter:
             return self._forward(record.origin, record.offset, record.path, record)
         if isinstance(record, Progress):
             self._silent[record.origin] = record.upto
-        elif isinstance(record, Severed | Repaired | Damaged):
+        elif isinstance(record, Severed | Repaired | Damaged | TreeEntered):
             self._silent[own] = offset
         elif isinstance(record, Effective):
             self._silent[record.origin] = self._state.frontier[record.origin]
@@ -258,8 +280,8 @@ class ForwardingFilter:
         self._announced[origin] = upto
         return True
 
-    def _severance(self, path: tuple[SiteId, ...] = ()) -> Severed:
-        return Severed(self._state.site, self._epoch, (*path, self._state.site))
+    def _severance(self, path: tuple[SiteId, ...] = (), origins: tuple[Origin, ...] = ()) -> Severed:
+        return Severed(self._state.site, self._epoch, (*path, self._state.site), origins)
 
     def _stamped(self, record: Announcement) -> Announcement:
         return msgspec.structs.replace(record, link_epoch=self._epoch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from federation.messages import LinkMessage
-from federation.ports import Batch
+from federation.ports import Batch, RegistryEvent
 from waypost.identity import ProxyId
 
 
@@ -29,8 +29,17 @@ class RecordsFolded:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxiesChanged:
-    """The registry's watch has reported other live proxies."""
+class RegistryChanged:
+    """The registry's watch has reported something else than an owner."""
+
+    event: RegistryEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswers:
+    """Our site's log answers, or has stopped to answer."""
+
+    answers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +58,12 @@ class LinkEffectCompleted:
     result: Any
 
 
-LinkInput = LinksLeaseGranted | LinksLeaseLost | RecordsFolded | ProxiesChanged | NeighbourSent | LinkEffectCompleted
+LinkInput = (
+    LinksLeaseGranted
+    | LinksLeaseLost
+    | RecordsFolded
+    | RegistryChanged
+    | LogAnswers
+    | NeighbourSent
+    | LinkEffectCompleted
+)

@@ -8,17 +8,20 @@ frontier, and the fold ignores duplicates.
 phase       waits for                           next phase
 ==========  ==================================  ====================================================================
 RESTING     a lease                             ELECTING
+UNREACHED   a grant of the neighbour            ELECTING
 ELECTING    the registry's answer               led by another, or no answer: WAITING; elected: PAUSING
 WAITING     the time to ask the registry again  ELECTING
 PAUSING     the time to open, the answer of an  SYNCING
-            append under way, a proxy there
+            append under way, a proxy there, the
+            link's place in the tree
 SYNCING     the fold of all that the log has    not named yet: NAMING; a later leader: WAITING; else PULLING
 NAMING      the fold of what names its epoch    another had it, or it cannot be read: ELECTING; else SYNCING
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
-From every phase: the lease ends: RESTING; the log or the registry fails, or a later leader is known: WAITING; once
-our epoch is claimed, another leader's claim of it or a later one: ELECTING.
+From every phase: the lease ends: RESTING; that of the link, which the neighbour grants, ends: UNREACHED; the log or the
+registry fails, or a later leader is known: WAITING; once our epoch is claimed, another leader's claim of it or a later
+one: ELECTING. From SYNCING and PULLING: the log enters another tree: PAUSING.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
 above all that its log knows, and names it in the log (`LinkLed`) before it sends anything: no two leaders ever have one
@@ -35,14 +38,24 @@ An acknowledgement                the sender's window shrinks by it; once it is 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Elect, Emit, FindEnd, SendPeer
-from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.links.effects import Append, Elect, Emit, FindEnd, Resign, SendPeer
+from federation.links.link_lease import LinkLease
+from federation.messages import (
+    NO_OPENING,
+    LeaseGranted,
+    LeaseRequest,
+    LinkAppended,
+    LinkOpen,
+    LinkRecord,
+    LinkRecords,
+    LinkWants,
+)
 from federation.ports import ProxyRow
 from federation.site.state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
@@ -54,6 +67,8 @@ from waypost.records import LinkLed, body_size, is_altered
 
 ELECT_MS = 500
 """The interval of elections while another proxy leads."""
+UNNAMED_MS = 1_000
+"""Time for which the registry may name no leader before ours is elected again."""
 SILENCE_MS = 3_000
 """The silence after which the link is opened again."""
 RESEND_MS = 1_000
@@ -68,6 +83,7 @@ class Phase(Enum):
     """The phases of a pulling end; the table above has their transitions."""
 
     RESTING = "resting"
+    UNREACHED = "unreached"
     ELECTING = "electing"
     WAITING = "waiting"
     PAUSING = "pausing"
@@ -127,6 +143,14 @@ class LinkReceiver:
         self._rng = rng
         self._emit = emit
         self._bounds = bounds
+        self._lease = LinkLease(bounds.lease_ms)
+        self._is_resigning = False
+        self._unnamed_ms = NEVER
+        """When to be elected again, because the registry does not name us."""
+        self._resign_ms = NEVER
+        """When a resignation is to be sent, after one that failed."""
+        self._tree_epoch = 0
+        """The epoch of the tree in which the link was opened last."""
         self._term = 0
         """The number of the term; an answer to a request of an earlier one is ignored."""
         self._due = 0
@@ -170,11 +194,73 @@ class LinkReceiver:
     def lease_granted(self, now_ms: int) -> None:
         """Take part in elections from now on."""
         self.lease_ended()
+        self._is_resigning, self._resign_ms = False, NEVER
+        self._lease.begin(now_ms)
         self._elect()
 
     def lease_ended(self) -> None:
         """Send and append nothing more. An append under way may still reach the log, under our epoch."""
+        self._lease.end()
         self._resign(Phase.RESTING)
+
+    @property
+    def _link(self) -> str:
+        return f"{self._neighbour}->{self._state.site}"
+
+    # ------------------------------------------------------------ the lease of the link
+
+    def granted(self, message: LeaseGranted, now_ms: int) -> None:
+        """Handle the neighbour's answer to a request for a lease of the link."""
+        self._lease.granted(message.number)
+        self._elect_if_reached(now_ms)
+
+    def _elect_if_reached(self, now_ms: int) -> None:
+        if self.phase is Phase.UNREACHED and not self._is_resigning and self._lease.is_held(now_ms):
+            self._elect()
+
+    def _resigned(self, term: int, error: WaypostError | None, now_ms: int) -> None:
+        """Stand for election again; until then a resignation that may have failed is repeated."""
+        if self._term != term:
+            return
+        self._is_resigning = False
+        self._resign_ms = now_ms + ELECT_MS if error is not None else NEVER
+        self._elect_if_reached(now_ms)
+
+    def registry_changed(self, leaders: Container[str], now_ms: int) -> None:
+        """Follow what the registry's watch says of the leader; one that was restored from a copy may be wrong of us.
+
+        Args:
+            leaders: the links that have a leader.
+            now_ms: of the caller's clock.
+        """
+        if not self.epoch or self._link in leaders:
+            self._unnamed_ms = NEVER
+        elif self._unnamed_ms == NEVER:
+            # The watch may not have told of our election yet.
+            self._unnamed_ms = now_ms + UNNAMED_MS
+
+    def registry_reloaded(self, now_ms: int) -> None:
+        """Resign once more if we may not lead: a registry that was restored from a copy may name us again."""
+        if self.phase is Phase.UNREACHED and not self._is_resigning:
+            self._resign_ms = now_ms
+
+    def _keep_lease(self, now_ms: int) -> None:
+        if self.phase is Phase.RESTING:
+            return
+        if self.phase is not Phase.UNREACHED and not self._lease.is_held(now_ms):
+            # It may have been elected without an answer.
+            self._resign(Phase.UNREACHED)
+            self._resign_ms = now_ms
+        if self.phase is Phase.UNREACHED and now_ms >= self._resign_ms:
+            self._is_resigning, self._resign_ms = True, NEVER
+            self._emit(Resign(self._link, partial(self._resigned, self._term)))
+        if self._lease.is_due(now_ms):
+            number, rows = self._lease.requested(now_ms), self._rows(self._neighbour)
+            if rows:
+                request = LeaseRequest(self._state.site, number, self._lease.lease_ms)
+                self._emit(SendPeer(rows[number % len(rows)].proxy, request))
+
+    # ------------------------------------------------------------ elections
 
     def _resign(self, phase: Phase) -> None:
         self.phase, self.epoch = phase, 0
@@ -186,14 +272,14 @@ class LinkReceiver:
         """Request another term; answers to requests of the one before are ignored."""
         self._resign(Phase.ELECTING)
         self._asked_knowing = self._known_epoch
-        link = f"{self._neighbour}->{self._state.site}"
-        self._emit(Elect(link, self._answered(self._elected)))
+        self._emit(Elect(self._link, self._answered(self._elected)))
 
     def _elected(self, epoch: int | None, now_ms: int) -> None:
         if epoch is None:
             self._wait(now_ms)
             return
         self.epoch, self._is_named = epoch, False
+        self._unnamed_ms = NEVER
         self._pause(now_ms, 0)
 
     def _wait(self, now_ms: int) -> None:
@@ -229,10 +315,14 @@ class LinkReceiver:
 
     def _find_log_end(self, now_ms: int) -> None:
         """Find the end of the log: our frontier is complete only once the log is folded up to there."""
-        if self._appending or now_ms < self._due or not self._rows(self._neighbour):
+        if self._appending or now_ms < self._due or not self._may_open:
             return
         self.phase, self._end = Phase.SYNCING, None
         self._emit(FindEnd(self._answered(self._found_end)))
+
+    @property
+    def _may_open(self) -> bool:
+        return self._neighbour in self._state.neighbours and bool(self._rows(self._neighbour))
 
     def _found_end(self, end: int, now_ms: int) -> None:
         if self.phase is Phase.SYNCING:
@@ -243,7 +333,9 @@ class LinkReceiver:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
             # With a frontier that is too high the neighbour would skip records that this site lacks.
             return
-        if not self._is_named:
+        if self._neighbour not in self._state.neighbours:
+            self._pause(now_ms, 0)
+        elif not self._is_named:
             self._name_epoch()
         elif self._known_epoch > self.epoch:
             self._wait(now_ms)
@@ -300,6 +392,7 @@ class LinkReceiver:
         self._last_received_ms = self._announced_ms = now_ms
         self._filters_changed()
         state = self._state
+        self._tree_epoch = state.tree.epoch
         self._send(
             LinkOpen(
                 site=state.site,
@@ -308,6 +401,7 @@ class LinkReceiver:
                 serial=self._serial,
                 installations=self._announced_filters,
                 protections=self._announced_protections,
+                tree_epoch=self._tree_epoch,
             )
         )
 
@@ -378,7 +472,7 @@ class LinkReceiver:
     def _filters_changed(self) -> bool:
         """Compute our filters for the neighbour; return whether they differ from those sent last."""
         state = self._state
-        wants = state.wants[self._neighbour]
+        wants = state.wants.get(self._neighbour, {})
         self._version = state.version
         self._unanswered = any(not self._has_answer(expression) for expression in wants)
         protections = state.protections_for(self._neighbour)
@@ -398,8 +492,9 @@ class LinkReceiver:
 
     def _send_filters(self, now_ms: int) -> None:
         self._announced_ms = now_ms
+        filters, protections = self._announced_filters, self._announced_protections
         self._send(
-            LinkWants(self._state.site, self.epoch, self._serial, self._announced_filters, self._announced_protections)
+            LinkWants(self._state.site, self.epoch, self._serial, filters, protections, tree_epoch=self._tree_epoch)
         )
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
@@ -411,9 +506,12 @@ class LinkReceiver:
     def folded(self, now_ms: int) -> None:
         """Handle that the state was folded further."""
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
-        if renewed and self.phase in (Phase.SYNCING, Phase.PULLING):
+        is_moved = self._state.tree.epoch != self._tree_epoch and self.phase is Phase.PULLING
+        if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_moved:
             # The unreadable record may have been one that the neighbour sends at each opening.
             self._pause(now_ms, 0)
+        elif self.phase is Phase.PAUSING and self._state.tree.epoch != self._tree_epoch:
+            self._find_log_end(now_ms)
         elif self.phase is Phase.SYNCING:
             self._open_if_caught_up(now_ms)
         elif self.phase is Phase.NAMING:
@@ -436,7 +534,8 @@ class LinkReceiver:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due at `now_ms`."""
-        if self.phase is Phase.WAITING and now_ms >= self._due:
+        self._keep_lease(now_ms)
+        if (self.epoch and now_ms >= self._unnamed_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
             self._elect()
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
@@ -447,8 +546,13 @@ class LinkReceiver:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it waits only for other inputs."""
+        if self.phase is Phase.RESTING:
+            return NEVER
+        if self.phase is Phase.UNREACHED:
+            return min(self._lease.next_deadline(is_lost=True), self._resign_ms)
+        lease = min(self._lease.next_deadline(is_lost=False), self._unnamed_ms if self.epoch else NEVER)
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
-            return min(silent, self._announced_ms + RESEND_MS) if self._unconfirmed else silent
-        pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
-        return self._due if pausing or self.phase is Phase.WAITING else NEVER
+            return min(lease, silent, self._announced_ms + RESEND_MS if self._unconfirmed else NEVER)
+        pausing = self.phase is Phase.PAUSING and not self._appending and self._may_open
+        return min(lease, self._due) if pausing or self.phase is Phase.WAITING else lease

@@ -1,8 +1,8 @@
 """The acceptance of records: which ones count, and how far each origin has come. The fold of a site log begins with it.
 
 After a record of a newer leader's epoch, a link's older records are ignored; a record at or below the frontier is a
-duplicate. An origin is accepted over the link that brought it first, so that a cycle of links does no harm. An origin
-that has ended is complete up to the highest offset seen anywhere (handover rule 27).
+duplicate. An origin is accepted over the link on the tree's way to its site; where the tree does not tell, over the one
+that brought it first. An origin that has ended is complete up to the highest offset seen anywhere (handover rule 27).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from federation.site.dispatching_tree import NO_TREE, UNKNOWN_TREE, Tree
 from waypost.identity import NOTHING, Origin, SiteId, origin_of, site_of
 from waypost.records import (
     Damaged,
@@ -24,6 +25,7 @@ from waypost.records import (
     Record,
     Repaired,
     Severed,
+    TreeEntered,
     checksum_of,
 )
 
@@ -74,9 +76,21 @@ class Acceptance:
         mark: the identity of the log, and the last record that was read.
         ended: origins of earlier log epochs, of this site and of others.
         repaired: the offset up to which unreadable records were repaired.
+        tree: the dispatching tree.
     """
 
-    __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "repaired", "site", "upstream")
+    __slots__ = (
+        "_next_hops",
+        "ended",
+        "frontier",
+        "link_epochs",
+        "mark",
+        "origin",
+        "repaired",
+        "site",
+        "tree",
+        "upstream",
+    )
 
     def __init__(
         self,
@@ -88,8 +102,10 @@ class Acceptance:
         mark: LogMark | None = None,
         ended: Mapping[Origin, EndedOrigin] | None = None,
         repaired: int = NOTHING,
+        tree: Tree = NO_TREE,
     ) -> None:
         self.site = site
+        self._set_tree(tree)
         self.repaired = repaired
         self.mark = mark or LogMark()
         self.origin = origin_of(site, log_epoch=self.mark.log_epoch)
@@ -114,6 +130,7 @@ class Acceptance:
             mark=self.mark,
             ended=self.ended,
             repaired=self.repaired,
+            tree=self.tree,
         )
 
     @classmethod
@@ -131,13 +148,17 @@ class Acceptance:
             mark=row.mark,
             ended=row.ended,
             repaired=row.repaired,
+            tree=row.tree,
         )
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Tell whether a link's record of an origin counts; if so, record its epoch and link."""
-        if not self.accept_link_epoch(record) or site_of(record.origin) == self.site:
+        origin = record.origin
+        if not self.accept_link_epoch(record) or site_of(origin) == self.site:
             return False
-        return self.upstream.setdefault(record.origin, record.link) == record.link
+        if self._next_hops.get(site_of(origin), record.link) != record.link:
+            return False
+        return self.upstream.setdefault(origin, record.link) == record.link
 
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
         """Tell whether a link's record counts by its leader's epoch; if so, record the epoch."""
@@ -167,6 +188,8 @@ class Acceptance:
             case LinkLed():
                 self.accept_link_epoch(record)
                 return False
+            case TreeEntered():
+                return self.enter_tree(offset, record) is not None
             case Damaged():
                 return self._raise(self.origin, offset)
             case Repaired():
@@ -174,6 +197,7 @@ class Acceptance:
                     # Origins are taken from the link over which they first come from here on.
                     self.repaired = record.upto
                     self.upstream.clear()
+                    self._set_tree(UNKNOWN_TREE)
                 return self._raise(self.origin, offset)
             case _:
                 return False
@@ -217,6 +241,27 @@ class Acceptance:
         self._raise(record.following, record.begins)
         return True
 
+    def enter_tree(self, offset: int, record: TreeEntered) -> list[Origin] | None:
+        """Forward over another tree from here on.
+
+        Returns:
+            The origins that arrived over another link before: some of their notifications may have passed this site
+            by. None: the tree is not a later one.
+        """
+        if record.tree_epoch <= self.tree.epoch:
+            return None
+        self._set_tree(Tree(record.tree_epoch, record.edges))
+        moved = [origin for origin, link in self.upstream.items() if self._next_hops.get(site_of(origin)) != link]
+        for origin in moved:
+            del self.upstream[origin]
+        self._raise(self.origin, offset)
+        # One that has ended is complete; only who is to be told of its end has changed.
+        return [origin for origin in moved if origin not in self.ended]
+
+    def _set_tree(self, tree: Tree) -> None:
+        self.tree = tree
+        self._next_hops = tree.next_hops(self.site)
+
     def read(self, offset: int, record: Record) -> None:
         """Record the last record read."""
         self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
@@ -235,3 +280,4 @@ class _AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
     mark: LogMark
     ended: dict[Origin, EndedOrigin]
     repaired: int = NOTHING
+    tree: Tree = Tree()

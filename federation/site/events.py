@@ -72,10 +72,13 @@ class StateReset(msgspec.Struct, frozen=True):
 
 
 class SeveranceAnnounced(msgspec.Struct, frozen=True):
-    """An announcement to a neighbour, in the order of the log: notifications may be lost (:class:`Severed`)."""
+    """An announcement to a neighbour, in the order of the log: notifications may be lost (:class:`Severed`), of these
+    origins, or of all.
+    """
 
     neighbour: SiteId
     path: tuple[SiteId, ...]
+    origins: tuple[Origin, ...] = ()
 
 
 class RegistrationsExpired(msgspec.Struct, frozen=True):

@@ -21,10 +21,12 @@ FiltersRequested    a neighbour's filters; each new one is installed at this off
 Closed        none; it is for the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
+TreeEntered   everything goes over that tree from here on: filters of a site that is no neighbour any more end, and
+              origins that arrive over another link begin to be covered anew
 LinkLed       that leader of the link is in force from here on; later records of an earlier one are ignored
 Severed       notifications of that link are not covered any more: some may have been lost on the way
 Damaged       it may have been any of these: the own origin advances past it, with a gap; the rest is not relied on
-Repaired      interests and filters stated until here are removed, at all proxies alike, and are stated again
+Repaired      interests, filters and the tree stated until here are removed, at all proxies alike, and are stated again
 
 Handover rules (docs/handover-rules.md, by number)
 --------------------------------------------------
@@ -35,7 +37,8 @@ Handover rules (docs/handover-rules.md, by number)
 14    Markers have no coordinate: the own frontier is the offset of the last own *notification*, or of what stands for
       one that may have been there (Severed, Damaged, Repaired).
 -     After a record of a newer leader's epoch, a link's older records mean nothing.
--     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
+-     Requests and notifications go over the tree alone, so that no circle of links keeps a request alive.
+9     An origin that arrives over another link than before has a hole, which neighbours are told of.
 27    A loss with the end of a log is reported: an origin that has ended is complete up to the highest offset seen of
       it anywhere, and a session that has less catches up, which reports the loss.
 29    A proxy that could not read a record has it repaired, before it forwards, opens a link or relies on coverage.
@@ -45,12 +48,13 @@ Handover rules (docs/handover-rules.md, by number)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import assert_never
 
 import msgspec
 
 from federation.site.acceptance import Acceptance, EndedOrigin, LogMark
+from federation.site.dispatching_tree import Tree, star
 from federation.site.events import (
     Advanced,
     Announced,
@@ -89,6 +93,7 @@ from waypost.records import (
     Record,
     Repaired,
     Severed,
+    TreeEntered,
     Unreadable,
 )
 
@@ -151,7 +156,10 @@ class Snapshot(msgspec.Struct, kw_only=True):
     damaged: int = NOTHING
     repaired: int = NOTHING
     severed_at: int = NOTHING
+    moved_at: dict[Origin, int] = {}
+    left_at: dict[SiteId, int] = {}
     covered_since_repair: tuple[Origin, ...] | None = None
+    tree: Tree = Tree()
 
 
 def read_snapshot(data: bytes) -> Snapshot:
@@ -170,14 +178,15 @@ class SiteState:
 
     Args:
         site: whose log it is.
-        neighbours: the sites that it has links with.
+        neighbours: the sites that it forwards to as long as the log names no tree.
     """
 
     def __init__(self, site: SiteId, neighbours: Iterable[SiteId] = ()) -> None:
         self.site = site
-        self.neighbours = tuple(sorted(neighbours))
         self.position = 0
-        self.acceptance = Acceptance(site)
+        self.acceptance = Acceptance(site, tree=star(site, neighbours))
+        self.neighbours = self.tree.neighbours(site)
+        """The sites that this one forwards to."""
         self.registered: dict[tuple[ProxyId, SessionId], RegisteredInterest] = {}
         self.interest_counts: Counter[str] = Counter()
         self._protected_counts: dict[str, Counter[Protection]] = {}
@@ -192,11 +201,20 @@ class SiteState:
         self.damaged = NOTHING
         """The offset of the last record that could not be read, and is not repaired yet."""
         self.severed_at = NOTHING
-        """The last offset at which coverage of forwarded notifications began anew."""
+        """The last offset at which coverage of forwarded notifications began anew, of all origins."""
+        self.moved_at: dict[Origin, int] = {}
+        """The last offset at which that of one origin began anew, because it arrives over another link."""
+        self.left_at: dict[SiteId, int] = {}
+        """The last offset at which the filters of a site were removed, because it is no neighbour any more."""
         self._covered_since_repair: set[Origin] | None = None
         """Origins whose coverage has begun anew since a repair; None: there was no repair."""
         self.version = 0
         """A counter that grows whenever anything except position and acceptance may have changed."""
+
+    @property
+    def tree(self) -> Tree:
+        """The dispatching tree over which this site forwards."""
+        return self.acceptance.tree
 
     @property
     def origin(self) -> Origin:
@@ -243,7 +261,7 @@ class SiteState:
             self._restore(known)
         if self.position < first:
             if known is None and log_epoch > 1:
-                self.acceptance = Acceptance(self.site, mark=LogMark(log_epoch=log_epoch))
+                self.acceptance = Acceptance(self.site, mark=LogMark(log_epoch=log_epoch), tree=self.tree)
             self.position = first
             self.frontier[self.origin] = first - 1
 
@@ -292,6 +310,9 @@ class SiteState:
             case LinkLed():
                 self.acceptance.advance(offset, record)
                 return []
+            case TreeEntered():
+                self.version += 1
+                return self._tree_entered(offset, record)
             case Closed() | Unreadable():
                 return []
             case _:
@@ -316,25 +337,44 @@ class SiteState:
         self.severed_at = offset
         if self.damaged <= record.upto:
             self.damaged = NOTHING
-        interests = self.all_interests()
+        interests, neighbours = self.all_interests(), self.neighbours
+        self.neighbours = ()
         self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
         self.neighbour_filters, self.effective = {}, {}
-        self.wants = {neighbour: {} for neighbour in self.neighbours}
+        self.wants = {}
         self._covered_since_repair = set()
         return [
             StateReset(),
             *(InterestChanged(interest) for interest in sorted(interests)),
-            *(SeveranceAnnounced(neighbour, ()) for neighbour in self.neighbours),
+            *(SeveranceAnnounced(neighbour, ()) for neighbour in neighbours),
             Advanced(self.origin, offset),
         ]
 
-    def _severed(self, offset: int, record: Severed) -> list[Event]:
-        if not self.acceptance.advance(offset, record):
+    def _tree_entered(self, offset: int, record: TreeEntered) -> list[Event]:
+        before = self.neighbours
+        moved = self.acceptance.enter_tree(offset, record)
+        if moved is None:
             return []
-        self.severed_at = offset
+        self.neighbours = self.tree.neighbours(self.site)
+        events = self._uncover(moved)
+        self.moved_at |= dict.fromkeys(moved, offset)
+        events.append(Advanced(self.origin, offset))
+        released: set[str] = set()
+        for neighbour in set(before).difference(self.neighbours):
+            self.left_at[neighbour] = offset
+            released.update(self.neighbour_filters.pop(neighbour, NeighbourFilters()).filters)
+            del self.wants[neighbour]
+        for neighbour in self.neighbours:
+            self.wants.setdefault(neighbour, {})
+        events += [InterestChanged(expression) for expression in sorted(released)]
+        self._must_request_all = True
+        return events + self._rewant(offset, ())
+
+    def _uncover(self, origins: Collection[Origin]) -> list[Event]:
+        """End the coverage of these origins: of all expressions, and of what was announced to neighbours."""
         events: list[Event] = []
         for expression, known in list(self.effective.items()):
-            for origin in [origin for origin in known if self.upstream.get(origin) == record.link]:
+            for origin in [origin for origin in known if origin in origins]:
                 del known[origin]
                 events.append(Interrupted(expression, origin))
                 for requested in self.neighbour_filters.values():
@@ -342,10 +382,26 @@ class SiteState:
                         requested.filters[expression].above.pop(origin, None)
             if not known:
                 del self.effective[expression]
+        return events
+
+    def _severed(self, offset: int, record: Severed) -> list[Event]:
+        if not self.acceptance.advance(offset, record):
+            return []
+        arriving = {origin for origin, link in self.upstream.items() if link == record.link}
+        if record.origins:
+            arriving.intersection_update(record.origins)
+            self.moved_at |= dict.fromkeys(record.origins, offset)
+        else:
+            self.severed_at = offset
+        events = self._uncover(arriving)
         concerned = [
             neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
         ]
-        events += [SeveranceAnnounced(neighbour, record.path) for neighbour in concerned if len(record.path) < MAX_HOPS]
+        events += [
+            SeveranceAnnounced(neighbour, record.path, record.origins)
+            for neighbour in concerned
+            if len(record.path) < MAX_HOPS
+        ]
         return [*events, Advanced(self.origin, offset)]
 
     def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
@@ -493,6 +549,8 @@ class SiteState:
         return released
 
     def _filters_requested(self, offset: int, record: FiltersRequested) -> list[Event]:
+        if record.link not in self.neighbours or record.tree_epoch != self.tree.epoch:
+            return []
         requested = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
         if (record.link_epoch, record.serial) <= (requested.epoch, requested.serial):
             return []
@@ -683,6 +741,9 @@ class SiteState:
                 damaged=self.damaged,
                 repaired=self.repaired,
                 severed_at=self.severed_at,
+                moved_at=self.moved_at,
+                left_at=self.left_at,
+                tree=self.tree,
                 covered_since_repair=None
                 if self._covered_since_repair is None
                 else tuple(sorted(self._covered_since_repair)),
@@ -696,7 +757,7 @@ class SiteState:
 
         Args:
             site: whose log it is.
-            neighbours: the present ones; the requests to a new one follow at the next change.
+            neighbours: as of the constructor; the requests to a new one follow at the next change.
             data: of :meth:`snapshot`.
 
         Raises:
@@ -716,15 +777,18 @@ class SiteState:
             mark=snapshot.mark,
             ended=snapshot.ended,
             repaired=snapshot.repaired,
+            tree=snapshot.tree if snapshot.tree.epoch != 0 else self.tree,
         )
+        self.neighbours = self.tree.neighbours(self.site)
         self.registered = {(proxy, session): interest for proxy, session, interest in snapshot.registered}
         self.interest_counts, self._protected_counts = Counter(), {}
         for interest in self.registered.values():
             self._count_interests(interest.by_protection())
         self.neighbour_filters = snapshot.neighbour_filters
-        self.wants |= {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
+        self.wants = {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = snapshot.effective
         self.damaged, self.severed_at = snapshot.damaged, snapshot.severed_at
+        self.moved_at, self.left_at = snapshot.moved_at, snapshot.left_at
         self._covered_since_repair = (
             None if snapshot.covered_since_repair is None else set(snapshot.covered_since_repair)
         )

@@ -16,7 +16,7 @@ import typer
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
 
-from node.cli import config, keys, rendezvous, sessions, sites
+from node.cli import config, keys, links, rendezvous, sessions, sites
 from node.cli.commands.input import printable
 from node.cli.options import Json, KeysFile, Proxy, TokenFile, check_repeated, with_settings
 from node.configuration.config import load_config, load_serving
@@ -45,6 +45,7 @@ for name, group in {
     "config": config.app,
     "sessions": sessions.app,
     "sites": sites.app,
+    "links": links.app,
     "key": keys.app,
     "rendezvous": rendezvous.app,
 }.items():

@@ -25,6 +25,8 @@ TokenFile = Annotated[
 
 def _address(url: str | None) -> str | None:
     try:
+        if url is not None and not url.strip():
+            raise Refused("it is empty: name a proxy, as ws://host:7301, or leave it out", field="proxy")
         return reachable(url) if url else None
     except ValueError as error:
         raise Refused(str(error), field="proxy") from None

@@ -213,7 +213,9 @@ class NodeConfig:
     site: str = _setting(
         "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
-    neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _sites)
+    neighbours: tuple[str, ...] = _setting(
+        (), "Sites to exchange with, by links that are added to the registry; separated by commas.", _sites
+    )
     data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.", _folder)
     host: str = _setting("127.0.0.1", "Address to listen on.", _host)
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)

@@ -96,7 +96,7 @@ class OperatorLog:
             return
         if not incarnation:
             missing = self._health.now.get(Dependency.REGISTRY)
-            why = "it was not renewed in time: this process or its machine stood still, or the registry lost it"
+            why = "it was not renewed: this process or its machine stood still, or another one took the proxy's name"
             log.warning(
                 "lease lost; nothing is served until there is another one",
                 why=why if missing is None else f"the registry is missing: {missing}",

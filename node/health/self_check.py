@@ -52,29 +52,24 @@ class Unreached:
 
 
 def unknown_neighbours(
-    site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
+    neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
     """Return neighbour -> what is wrong with it, in words; a neighbour that is one is not in it.
 
     Args:
-        site: of this proxy.
-        neighbours: as this proxy is configured.
+        neighbours: the sites that the registry knows links with.
         proxies: the rows of the live proxies.
         known: the sites of which a proxy was ever announced.
     """
     reasons: dict[SiteId, str] = {}
     for neighbour in neighbours:
         rows = [row for row in proxies if row.site == neighbour]
-        one_sided = [row.proxy for row in rows if row.neighbours is not None and site not in row.neighbours]
         alike = _alike(neighbour, known)
         if neighbour not in known and not rows:
             hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
             reasons[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
         elif not rows:
             reasons[neighbour] = f"no proxy of site {neighbour} lives: all are down, or cut off from the registry"
-        elif one_sided:
-            names = ", ".join(sorted(one_sided))
-            reasons[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
     return reasons
 
 
@@ -89,7 +84,6 @@ class SelfCheck:
     Args:
         proxy: the name of this proxy.
         site: of this proxy.
-        neighbours: as this proxy is configured.
         advertise: the configured address at which others reach the proxy; "": there is none to be checked.
         now_ms: the start of the proxy, by the monotonic clock of the methods.
     """
@@ -98,29 +92,35 @@ class SelfCheck:
         self,
         proxy: ProxyId,
         site: SiteId,
-        neighbours: Iterable[SiteId],
         advertise: str,
         health: DependencyHealth,
         now_ms: int,
     ) -> None:
         self._proxy = proxy
         self._site = site
-        self._neighbours = tuple(neighbours)
         self._advertise = advertise
         self._health = health
         self._began_ms = now_ms
+        self._reported: set[SiteId] = set()
+        """The neighbours that were checked last."""
         self._tried_ms: int | None = None
 
-    def check_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
+    def check_neighbours(
+        self, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int
+    ) -> None:
         """Report the neighbours that are none, or have no live proxy: GRACE_MS after the start, or at once if only the
         capitals differ.
 
         Args:
-            proxies: as in :func:`unknown_neighbours`; `known` too.
+            neighbours: as in :func:`unknown_neighbours`; `proxies` and `known` too.
         """
-        reasons = unknown_neighbours(self._site, self._neighbours, proxies, known)
+        listed = list(neighbours)
+        reasons = unknown_neighbours(listed, proxies, known)
+        for neighbour in self._reported.difference(listed):
+            self._health.available(NEIGHBOUR + neighbour)
+        self._reported = set(listed)
         is_early = now_ms < self._began_ms + GRACE_MS
-        for neighbour in self._neighbours:
+        for neighbour in listed:
             if is_early and not _alike(neighbour, known):
                 continue
             if neighbour in reasons:
@@ -128,15 +128,16 @@ class SelfCheck:
             else:
                 self._health.available(NEIGHBOUR + neighbour)
 
-    def check_site(self, known: Collection[SiteId], now_ms: int) -> None:
+    def check_site(self, neighbours: Collection[SiteId], known: Collection[SiteId], now_ms: int) -> None:
         """Report a site without neighbours in a federation that has other ones: GRACE_MS after the start, or at once if
         its name is written with other capitals than that of another site. A misspelt site is a new site.
 
         Args:
+            neighbours: the sites that the registry knows links with.
             known: the sites of which a proxy was ever announced.
         """
         others, alike = sorted(name for name in known if name != self._site), _alike(self._site, known)
-        if self._neighbours or not others:
+        if neighbours or not others:
             self._health.available(LONE_SITE)
         elif alike or now_ms >= self._began_ms + GRACE_MS:
             meant = f"is site {alike} meant (--site)?" if alike else "is --site right, and is --neighbours missing?"

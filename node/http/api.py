@@ -150,6 +150,7 @@ def _status(node: Node) -> dict[str, Any]:
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.env.cluster.proxies) if engine else [],
         "leading": node.leading,
+        "tree": {"epoch": engine.state.tree.epoch, "links": engine.state.tree.edges} if engine else None,
         "unsettled": node.unsettled,
         "sessions": len(engine.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,

@@ -357,6 +357,12 @@ METRICS = (
         labels=("origin",),
     ),
     gauge(
+        "waypost_tree_epoch",
+        "Of the dispatching tree that this site's log has entered; the same at all sites. One that grows again and "
+        "again tells of a link that comes and goes.",
+        lambda snapshot: snapshot.engine.state.tree.epoch,
+    ),
+    gauge(
         "waypost_link_leading",
         "1: this proxy leads the link from that site to ours. Of a site's proxies one does.",
         lambda snapshot: {pulling.neighbour: pulling.leads for pulling in snapshot.pulling},

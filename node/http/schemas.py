@@ -156,6 +156,13 @@ class DrainRow(_Shape):
     paused: bool
 
 
+class Tree(BaseModel):
+    """The dispatching tree in the site's log: its epoch, and the pairs of sites that forward to each other."""
+
+    epoch: int
+    links: list[tuple[str, str]]
+
+
 class Status(_Answer):
     """One page of everything. `troubles`: which part does not answer, in words."""
 
@@ -170,6 +177,7 @@ class Status(_Answer):
     frontier: dict[str, int]
     proxies: list[str]
     leading: list[str]
+    tree: Tree | None
     unsettled: int
     sessions: int
     peer_bytes: int

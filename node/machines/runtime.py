@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinksLeaseGranted, LinksLeaseLost, ProxiesChanged, RecordsFolded
+from federation.links.inputs import LinksLeaseGranted, LinksLeaseLost, RecordsFolded, RegistryChanged
 from federation.ports import OwnerChanged
 from handover.machine import Deadline, Table, TimedMachine, render
 from proxy.core.effects import Effect
@@ -109,7 +109,7 @@ class Runtime:
                 taken = RecordsFolded([record for record in batch if record[0] < position])
                 return [*self.links.step(taken, now_ms), *effects]
             case RegistryReported(event) if not isinstance(event, OwnerChanged):
-                return [*self.links.step(ProxiesChanged(), now_ms), *effects]
+                return [*self.links.step(RegistryChanged(event), now_ms), *effects]
             case LeaseGranted():
                 return [*self.links.step(LinksLeaseGranted(), now_ms), *effects]
             case _:

@@ -14,7 +14,7 @@ import structlog
 
 from federation.links import effects
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinkEffectCompleted, LinkInput, NeighbourSent
+from federation.links.inputs import LinkEffectCompleted, LinkInput, LogAnswers, NeighbourSent
 from federation.links.link_receiver import Pulling
 from federation.links.link_sender import Sending
 from federation.messages import LinkMessage, LinkRecord
@@ -69,6 +69,15 @@ class Links:
         """The neighbours whose link to this site this proxy leads."""
         return self._endpoints.leading
 
+    @property
+    def neighbours(self) -> list[SiteId]:
+        """The sites that this one has links with, in the tree or standing by."""
+        return self._endpoints.neighbours
+
+    def log_answers(self, answers: bool) -> None:
+        """Note whether our site's log answers: without it nothing can be forwarded."""
+        self._step(LogAnswers(answers))
+
     def shown(self) -> tuple[list[Pulling], list[Sending]]:
         """Return all ends as they are now, for operators."""
         return self._endpoints.shown(self._clock.now_ms())
@@ -116,6 +125,10 @@ class Links:
                 self._spawn(self._log.end_offset, effect.on_done)
             case effects.Elect():
                 self._spawn(partial(self._elect, effect.link, self.lease), effect.on_done)
+            case effects.Resign():
+                self._spawn(partial(self._resign, effect.link, self.lease), effect.on_done)
+            case effects.ClaimTree():
+                self._spawn(partial(self._registry.claim_tree, effect.expected, effect.new), effect.on_done)
             case effects.SeenBeyond():
                 self._guarded_log.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
@@ -146,6 +159,10 @@ class Links:
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
         return None if lease is None else await self._registry.elect(link, self._proxy, lease)
+
+    async def _resign(self, link: str, lease: Lease | None) -> None:
+        if lease is not None:
+            await self._registry.resign(link, lease)
 
     def _spawn(self, action: Callable[[], Awaitable[Any]], on_done: Callable[[Any, int], None]) -> None:
         task = asyncio.create_task(self._answer(action, on_done))

@@ -106,7 +106,6 @@ class NameClaim:
             changelog=changelog_locator(self._config),
             instance=self._instance.id,
             lease_ttl_ms=ttl_ms,
-            neighbours=tuple(SiteId(neighbour) for neighbour in self._config.neighbours),
         )
         # What this call itself had announced, when its answer was lost, is no other one's.
         return await self._backends.registry.announce(

@@ -20,6 +20,8 @@ from federation.messages import (
     CatchUp,
     CatchUpFailed,
     CaughtUp,
+    LeaseGranted,
+    LeaseRequest,
     LinkAppended,
     LinkOpen,
     LinkRecords,
@@ -27,7 +29,7 @@ from federation.messages import (
     SeenRequest,
     SeenResponse,
 )
-from federation.ports import Batch, Claimed, ProxyRow, Reloaded, WatchAlive
+from federation.ports import Batch, Claimed, LinkRow, ProxyRow, Reloaded, WatchAlive
 from federation.site.log_epochs import federation_of
 from handover.machine import Deadline
 from handover.messages import RelayDown
@@ -81,7 +83,7 @@ from waypost.errors import (
     Unreachable,
     WaypostError,
 )
-from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
+from waypost.identity import Incarnation, ProxyId, SiteId, edge, new_incarnation
 from waypost.limits import (
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
@@ -276,11 +278,12 @@ class Node:
         self.name = NameClaim(self.config, self.instance, parts, self.health, self.clock, self._url)
         self._has_opened = True
         restored = await self._restored(parts)
-        neighbours = tuple(SiteId(neighbour) for neighbour in self.config.neighbours)
+        for neighbour in self.config.neighbours:
+            row = LinkRow(sites=edge(self.site, SiteId(neighbour)))
+            await self.health.retry(Dependency.REGISTRY, partial(parts.registry.set_link, row, seed=True))
         settings = Settings(
             proxy=self.proxy,
             site=self.site,
-            neighbours=neighbours,
             entry_sweep_ms=self.config.sweep_s * 1_000,
             max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
@@ -502,8 +505,10 @@ class Node:
                 raise
             except (Unreachable, TimeoutError) as error:
                 self.health.unavailable(Dependency.LOG, error)
+                self.links.log_answers(False)
                 continue
             self.health.available(Dependency.LOG)
+            self.links.log_answers(True)
             engine = self._engine
             reports = engine.env.lease.holds_at(self.clock.now_ms()) and engine.env.cluster.is_site_reporter
             try:
@@ -541,8 +546,7 @@ class Node:
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
         config, engine = self.config, self._engine
-        neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
-        check = SelfCheck(self.proxy, self.site, neighbours, config.advertise, self.health, self.clock.now_ms())
+        check = SelfCheck(self.proxy, self.site, config.advertise, self.health, self.clock.now_ms())
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.health)
         while True:
@@ -553,8 +557,9 @@ class Node:
                 await self.certificate.check(now_ms, self.clock.unix_ms())
             if engine.env.cluster.is_watching:
                 rows = [*engine.env.cluster.proxies.values()]
-                check.check_site(engine.env.cluster.changelogs.keys(), now_ms)
-                check.check_neighbours(rows, engine.env.cluster.changelogs.keys(), now_ms)
+                known, neighbours = engine.env.cluster.changelogs.keys(), self.links.neighbours
+                check.check_site(neighbours, known, now_ms)
+                check.check_neighbours(neighbours, rows, known, now_ms)
                 check.check_peers(self.peers.unreached, engine.env.cluster.proxies, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
@@ -685,7 +690,7 @@ class Node:
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven."""
         match message:
-            case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():
+            case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended() | LeaseRequest() | LeaseGranted():
                 self.links.peer_message(peer, message)
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))

@@ -11,7 +11,18 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from chaos.simulator.environment.fake_backends import PlainLog, PlainRegistry
-from federation.ports import Batch, Claimed, DrainRow, Lease, ProxyRow, RegistryEvent, SiteLogRow, WatchAlive
+from federation.ports import (
+    Batch,
+    Claimed,
+    DrainRow,
+    Lease,
+    LinkRow,
+    ProxyRow,
+    RegistryEvent,
+    SiteLogRow,
+    TreeRow,
+    WatchAlive,
+)
 from waypost.checkpoint import Rank
 from waypost.errors import LogReplaced, LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
@@ -125,6 +136,16 @@ class SimulatedRegistry:
         assert isinstance(lease, SimulatedLease) and lease.holder[0] == proxy
         self._registry.expire(now_ms())
         return self._registry.elect(link, lease.holder)
+
+    async def resign(self, link: str, lease: Lease) -> None:
+        assert isinstance(lease, SimulatedLease)
+        self._registry.resign(link, lease.holder)
+
+    async def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        self._registry.set_link(row, seed=seed)
+
+    async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        return self._registry.claim_tree(expected, new)
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         raise NotImplementedError

@@ -17,6 +17,8 @@ from federation.ports import (
     DrainChanged,
     DrainRow,
     LeaderChanged,
+    LinkChanged,
+    LinkRow,
     OwnerChanged,
     ProxyDown,
     ProxyRow,
@@ -25,6 +27,8 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
     SiteLogRow,
+    TreeChosen,
+    TreeRow,
 )
 from tests.contracts.benches import Registries
 from tests.helpers.watch import changes
@@ -466,6 +470,72 @@ async def test_a_leader_leads_no_longer_than_its_lease(complete_registries: Regi
         assert successor is not None and successor > epoch
         await observer.until_seen(LeaderChanged("link", P2, successor))
         assert observer.leaders == {"link": (P2, successor)}
+
+
+async def test_leader_that_resigns_leads_no_more_and_its_lease_goes_on(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
+    async with watching(other_handle) as observer:
+        lease1, lease2 = await handle.announce(row(P1), LONG_MS), await other_handle.announce(row(P2), LONG_MS)
+        epoch = await handle.elect("link", P1, lease1)
+        assert epoch is not None
+        await other_handle.resign("link", lease2)
+        assert await other_handle.elect("link", P2, lease2) is None
+        await handle.resign("link", lease1)
+        await observer.until_seen(LeaderChanged("link", None, epoch))
+        assert await lease1.renew()
+        successor = await other_handle.elect("link", P2, lease2)
+        assert successor is not None and successor > epoch
+        # Nothing is left of the first leader: the second one leads on.
+        await handle.resign("link", lease1)
+        await observer.until_seen(LeaderChanged("link", P2, successor))
+        assert await handle.elect("link", P1, lease1) is None
+
+
+# ---------------------------------------------------------------- links and the tree
+
+AB, AC = (SiteId("A"), SiteId("B")), (SiteId("A"), SiteId("C"))
+
+
+async def test_link_is_reported_to_present_and_later_watches(complete_registries: Registries) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
+    there, removed = LinkRow(sites=AB), LinkRow(sites=AB, removed=True)
+    async with watching(other_handle) as observer:
+        await handle.set_link(there, seed=True)
+        await observer.until_seen(LinkChanged(there))
+        await other_handle.set_link(removed, seed=False)
+        await observer.until_seen(LinkChanged(removed))
+        # A configuration does not bring back what an operator has removed.
+        await handle.set_link(there, seed=True)
+        await handle.set_link(LinkRow(sites=AC), seed=True)
+        await observer.until_seen(LinkChanged(LinkRow(sites=AC)))
+        async with watching(await complete_registries.open()) as late:
+            (reloaded,) = late.events
+            assert isinstance(reloaded, Reloaded)
+            assert reloaded.links == {AB: removed, AC: LinkRow(sites=AC)}
+
+
+async def test_tree_is_claimed_once_and_reported_to_present_and_later_watches(
+    complete_registries: Registries,
+) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
+    first, second = TreeRow(epoch=1, links=(AB,)), TreeRow(epoch=2, links=(AB, AC))
+    async with watching(other_handle) as observer:
+        assert await handle.claim_tree(TreeRow(), first)
+        assert not await other_handle.claim_tree(TreeRow(), second)
+        await observer.until_seen(TreeChosen(first))
+        assert await other_handle.claim_tree(first, second)
+        assert not await handle.claim_tree(first, TreeRow(epoch=2))
+        await observer.until_seen(TreeChosen(second))
+        async with watching(await complete_registries.open()) as late:
+            (reloaded,) = late.events
+            assert isinstance(reloaded, Reloaded) and reloaded.tree == second
+
+
+async def test_of_twenty_trees_that_are_claimed_at_once_one_wins(registries: Registries) -> None:
+    handles = [await registries.open() for _ in range(4)]
+    trees = [TreeRow(epoch=1, links=((SiteId("A"), SiteId(f"B{n}")),)) for n in range(20)]
+    won = await asyncio.gather(*(handles[n % 4].claim_tree(TreeRow(), tree) for n, tree in enumerate(trees)))
+    assert won.count(True) == 1
 
 
 # ---------------------------------------------------------------- drains

@@ -8,17 +8,26 @@ from typing import TypeVar
 import msgspec
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Elect, FindEnd, LinkEffect, SendPeer
-from federation.links.link_receiver import ELECT_MS, RESEND_MS, SILENCE_MS, LinkReceiver, Phase
-from federation.messages import NO_OPENING, LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.links.effects import Append, Elect, FindEnd, LinkEffect, Resign, SendPeer
+from federation.links.link_receiver import ELECT_MS, RESEND_MS, SILENCE_MS, UNNAMED_MS, LinkReceiver, Phase
+from federation.messages import (
+    NO_OPENING,
+    LeaseGranted,
+    LeaseRequest,
+    LinkAppended,
+    LinkOpen,
+    LinkRecord,
+    LinkRecords,
+    LinkWants,
+)
 from federation.ports import ProxyRow
 from federation.site.state import SiteState
 from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
-from waypost.limits import LINK_LONGEST_PAUSE_MS
-from waypost.records import Damaged, Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record
+from waypost.limits import LINK_LEASE_MS, LINK_LONGEST_PAUSE_MS
+from waypost.records import Damaged, Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record, TreeEntered
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -46,9 +55,19 @@ class Pulling:
         self.applied_serial: int | None = None
         """The last word that the far side says is in force there; None: the opening."""
         self.state = SiteState(B, (A, C))
-        self.link = LinkReceiver(
-            A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5)
-        )
+        self.requests: list[LeaseRequest] = []
+        """Requests for leases of the link."""
+        self.grants = True
+        """Whether the neighbour grants them, at once."""
+        self.link = LinkReceiver(A, self.state, lambda _: self.rows, random.Random(1), self._emit, Bounds(queue=5))
+
+    def _emit(self, effect: LinkEffect) -> None:
+        if isinstance(effect, SendPeer) and isinstance(effect.message, LeaseRequest):
+            self.requests.append(effect.message)
+            if self.grants:
+                self.link.granted(LeaseGranted(A, effect.message.number), self.now)
+        else:
+            self.effects.append(effect)
 
     def wants(self, kind: type[Kind]) -> Kind:
         """Return the next thing that is wanted, which is of this kind."""
@@ -274,7 +293,7 @@ def test_link_waits_for_a_proxy_of_the_neighbour() -> None:
     pulling.rows = []
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
-    assert not pulling.effects and pulling.link.next_deadline() == NEVER
+    assert not pulling.effects and pulling.link.phase is Phase.PAUSING
     pulling.rows = [row(A2)]
     pulling.link.proxies_changed(pulling.now)
     assert pulling.opened()[0] == A2
@@ -497,3 +516,105 @@ def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
     pulling.link.lease_ended()
     asked.on_done(5, pulling.now)
     assert not pulling.link.epoch and not pulling.effects
+
+
+# ---------------------------------------------------------------- the lease of the link, and the tree
+
+
+def test_leader_asks_for_a_lease_several_times_in_its_time_and_leads_on_while_it_is_granted() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    for _ in range(10):
+        pulling.passes(LINK_LEASE_MS // 4)
+        pulling.effects.clear()
+    assert len(pulling.requests) >= 10 and pulling.link.epoch
+
+
+def test_leader_without_a_grant_resigns_and_stands_again_when_there_is_one() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.grants = False
+    pulling.passes(2 * LINK_LEASE_MS)
+    assert pulling.link.phase is Phase.UNREACHED and not pulling.link.epoch
+    (resign,) = [effect for effect in pulling.effects if isinstance(effect, Resign)]
+    assert resign.link == "A->B"
+    pulling.effects.clear()
+    pulling.grants = True
+    pulling.passes(LINK_LEASE_MS // 4)
+    # Not before the registry has answered: the resignation would end the next leadership.
+    assert not pulling.effects
+    resign.on_done(None, pulling.now)
+    pulling.wants(Elect)
+
+
+def test_resignation_that_the_registry_does_not_answer_is_repeated() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.grants = False
+    pulling.passes(2 * LINK_LEASE_MS)
+    resign = next(effect for effect in pulling.effects if isinstance(effect, Resign))
+    pulling.effects.clear()
+    resign.on_done(RegistryUnavailable("no answer"), pulling.now)
+    pulling.passes(ELECT_MS)
+    pulling.wants(Resign)
+
+
+def test_leader_without_a_grant_resigns_again_when_the_registry_may_have_gone_back() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.grants = False
+    pulling.passes(2 * LINK_LEASE_MS)
+    next(effect for effect in pulling.effects if isinstance(effect, Resign)).on_done(None, pulling.now)
+    pulling.effects.clear()
+    pulling.link.registry_reloaded(pulling.now)
+    pulling.passes(1)
+    pulling.wants(Resign)
+
+
+def test_leader_that_the_registry_does_not_name_is_elected_again_after_a_while() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.link.registry_changed(set(), pulling.now)
+    pulling.passes(UNNAMED_MS - 1)
+    # The watch has told of the election by now.
+    pulling.link.registry_changed({"A->B"}, pulling.now)
+    pulling.passes(UNNAMED_MS)
+    assert not pulling.effects
+    pulling.link.registry_changed(set(), pulling.now)
+    pulling.passes(UNNAMED_MS)
+    pulling.wants(Elect)
+
+
+def test_grant_of_an_old_request_does_not_prolong_the_lease() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.grants = False
+    pulling.passes(LINK_LEASE_MS // 2)
+    first = pulling.requests[0].number
+    pulling.passes(LINK_LEASE_MS * 2)
+    pulling.effects.clear()
+    pulling.link.granted(LeaseGranted(A, first), pulling.now)
+    assert pulling.link.phase is Phase.UNREACHED
+
+
+def test_link_outside_the_tree_is_led_and_not_opened_until_the_log_enters_a_tree_with_it() -> None:
+    pulling = Pulling()
+    pulling.fold(TreeEntered(1, ((B, C),)))
+    pulling.link.lease_granted(pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.passes(LINK_LEASE_MS)
+    assert not pulling.effects and pulling.link.epoch == 5
+    pulling.fold(TreeEntered(2, ((A, B),)))
+    _, opening = pulling.opened()
+    assert opening.tree_epoch == 2
+
+
+def test_link_opens_again_in_each_tree() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.fold(TreeEntered(1, ((A, B), (B, C))))
+    _, opening = pulling.opened()
+    assert opening.tree_epoch == 1
+    pulling.fold(TreeEntered(2, ((B, C),)))
+    pulling.passes(LINK_LEASE_MS // 8)
+    assert not pulling.effects and pulling.link.phase is Phase.PAUSING

@@ -320,6 +320,14 @@ def test_open_blocking_client_goes_on_when_it_is_entered_again(proxy: ProxyProce
         pass
 
 
+async def test_blocking_client_works_where_an_event_loop_runs(proxy: ProxyProcess) -> None:
+    """As in a notebook: its calls block that loop, and nothing else."""
+    with waypost.blocking.attach("notebook", proxy=proxy.url) as receiver:
+        receiver.wait_effective(receiver.subscribe("notebook == 1"), ["A/0"])
+        receiver.publish({"notebook": 1})
+        assert receiver.next(timeout_s=20) is not None
+
+
 async def test_site_in_the_place_of_an_origin_is_refused_at_once(proxy: ProxyProcess) -> None:
     async with waypost.attach("team/origins", proxy=proxy.url, timeout_s=1) as session:
         await session.subscribe("n > 0", id="x")

@@ -80,6 +80,7 @@ def test_errors_are_json_where_json_is_asked_for() -> None:
         (["pub", "noequals", "--proxy", "ws://127.0.0.1:1"], 2),
         (["pub", "n:int32=much", "--proxy", "ws://127.0.0.1:1"], 2),
         (["pub", "n==1", "--proxy", "ws://127.0.0.1:1"], 2),
+        (["pub", "n=1", "--proxy", ""], 2),
         (["serve", "--port", "70000"], 2),
         (["sessions", "ls", "--proxy", "ws://127.0.0.1:1"], 3),
         (["audit", "/no/such/folder"], 2),

@@ -124,7 +124,8 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
                     await asyncio.gather(meeting.session.move(b2), offering.session.move(a2))
                 if len(came) == len(asked):
                     break
-        assert [resource.id for resource in came] == asked
+        # Answers were published at two sites, and there is no order between their origins (P3).
+        assert sorted(resource.id for resource in came) == sorted(asked)
         assert {resource.data for resource in came} == {DATA}
         serving.cancel()
 

@@ -16,7 +16,7 @@ from waypost.keys import Keys, Protection, public_key
 from waypost.limits import QUENCH_COMPARED, QUENCH_EXAMINED, QUENCH_TERMS
 from waypost.messages import Interest, PublishWith, Quench, Subscribe, Unsubscribe
 from waypost.notification import Value
-from waypost.records import FiltersRequested, InterestRegistered, InterestsExpired
+from waypost.records import FiltersRequested, InterestRegistered, InterestsExpired, TreeEntered
 from waypost.subscription import parse
 from waypost.subscription.canonical import write
 from waypost.subscription.errors import SubscriptionError
@@ -131,10 +131,11 @@ def test_a_term_that_several_want_goes_with_the_last_of_them() -> None:
 def test_filters_of_a_neighbour_count_as_wanted() -> None:
     harness = Quenched()
     harness.ask("a")
-    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
+    harness.log.append(TreeEntered(1, ((SiteId("A"), FAR),)))
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, tree_epoch=1))
     harness.listen()
     assert harness.terms == {"a == 1"}
-    harness.log.append(FiltersRequested(FAR, 1, 2, {}))
+    harness.log.append(FiltersRequested(FAR, 1, 2, {}, tree_epoch=1))
     harness.listen()
     assert harness.terms == set()
 
@@ -206,10 +207,11 @@ def test_term_is_wanted_while_any_session_registers_it_without_keys() -> None:
 def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
     harness = Quenched()
     harness.ask("a")
-    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}))
+    harness.log.append(TreeEntered(1, ((SiteId("A"), FAR),)))
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}, tree_epoch=1))
     harness.listen()
     assert harness.terms == set()
-    harness.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}))
+    harness.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}, tree_epoch=1))
     harness.listen()
     assert harness.terms == {"a == 1"}
 

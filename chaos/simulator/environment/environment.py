@@ -17,10 +17,10 @@ from chaos.simulator.environment.secrets import History, Secrets
 from chaos.simulator.environment.subscription_names import PublishedBefore, ReusedNames
 from chaos.simulator.kernel.kernel import Kernel
 from chaos.simulator.kernel.narration import brief
-from chaos.simulator.kernel.recorder import log_lane
+from chaos.simulator.kernel.recorder import REGISTRY, log_lane
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
-from federation.ports import OwnerChanged, RegistryEvent
+from federation.ports import OwnerChanged, RegistryEvent, TreeChosen
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects
 from proxy.core.inputs import EngineInput
@@ -123,6 +123,10 @@ class Process(ABC):
     @abstractmethod
     def receive_event(self, event: RegistryEvent) -> None:
         """The registry's watch sends an event."""
+
+    @abstractmethod
+    def receive_tree_event(self, event: RegistryEvent) -> None:
+        """The registry's watch sends an event of a link or the tree."""
 
     @abstractmethod
     def watch_breaks(self) -> None:
@@ -243,6 +247,10 @@ class Environment(Kernel):
         seed: see :class:`Kernel`.
     """
 
+    dead_sites: set[SiteId]
+    """Sites that have ended for good."""
+    link_lease_ms: int
+    """The time after which a link that has failed is given up."""
     nodes: Mapping[str, Process]
     """Name of a proxy -> its process."""
     clients: Mapping[str, Listener]
@@ -254,8 +262,8 @@ class Environment(Kernel):
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
         """The registry as it was last copied."""
-        self.revision = 0
-        """The number of events that the registry has sent to its watches."""
+        self.revision = self.tree_revision = 0
+        """The number of events that the registry has sent to its watches; and of those of links and the tree."""
         self.logs = {site: PlainLog(site) for site in sites}
         self.published: dict[Coordinate, Published] = {}
         """All notifications that were ever appended to a log, by their first coordinate."""
@@ -385,6 +393,18 @@ class Environment(Kernel):
                     watch(event)
             for node in self.nodes.values():
                 node.receive_event(event)
+        self.tree_changed()
+
+    def tree_changed(self) -> None:
+        """Send the registry's events of links and the tree to the watches of all nodes."""
+        events, self.registry.tree_events = self.registry.tree_events, []
+        for event in events:
+            self.tree_revision += 1
+            if isinstance(event, TreeChosen):
+                edges = ", ".join("-".join(edge) for edge in event.row.links)
+                self.note(f"the dispatching tree of epoch {event.row.epoch} is {edges or 'empty'}", by=REGISTRY)
+            for node in self.nodes.values():
+                node.receive_tree_event(event)
 
     def live_nodes(self, site: SiteId | None = None) -> list[Process]:
         """Return the nodes that are ready, of one site or of all."""

@@ -15,6 +15,9 @@ from federation.highest_checkpoints import HighestCheckpoints
 from federation.names import check_name
 from federation.ports import (
     Claimed,
+    LeaderChanged,
+    LinkChanged,
+    LinkRow,
     OwnerChanged,
     ProxyDown,
     ProxyRow,
@@ -23,6 +26,8 @@ from federation.ports import (
     Reloaded,
     SiteLogRow,
     SiteSnapshot,
+    TreeChosen,
+    TreeRow,
 )
 from federation.site.acceptance import LogMark
 from proxy.core.store_port import (
@@ -39,7 +44,18 @@ from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated, StoreDamaged, StoreFailed
-from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of, without_row
+from waypost.identity import (
+    NOTHING,
+    Edge,
+    Incarnation,
+    Origin,
+    Ownership,
+    ProxyId,
+    SessionId,
+    SiteId,
+    origin_of,
+    without_row,
+)
 from waypost.records import Damaged, LogBegun, OriginEnded, Record, decode_record, encode_record
 
 
@@ -132,7 +148,9 @@ class PlainRegistry:
         self.owners: dict[SessionId, Ownership] = {}
         self.generation_floor = 0
         self.incarnations: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
-        self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
+        self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation] | None, int]] = {}
+        self.links: dict[Edge, LinkRow] = {}
+        self.tree = TreeRow()
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.noted: dict[SessionId, Rank] = {}
@@ -143,6 +161,7 @@ class PlainRegistry:
         self.restored = 0
         """How often it was put back to a copy."""
         self.events: list[RegistryEvent] = []
+        self.tree_events: list[LeaderChanged | LinkChanged | TreeChosen] = []
 
     def copy(self) -> PlainRegistry:
         """Return a registry with the rows that this one has now."""
@@ -156,8 +175,10 @@ class PlainRegistry:
         self.owners, self.generation_floor = dict(copy.owners), copy.generation_floor
         self.incarnations, self.leaders = dict(copy.incarnations), dict(copy.leaders)
         self.changelogs, self.site_logs, self.noted = dict(copy.changelogs), dict(copy.site_logs), dict(copy.noted)
+        self.links, self.tree = dict(copy.links), copy.tree
         self.restored += 1
         self.events.clear()
+        self.tree_events.clear()
 
     def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
         """Compare and set the row of a site's log."""
@@ -231,7 +252,35 @@ class PlainRegistry:
     def revoke(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """End the lease of an incarnation, if it has one."""
         if self.incarnations.pop((proxy, incarnation), None) is not None:
+            self._end_leadership((proxy, incarnation))
             self.events.append(ProxyDown(proxy, incarnation))
+
+    def _end_leadership(self, incarnation: tuple[ProxyId, Incarnation]) -> None:
+        for link, (leader, epoch) in self.leaders.items():
+            if leader == incarnation:
+                self.leaders[link] = (None, epoch)
+                self.tree_events.append(LeaderChanged(link, None, epoch))
+
+    def resign(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> None:
+        """End the leadership of a link, if this incarnation has it."""
+        leader, epoch = self.leaders.get(link, (None, 0))
+        if leader == incarnation:
+            self.leaders[link] = (None, epoch)
+            self.tree_events.append(LeaderChanged(link, None, epoch))
+
+    def set_link(self, row: LinkRow, *, seed: bool) -> None:
+        """Write the row of a link; with `seed` only if it has none."""
+        if not seed or row.sites not in self.links:
+            self.links[row.sites] = row
+            self.tree_events.append(LinkChanged(row))
+
+    def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
+        """Compare and set the row of the dispatching tree."""
+        if self.tree != expected:
+            return False
+        self.tree = new
+        self.tree_events.append(TreeChosen(new))
+        return True
 
     def lease_until(self, proxy: ProxyId, incarnation: Incarnation) -> int:
         """Return the time until which an incarnation may act; 0: it may not."""
@@ -246,6 +295,7 @@ class PlainRegistry:
         if incarnation not in self.incarnations:
             return None
         self.leaders[link] = (incarnation, epoch + 1)
+        self.tree_events.append(LeaderChanged(link, incarnation[0], epoch + 1))
         return epoch + 1
 
     def prolong(self, until_ms: int) -> None:
@@ -260,12 +310,18 @@ class PlainRegistry:
             incarnation for incarnation, (_, until_ms) in self.incarnations.items() if until_ms <= now_ms
         ]:
             del self.incarnations[incarnation]
+            self._end_leadership(incarnation)
             self.events.append(ProxyDown(*incarnation))
 
     def reloaded(self) -> Reloaded:
         """Return all rows, as a watch gets them first."""
         proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
-        return Reloaded(dict(self.owners), proxies, {}, dict(self.changelogs))
+        leaders = {
+            link: (leader[0], epoch) for link, (leader, epoch) in self.leaders.items() if leader in self.incarnations
+        }
+        return Reloaded(
+            dict(self.owners), proxies, leaders, dict(self.changelogs), links=dict(self.links), tree=self.tree
+        )
 
 
 class PlainChangelog:

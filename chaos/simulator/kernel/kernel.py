@@ -43,6 +43,8 @@ class Kernel:
         self.clock = ManualClock(1_000)
         self.seed = seed
         self.rng = random.Random(seed)
+        self.tree_rng = random.Random(f"tree {seed}")
+        """For the leases of links and the registry's word of the tree, which do not concern sessions."""
         self.faults = Faults()
         self.trace: list[str] = []
         self.narrative: list[str] = []
@@ -59,6 +61,10 @@ class Kernel:
     def delay(self, most_ms: int = 20) -> int:
         """Return a random delay from 1 to `most_ms` ms; 1 without a seed."""
         return 1 if self.seed is None else 1 + int(self.rng.random() * most_ms)
+
+    def tree_delay(self, most_ms: int = 20) -> int:
+        """Return a random delay as :meth:`delay`, of what concerns the tree alone."""
+        return 1 if self.seed is None else 1 + int(self.tree_rng.random() * most_ms)
 
     def later(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Schedule an action, behind those of the same time."""

@@ -450,7 +450,8 @@ class Client:
     def ends_at_latest(self, subscription: str) -> dict[Origin, int]:
         """Return up to where anything may be given for an ended subscription: the highest attested end, by origin.
 
-        An origin of which none was attested is not in it. None is, as long as a generation of the subscription has no
+        An origin of which none was attested is not in it, nor one whose site did not answer at the end of the last
+        generation. None is, as long as a generation of the subscription has no
         end; nor where the session was deleted, whose last generations nobody attests.
         """
         if subscription not in self.ended:
@@ -466,7 +467,9 @@ class Client:
         for fact in ends:
             for origin, end in fact.frontier.items():
                 highest[Origin(origin)] = max(highest.get(Origin(origin), NOTHING), end)
-        return highest
+        last = max((fact.subscription_generation for fact in ends), default=0)
+        known = {origin for fact in ends if fact.subscription_generation == last for origin in fact.frontier}
+        return {origin: end for origin, end in highest.items() if origin in known}
 
     def _attested(self, subscription: str, *kinds: FactKind) -> list[Fact]:
         name = (self.session or self.name, subscription)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
 
@@ -19,7 +20,7 @@ from federation.links.bounds import Bounds
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, NeighbourSent
-from federation.messages import LinkMessage, LinkRecords
+from federation.messages import LeaseGranted, LeaseRequest, LinkMessage, LinkRecords
 from federation.ports import ProxyRow
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
@@ -49,7 +50,8 @@ class LinkShell:
         self.incarnation = node.engine.env.lease.incarnation
         """Under which this proxy takes part in elections."""
         rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
-        self.machine = LinkEndpoints(node.engine.state, self._rows, rng, BOUNDS)
+        bounds = replace(BOUNDS, lease_ms=node.world.link_lease_ms)
+        self.machine = LinkEndpoints(node.engine.state, self._rows, rng, bounds)
         self._tick_at = 0
 
     def _rows(self, site: SiteId) -> list[ProxyRow]:
@@ -61,7 +63,7 @@ class LinkShell:
     def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
         node = self._node
-        if node.engine is not self._engine or node.leaving or not node.settings.neighbours:
+        if node.engine is not self._engine or node.leaving or not any(node.site in ends for ends in self._links):
             return
         if node.still and node.stalls(lambda: self.step(action)):
             return
@@ -103,6 +105,11 @@ class LinkShell:
                 self._answer(effect.on_done, lambda: len(log))
             case link_effects.Elect():
                 self._elect(effect)
+            case link_effects.Resign(link, on_done):
+                holder = (self._node.proxy, self.incarnation)
+                self._change_registry(lambda: world.registry.resign(link, holder), on_done)
+            case link_effects.ClaimTree(expected, new, on_done):
+                self._change_registry(lambda: world.registry.claim_tree(expected, new), on_done)
             case link_effects.SeenBeyond():
                 self._node.seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
@@ -150,6 +157,19 @@ class LinkShell:
         if self._world.logs[self._node.site].interruptions == interruptions:
             self._world.appended(self._node.site, list(effect.records))
 
+    def _change_registry(self, change: Callable[[], Any], on_done: Callable[[Any, int], None]) -> None:
+        world = self._world
+
+        def act() -> None:
+            answer: Any = RegistryUnavailable("no answer")
+            if world.clock.now_ms() >= self._node.deaf_until and world.registry_answers():
+                answer = change()
+                world.tree_changed()
+            completed = LinkEffectCompleted(on_done, answer)
+            world.later(world.tree_delay(), lambda: self.step(partial(self.machine.step, completed)))
+
+        world.later(world.tree_delay(), act)
+
     def _elect(self, effect: link_effects.Elect) -> None:
         world, incarnation = self._world, self.incarnation
 
@@ -191,7 +211,7 @@ class Link:
 
     def cuts(self, message: LinkMessage) -> bool:
         """Tell whether a message is lost on its way now."""
-        return self.cut_records if isinstance(message, LinkRecords) else self.cut_answers
+        return self.cut_records if isinstance(message, LinkRecords | LeaseGranted) else self.cut_answers
 
     def lose(self) -> None:
         """Every connection breaks. What is on it comes late or never, and in no order with what follows."""
@@ -204,6 +224,10 @@ class Link:
         world, kind = self._world, type(message).__name__
         faults = world.faults
         mixed = world.nodes[sender].version != world.nodes[to].version
+        if isinstance(message, LeaseRequest | LeaseGranted):
+            if not mixed and not self.cuts(message):
+                self._carry_apart(sender, to, message)
+            return
         lost = mixed or self.cuts(message) or world.loses(kind) or world.chances(faults.loss)
         world.note(f"{sender} -> {to} {kind}{' lost' if lost else ''}")
         if lost:
@@ -213,6 +237,16 @@ class Link:
         for _ in range(1 + world.chances(faults.double)):
             connection.carry(message)
 
+    def _carry_apart(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
+        """Take a message of a lease to the other end, in no order with others."""
+        ends = self._world.nodes[to].link_shell
+
+        def arrive() -> None:
+            if not self.cuts(message):
+                ends.step(partial(ends.machine.step, NeighbourSent(sender, message)))
+
+        self._world.later(self._world.tree_delay(), arrive)
+
 
 Links = dict[tuple[SiteId, SiteId], Link]
 """(near, far) -> the link."""
@@ -220,7 +254,7 @@ Links = dict[tuple[SiteId, SiteId], Link]
 
 def _way_of(one: SiteId, other: SiteId, message: LinkMessage, links: Links) -> Link:
     """Return the link that a message from a proxy of site `one` to a proxy of site `other` belongs to."""
-    return links[(one, other) if isinstance(message, LinkRecords) else (other, one)]
+    return links[(one, other) if isinstance(message, LinkRecords | LeaseGranted) else (other, one)]
 
 
 class Connection:

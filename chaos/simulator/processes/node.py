@@ -18,6 +18,7 @@ from chaos.simulator.processes.effect_runner import EffectRunner, PerformingProc
 from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import SECRET, Links, LinkShell
 from federation.links.effects import LinkEffect
+from federation.links.inputs import RegistryChanged
 from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline
 from node.machines import lifecycle
@@ -97,6 +98,7 @@ class Node(PerformingProcess):
         self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
+        self._tree_received_at = self._tree_watched = 0
         self._tick_at = 0
         self._will_read = False
         """The tail will look into the log by itself."""
@@ -108,8 +110,10 @@ class Node(PerformingProcess):
     # ------------------------------------------------------------ life cycle
 
     def start(self) -> None:
-        """Begin a process, with what the store has."""
+        """Begin a process, with what the store has, unless its site has ended for good."""
         world = self.world
+        if self.site in world.dead_sites:
+            return
         restored = self.store.load()
         self._starts += 1
         self._started_at = world.clock.time_ms
@@ -137,6 +141,7 @@ class Node(PerformingProcess):
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
         self._watched, self.loaded = world.revision, world.registry.restored
+        self._tree_watched, self._tree_received_at = world.tree_revision, world.clock.time_ms
         self._runtime = Runtime(self.engine, self.link_shell.machine)
         self._effects = EffectRunner(self)
         self._follow(self._runtime.watch, self._open_watch, Begin())
@@ -517,6 +522,19 @@ class Node(PerformingProcess):
 
         self.schedule(self._next_word(), deliver)
 
+    def receive_tree_event(self, event: RegistryEvent) -> None:
+        """The watch, of what concerns the links: in order, after a while."""
+        revision, world = self.world.tree_revision, self.world
+        now, away = world.clock.time_ms, max(self.deaf_until, world.registry_away_until)
+        self._tree_received_at = max(self._tree_received_at, now + world.tree_delay(30), away)
+
+        def deliver() -> None:
+            if revision > self._tree_watched and self._runtime.watch.state is StreamState.OPEN and not self.leaving:
+                self._tree_watched = revision
+                self.link_shell.step(partial(self.link_shell.machine.step, RegistryChanged(event)))
+
+        self.schedule(self._tree_received_at - now, deliver)
+
     def watch_breaks(self) -> None:
         """The registry's watch breaks: it begins anew with all that there is."""
         if self.engine is not None and self._runtime.watch.state is StreamState.OPEN:
@@ -528,6 +546,7 @@ class Node(PerformingProcess):
         def deliver() -> None:
             if not self.leaving:
                 self._watched, self.loaded = self.world.revision, self.world.registry.restored
+                self._tree_watched = self.world.tree_revision
                 reloaded = self.world.registry.reloaded()
                 self.step_engine(RegistryReported(reloaded))
 

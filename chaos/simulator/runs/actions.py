@@ -213,11 +213,24 @@ def _quorum(world: World, client: Client, pick: int, number: int) -> None:
     world.lose_quorum(pick % 4_000)
 
 
+def _cut_for_good(world: World, client: Client, pick: int, number: int) -> None:
+    if world.links:
+        link = world.links[pick % len(world.links)]
+        world.cut_for_good(link.near, link.far)
+
+
+def _end_site(world: World, client: Client, pick: int, number: int) -> None:
+    """End a site for good, as long as another one is there."""
+    alive = [site for site in world.logs if site not in world.dead_sites]
+    if len(alive) > 1:
+        world.end_site(alive[pick % len(alive)])
+
+
 def _cut(world: World, client: Client, pick: int, number: int) -> None:
     if world.links:
         link = world.links[pick % len(world.links)]
         link.set_cut(records=pick % 3 != 1, words=pick % 3 != 2)
-        world.later(pick % 4_000, lambda: link.set_cut(records=False, words=False))
+        world.later(pick % 4_000, lambda: world.mend(link))
 
 
 def _lose(world: World, client: Client, pick: int, number: int) -> None:
@@ -299,6 +312,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "copy the registry": lambda world, client, pick, number: world.copy_registry(),
     "put the registry back": lambda world, client, pick, number: world.put_registry_back(),
     "cut a link": _cut,
+    "cut a link for good": _cut_for_good,
+    "end a site": _end_site,
     "lose a link": _lose,
     "forget the beginning": _forget_the_beginning,
     "fail to read": _fail_to_read,

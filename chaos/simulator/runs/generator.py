@@ -15,6 +15,8 @@ from chaos.simulator.kernel.kernel import Faults
 from chaos.simulator.processes.clients import LONG_POLL_MS, POLL_MS
 from chaos.simulator.runs.actions import AIMED, KEEP, POLICIES, WAIT
 from chaos.simulator.runs.schedule import Schedule, Step
+from chaos.simulator.world import Shape
+from waypost.limits import LINK_LEASE_MS
 from waypost.queue import DISCARDS, Order, Queue
 
 LENGTHS = (6, 36)
@@ -56,6 +58,11 @@ HAS_ACTION = 0.35
 """With this chance a schedule has an action at all; so it has about ten of them."""
 HAS_FEATURE = 0.25
 HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = 0.1
+HAS_GRAPH = 0.3
+"""With this chance a schedule has three to five sites."""
+SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
+LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
+"""Times after which a link that has failed is given up: some are shorter than many faults."""
 MANIFOLD = (1, 1, 4)
 """By how much an action is more frequent than by its weight."""
 
@@ -63,6 +70,8 @@ MANIFOLD = (1, 1, 4)
 def draw(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     run = _draw(seed)
+    if random.Random(f"graph of {seed}").random() < HAS_GRAPH:
+        run = with_graph(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
@@ -124,6 +133,19 @@ def _aim(rng: random.Random, script: list[Step], actions: list[str]) -> None:
         place = rng.randint(len(script) // 3, len(script))
         waiting: Step = (0, WAIT, rng.randrange(len(PHASES)))
         script[place:place] = [waiting, (rng.randint(0, 20), name, rng.getrandbits(16))]
+
+
+def with_graph(run: Schedule) -> Schedule:
+    """Return the same run on more sites, where links are cut and sites end for good."""
+    rng = random.Random(f"sites {run.seed}")
+    names = "ABCDE"[: rng.choice((3, 3, 4, 5))]
+    sites = {site: [f"{site.lower()}{n}" for n in range(1, 3 if rng.random() < 0.3 else 2)] for site in names}
+    script = list(run.script)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        name = rng.choice(("cut a link for good", "cut a link for good", "end a site"))
+        script.insert(rng.randint(0, len(script)), (rng.randint(0, 1_500), name, rng.getrandbits(16)))
+    shape, lease_ms = rng.choice(SHAPES), rng.choice(LEASES_MS)
+    return replace(run, sites=sites, shape=shape, link_lease_ms=lease_ms, script=script)
 
 
 def with_retention(run: Schedule) -> Schedule:

@@ -145,7 +145,7 @@ class Scenario:
         for part in rest.removeprefix(IN_A_LINE).split("/"):
             name, _, proxies = part.partition(":")
             sites[name.strip()] = proxies.split()
-        self._world = World(sites, line=line, small=small, recorded=self._recorded)
+        self._world = World(sites, shape="line" if line else "mesh", small=small, recorded=self._recorded)
         self.world.run(400)
         self._narrated = len(self.world.narrative)
         for proxy in self.world.nodes:

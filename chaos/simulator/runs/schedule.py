@@ -20,8 +20,9 @@ from chaos.simulator.kernel.kernel import Faults
 from chaos.simulator.kernel.recorder import STEPS
 from chaos.simulator.runs.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.verdict import heal
-from chaos.simulator.world import World
+from chaos.simulator.world import Shape, World
 from waypost.client.options import AttachOptions
+from waypost.limits import LINK_LEASE_MS
 from waypost.messages import Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS
@@ -38,6 +39,8 @@ class Schedule:
     Args:
         seed: of delays, losses and all other random events while it is played.
         sites: site -> its proxies.
+        shape: the links between them.
+        link_lease_ms: the time after which a link that has failed is given up.
         faults: their probabilities while the script is played.
         window: the notifications that a receiver lets be under way.
         receivers: of the session, 1 or 2.
@@ -53,6 +56,8 @@ class Schedule:
 
     seed: int
     sites: dict[str, list[str]]
+    shape: Shape = "mesh"
+    link_lease_ms: int = LINK_LEASE_MS
     faults: Faults = Faults()  # noqa: RUF009 - replaced as a whole, never changed
     window: int = 4000
     receivers: int = 1
@@ -72,7 +77,14 @@ class Schedule:
 
     def world(self, *, recorded: bool = False) -> World:
         """Return the world at its beginning; `recorded`: it has a recording, for a picture."""
-        return World(self.sites, self.seed, small=self.small, recorded=recorded)
+        return World(
+            self.sites,
+            self.seed,
+            shape=self.shape,
+            link_lease_ms=self.link_lease_ms,
+            small=self.small,
+            recorded=recorded,
+        )
 
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
         """Play the schedule, and return the world at its end, and the violations.
@@ -127,7 +139,9 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
     "priority": lambda run: run.order != "any",
     "one at a time": lambda run: run.poll_interval_ms > 0,
     "small window": lambda run: run.window < 10,
-    "two sites": lambda run: len(run.sites) > 1,
+    "two sites": lambda run: len(run.sites) == 2,
+    "three or more sites": lambda run: len(run.sites) > 2,
+    "a circle of links": lambda run: len(run.sites) > 2 and run.shape in ("ring", "mesh"),
 }
 """Name of a feature -> whether a schedule has it."""
 

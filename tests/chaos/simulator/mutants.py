@@ -26,6 +26,7 @@ from tests.chaos.simulator import (
     mutants_of_log_epochs,
     mutants_of_reliability,
     mutants_of_restores,
+    mutants_of_trees,
 )
 from tests.chaos.simulator.mutation import Mutant, kinds, play
 
@@ -41,6 +42,7 @@ _MODULES = (
     mutants_of_log_epochs,
     mutants_of_damage,
     mutants_of_restores,
+    mutants_of_trees,
 )
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {

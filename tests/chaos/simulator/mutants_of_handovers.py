@@ -160,14 +160,14 @@ MUTANTS = (
         "a frozen source goes on to store what comes",
         replaced(Session, "arrive", _arrive_frozen),
         ("CUT",),
-        (21, 56, 82),
+        kept=("planted-82",),
     ),
     Mutant(
         "served while frozen",
         "a frozen source takes acknowledgements and changes as if it served",
         replaced(SessionTable, "serving", _serving_or_frozen),
         ("CUT",),
-        (150, 161, 523),
+        kept=("planted-523",),
     ),
     Mutant(
         "thaw without the claim",

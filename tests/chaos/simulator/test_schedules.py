@@ -80,7 +80,7 @@ def test_a_schedule_that_once_went_wrong_does_so_no_more(name: str) -> None:
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
-    worlds = [draw(seed).play()[0] for seed in range(120)]
+    worlds = [draw(seed).play()[0] for seed in range(160)]
     begun = {fact.cause for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
     assert any(world.reused_names for world in worlds)

@@ -1,0 +1,188 @@
+"""Keeps the dispatching tree: has the registry name one of links that are up, and has the site's log enter it. Pure.
+
+Every proxy with a lease does so. Of those that claim another tree the registry's compare-and-set lets one win; of those
+that append the record of one tree the first counts. A link is up if both its directions are led, for whoever leads one
+holds a lease of the neighbour (federation/links/link_lease.py).
+
+A link that connects what is not connected is taken at once. One that has failed is given up a moment later: another
+proxy of the site may be about to lead it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from functools import partial
+
+from federation.links.effects import Append, ClaimTree, Emit
+from federation.links.link_receiver import Rows
+from federation.ports import (
+    LeaderChanged,
+    LinkChanged,
+    LinkRow,
+    RegistryEvent,
+    Reloaded,
+    TreeChosen,
+    TreeRow,
+)
+from federation.site.dispatching_tree import choose_edges
+from federation.site.state import SiteState
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.identity import Edge, SiteId
+from waypost.records import TreeEntered
+
+JOIN_MS = 200
+"""Time for which other links may come up before a tree with more of them is claimed."""
+FAILED_MS = 500
+"""Time after which a link that is led in no direction counts as failed."""
+HALF_FAILED_MS = 3_000
+"""Time after which one that is led in one direction, between sites that live, counts as failed: the other direction may
+be about to have a leader.
+"""
+RELOADED_MS = 10_000
+"""Time for which no link counts as failed after a break of the registry's watch."""
+JITTER_MS = 100
+AGAIN_MS = 1_000
+"""Pause before what failed is tried again."""
+
+
+class TreeKeeper:
+    """The tree as this proxy knows it from the registry.
+
+    Args:
+        state: our site's state, as this proxy folds it.
+        rows: returns the live proxies of a site, by the registry's watch.
+        rng: for jitter.
+        emit: takes the effects, in order.
+    """
+
+    def __init__(self, state: SiteState, rows: Rows, rng: random.Random, emit: Emit) -> None:
+        self._state = state
+        self._rows = rows
+        self._rng = rng
+        self._emit = emit
+        self.row = TreeRow()
+        self._links: dict[Edge, LinkRow] = {}
+        self.led: set[str] = set()
+        """The links that have a leader."""
+        self._was_loaded = self._has_lease = False
+        self._spared_until_ms = 0
+        self._wanted: tuple[Edge, ...] | None = None
+        """The edges that the tree is to have; None: it has them."""
+        self._since_ms = self._jitter_ms = 0
+        """Since when the tree is to be another one, and by how much this proxy claims it later than others might."""
+        self._is_claiming = False
+        self._claim_ms = self._enter_ms = NEVER
+
+    @property
+    def neighbours(self) -> list[SiteId]:
+        """The sites that this one has a link with, in the tree or standing by."""
+        own = self._state.site
+        return [other for link in self._links.values() if not link.removed for other in _far_ends(link, own)]
+
+    def lease_granted(self, now_ms: int) -> None:
+        """Claim trees, and append them, from now on."""
+        self._has_lease = True
+        self._look(now_ms)
+
+    def lease_ended(self) -> None:
+        """Claim and append nothing."""
+        self._has_lease = False
+        self._claim_ms = self._enter_ms = NEVER
+        self._wanted, self._is_claiming = None, False
+
+    def reported(self, event: RegistryEvent, now_ms: int) -> None:
+        """Take an event of the registry's watch."""
+        match event:
+            case Reloaded(links=links, leaders=leaders, tree=tree):
+                self._links, self.led, self.row = dict(links), set(leaders), tree
+                if self._was_loaded:
+                    self._spared_until_ms = now_ms + RELOADED_MS
+                self._was_loaded = True
+            case LinkChanged(row):
+                self._links[row.sites] = row
+            case LeaderChanged(link, None, _):
+                self.led.discard(link)
+            case LeaderChanged(link, _, _):
+                self.led.add(link)
+            case TreeChosen(row):
+                self.row = row
+            case _:
+                return
+        self._look(now_ms)
+
+    def folded(self, now_ms: int) -> None:
+        """Handle that the state was folded further."""
+        if self._state.tree.epoch >= self.row.epoch:
+            self._enter_ms = NEVER
+        elif self._enter_ms == NEVER:
+            # A repair of the log has removed it.
+            self._look(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        if not self._has_lease or not self._was_loaded:
+            return
+        if self.row.epoch > self._state.tree.epoch and self._enter_ms == NEVER:
+            self._enter_ms = now_ms + self._rng.randrange(JITTER_MS)
+        present = self.row.links
+        up = [
+            link.sites for link in self._links.values() if not link.removed and len(self._directions(link.sites)) == 2
+        ]
+        wanted = choose_edges(present, up)
+        if wanted == present and self.row.epoch >= self._state.tree.epoch:
+            self._wanted, self._claim_ms = None, NEVER
+            return
+        if wanted != self._wanted:
+            self._wanted, self._is_claiming = wanted, False
+            self._since_ms, self._jitter_ms = now_ms, self._rng.randrange(JITTER_MS)
+        if not self._is_claiming:
+            pause_ms = self._pause_ms(set(present).difference(wanted), self._since_ms)
+            self._claim_ms = self._since_ms + pause_ms + self._jitter_ms
+
+    def _pause_ms(self, failed: Collection[Edge], since_ms: int) -> int:
+        if not failed:
+            return JOIN_MS
+        is_removed = [edge in self._links and self._links[edge].removed for edge in failed]
+        if all(is_removed):
+            return JOIN_MS
+        may_return = [edge for edge in failed if self._directions(edge) and all(map(self._rows, edge))]
+        pause_ms = HALF_FAILED_MS if may_return else FAILED_MS
+        return max(pause_ms, self._spared_until_ms - since_ms)
+
+    def _directions(self, edge: Edge) -> list[str]:
+        one, other = edge
+        return [link for link in (f"{one}->{other}", f"{other}->{one}") if link in self.led]
+
+    # ------------------------------------------------------------ time
+
+    def tick(self, now_ms: int) -> None:
+        """Claim and append what is due."""
+        if now_ms >= self._claim_ms and self._wanted is not None:
+            self._is_claiming, self._claim_ms = True, NEVER
+            new = TreeRow(epoch=max(self.row.epoch, self._state.tree.epoch) + 1, links=self._wanted)
+            self._emit(ClaimTree(self.row, new, partial(self._claimed, new)))
+        if now_ms >= self._enter_ms:
+            self._enter_ms = now_ms + AGAIN_MS
+            if self.row.epoch > self._state.tree.epoch:
+                self._emit(Append([TreeEntered(self.row.epoch, self.row.links)], _ignore))
+
+    def _claimed(self, new: TreeRow, answer: bool | WaypostError, now_ms: int) -> None:
+        """Whoever won, the watch reports it; a claim that failed is made again, if the tree is not as wanted then."""
+        self._is_claiming = False
+        if answer is True and new.epoch > self.row.epoch:
+            self.row = new
+        self._since_ms = max(self._since_ms, now_ms + AGAIN_MS - JOIN_MS)
+        self._look(now_ms)
+
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return min(self._claim_ms, self._enter_ms)
+
+
+def _far_ends(link: LinkRow, own: SiteId) -> list[SiteId]:
+    return [other for other in link.sites if other != own] if own in link.sites else []
+
+
+def _ignore(answer: list[int] | WaypostError, now_ms: int) -> None:
+    """What comes of it is read in the log."""

@@ -1,0 +1,79 @@
+"""A dispatching tree: of all links between sites, those over which filters and notifications go. Pure.
+
+The links of a federation may form any graph. Over a circle of them a request would keep itself alive, and what is
+forwarded would arrive twice. So everything goes over a tree of them, and the others stand by: they are led and kept up,
+and take the place of one that has failed. Sites that no link connects have trees of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from waypost.identity import Edge, SiteId
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """The tree as one site's log has it.
+
+    Args:
+        epoch: of the registry's row. The tree of epoch 0 is that of a configuration, which names the neighbours of one
+            site alone; one below that is not known.
+        edges: the pairs of sites that forward to each other.
+    """
+
+    epoch: int = 0
+    edges: tuple[Edge, ...] = ()
+
+    def neighbours(self, site: SiteId) -> tuple[SiteId, ...]:
+        """Return the sites that the site forwards to, in order."""
+        return tuple(sorted(other for edge in self.edges if site in edge for other in edge if other != site))
+
+    def next_hops(self, site: SiteId) -> Mapping[SiteId, SiteId]:
+        """Return, by each site that the tree connects with `site`, the neighbour on the way to it."""
+        hops = {neighbour: neighbour for neighbour in self.neighbours(site)}
+        known = {site, *hops}
+        reached = list(hops)
+        for through in reached:
+            for other in self.neighbours(through):
+                if other not in known:
+                    known.add(other)
+                    hops[other] = hops[through]
+                    reached.append(other)
+        return hops
+
+
+NO_TREE = Tree()
+UNKNOWN_TREE = Tree(-1)
+"""The tree between the repair of a log and the record that names the tree again."""
+
+
+def star(site: SiteId, neighbours: Iterable[SiteId]) -> Tree:
+    """Return what a site knows of the tree from its configuration: its neighbours, and nothing behind them."""
+    return Tree(0, tuple(sorted((min(site, other), max(site, other)) for other in neighbours)))
+
+
+def choose_edges(present: Collection[Edge], up: Collection[Edge]) -> tuple[Edge, ...]:
+    """Return the edges of the next tree, in order.
+
+    What is in the present tree and is up stays, so that nothing is caught up without need; others, in the order of
+    their names, connect what is not connected.
+
+    Args:
+        present: the edges of the present tree.
+        up: all edges over which both sites reach each other.
+    """
+    leader: dict[SiteId, SiteId] = {}
+
+    def root(site: SiteId) -> SiteId:
+        while (above := leader.setdefault(site, site)) != site:
+            site = above
+        return site
+
+    chosen = []
+    for one, other in [*sorted(set(present).intersection(up)), *sorted(set(up).difference(present))]:
+        if root(one) != root(other):
+            leader[root(one)] = root(other)
+            chosen.append((one, other))
+    return tuple(sorted(chosen))

@@ -1,0 +1,81 @@
+"""`waypost links`: the links between sites, as the registry has them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+from federation.ports import LinkRow, Registry, Reloaded
+from node.cli.commands.registry import registry_of
+from node.configuration.config import NodeConfig
+from waypost.errors import BadArgument, NotFound, RegistryUnavailable
+from waypost.identity import Edge, SiteId, edge
+
+
+async def show(config: NodeConfig, *, as_json: bool) -> None:
+    """Print the links: each with whether it is in the dispatching tree, and which directions are up.
+
+    Raises:
+        NotFound: there is no such registry.
+        RegistryUnavailable: it does not answer.
+    """
+    async with registry_of(config) as registry:
+        rows = _described(await _all(registry))
+    if as_json:
+        print(json.dumps({"v": 1, "links": rows}))
+        return
+    if not rows:
+        print("there are no links: waypost links add SITE SITE, or waypost serve --neighbours")
+    for row in rows:
+        one, other = row["sites"]
+        state = "in the tree" if row["in_tree"] else "stands by" if len(row["up"]) == 2 else "is down"
+        print(f"{one} - {other}  {state}; up: {', '.join(row['up']) or 'neither direction'}")
+
+
+async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_json: bool) -> None:
+    """Add the link between two sites, or remove it.
+
+    Raises:
+        BadArgument: it is one site.
+        NotFound: there is no such registry, or no such link to be removed.
+        RegistryUnavailable: it does not answer.
+    """
+    if one == other:
+        raise BadArgument(f"a link has two ends, and {one} is one site", field="site")
+    sites = edge(SiteId(one), SiteId(other))
+    async with registry_of(config) as registry:
+        known = (await _all(registry)).links
+        if removed and (sites not in known or known[sites].removed):
+            raise NotFound(f"there is no link between {one} and {other}; there are {_names(known)}", field="site")
+        await registry.set_link(LinkRow(sites=sites, removed=removed), seed=False)
+    if as_json:
+        print(json.dumps({"v": 1, "sites": list(sites), "removed": removed}))
+    else:
+        print(f"the link between {one} and {other} is {'removed' if removed else 'there'}")
+
+
+def _described(state: Reloaded) -> list[dict[str, Any]]:
+    return [
+        {
+            "sites": list(sites),
+            "in_tree": sites in state.tree.links,
+            "up": [link for link in (f"{one}->{other}", f"{other}->{one}") if link in state.leaders],
+        }
+        for sites, row in sorted(state.links.items())
+        for one, other in [sites]
+        if not row.removed
+    ]
+
+
+def _names(links: dict[Edge, LinkRow]) -> str:
+    return ", ".join(" - ".join(sites) for sites, row in sorted(links.items()) if not row.removed) or "none"
+
+
+async def _all(registry: Registry) -> Reloaded:
+    """Return all rows of the registry."""
+    async with contextlib.aclosing(registry.watch()) as events:  # type: ignore[type-var]
+        async for event in events:
+            if isinstance(event, Reloaded):
+                return event
+    raise RegistryUnavailable("the registry has told nothing")
