@@ -52,11 +52,12 @@ class Unreached:
 
 
 def unknown_neighbours(
-    neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
+    site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
     """Return neighbour -> what is wrong with it, in words; a neighbour that is one is not in it.
 
     Args:
+        site: of this proxy.
         neighbours: the sites that the registry knows links with.
         proxies: the rows of the live proxies.
         known: the sites of which a proxy was ever announced.
@@ -67,7 +68,8 @@ def unknown_neighbours(
         alike = _alike(neighbour, known)
         if neighbour not in known and not rows:
             hint = f"site {alike} was; is that meant?" if alike else "is it spelt as its proxies spell it?"
-            reasons[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint}"
+            way_out = f"If it is not: waypost links rm {site} {neighbour}"
+            reasons[neighbour] = f"no proxy of site {neighbour} was ever announced; {hint} {way_out}"
         elif not rows:
             reasons[neighbour] = f"no proxy of site {neighbour} lives: all are down, or cut off from the registry"
     return reasons
@@ -115,7 +117,7 @@ class SelfCheck:
             neighbours: as in :func:`unknown_neighbours`; `proxies` and `known` too.
         """
         listed = list(neighbours)
-        reasons = unknown_neighbours(listed, proxies, known)
+        reasons = unknown_neighbours(self._site, listed, proxies, known)
         for neighbour in self._reported.difference(listed):
             self._health.available(NEIGHBOUR + neighbour)
         self._reported = set(listed)

@@ -27,6 +27,7 @@ from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
 
 A, B = SiteId("A"), SiteId("B")
+RM = "If it is not: waypost links rm A B"
 
 
 def row(proxy: str, site: SiteId) -> ProxyRow:
@@ -36,8 +37,8 @@ def row(proxy: str, site: SiteId) -> ProxyRow:
 @pytest.mark.parametrize(
     ("proxies", "known", "wrong"),
     [
-        ([], [A], {B: "no proxy of site B was ever announced; is it spelt as its proxies spell it?"}),
-        ([], [A, SiteId("b")], {B: "no proxy of site B was ever announced; site b was; is that meant?"}),
+        ([], [A], {B: f"no proxy of site B was ever announced; is it spelt as its proxies spell it? {RM}"}),
+        ([], [A, SiteId("b")], {B: f"no proxy of site B was ever announced; site b was; is that meant? {RM}"}),
         ([], [A, B], {B: "no proxy of site B lives: all are down, or cut off from the registry"}),
         ([row("b1", B)], [A, B], {}),
     ],
@@ -45,7 +46,7 @@ def row(proxy: str, site: SiteId) -> ProxyRow:
 def test_a_neighbour_that_is_none_is_named(
     proxies: list[ProxyRow], known: list[SiteId], wrong: dict[SiteId, str]
 ) -> None:
-    assert unknown_neighbours([B], proxies, known) == wrong
+    assert unknown_neighbours(A, [B], proxies, known) == wrong
 
 
 def test_an_address_of_two_proxies_is_a_trouble_until_one_of_them_has_another() -> None:
