@@ -535,6 +535,9 @@ class Engine:
         stored = StoredNotification.of(event.origin, event.offset, event.record)
         for session, matched in wanting:
             matches += 10 + len(matched)
+            if session.role is Role.FROZEN and event.origin not in session.gates:
+                # The store has to know of the gate that closes now, before it knows that the record was read (F127).
+                self.sessions.mark_changed(session.id)
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 if session.has_policies:

@@ -424,8 +424,11 @@ class Session:
             self.accept(stored, matched)
             return True
         gate = self.gates.get(stored.origin)
-        if gate is None and self.role in (SHADOW, FROZEN):
+        if gate is None and self.role is SHADOW:
             gate = self.gates[stored.origin] = Gate(None, NOTHING)
+        elif gate is None and self.role is FROZEN:
+            # Learnt after the freeze, and before its first match nothing was passed over.
+            gate = self.gates[stored.origin] = Gate(stored.offset - 1, stored.offset - 1)
         if gate is None:
             self.accept(stored, matched)
             return True

@@ -29,6 +29,7 @@ from waypost.facts import Acquisition
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
+_mark_changed = SessionTable.mark_changed
 _arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
 _staged_input, _sweep = acquisition_rows.staged_input, RowChecks._sweep
@@ -138,6 +139,12 @@ def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) ->
         self.feed(out, message)
 
 
+def _mark_but_frozen(self: SessionTable, identity: SessionId) -> None:
+    session = self.get(identity)
+    if session is None or session.role is not Role.FROZEN or not session.gates:
+        _mark_changed(self, identity)
+
+
 MUTANTS = (
     Mutant(
         "answers outlive leases",
@@ -161,6 +168,13 @@ MUTANTS = (
         replaced(Session, "arrive", _arrive_frozen),
         ("CUT",),
         kept=("planted-82",),
+    ),
+    Mutant(
+        "forgets what arrives of an origin that was learnt after the freeze",
+        "the store has no gate that closes while the session is frozen",
+        replaced(SessionTable, "mark_changed", _mark_but_frozen),
+        ("LOST",),
+        kept=("98014668",),
     ),
     Mutant(
         "served while frozen",
