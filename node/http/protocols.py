@@ -44,6 +44,8 @@ TIMED_OUT = (
     f"content-length: {len(_WHY)}\r\n\r\n{_WHY}"
 ).encode()
 """The answer to a request that stands still."""
+BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+"""The answer to a WebSocket handshake that cannot be read."""
 
 
 class Port:
@@ -257,7 +259,18 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._owed_since_s: float | None = None
         """Since when the end of a message is missing."""
         self._looking: asyncio.TimerHandle | None = None
+        self._upgrading: asyncio.TimerHandle | None = None
+        """Until the handshake is complete."""
         self._controls = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin the handshake, which has its time."""
+        super().connection_made(transport)
+        self._upgrading = self.loop.call_later(STALLED_READER_S, self._give_up_handshake)
+
+    def _give_up_handshake(self) -> None:
+        if not self.handshake_complete:
+            self.transport.abort()
 
     def _proven(self) -> None:
         self._unproven = None
@@ -286,10 +299,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.conn.reader.buffer.clear()
         self.frames.clear()
         self._port.unfinished.forget(self)
-        for timer in (self._feeding, self._looking):
+        for timer in (self._feeding, self._looking, self._upgrading):
             if timer is not None:
                 timer.cancel()
-        self._feeding = self._looking = None
+        self._feeding = self._looking = self._upgrading = None
         self._is_queued = False
         super().connection_lost(exc)
 
@@ -355,6 +368,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 self._refuse(f"more than {UNPROVEN_BYTES} bytes before a hello")
                 return
         super().data_received(piece)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # websockets drops from here on whatever comes, and says nothing to anybody.
+            self._unread.clear()
+            self.transport.write(BAD_HANDSHAKE)
+            self.transport.close()
 
     def _feed_on(self) -> None:
         self._feed()

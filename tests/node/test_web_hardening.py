@@ -351,6 +351,26 @@ def test_client_that_asks_before_it_sends_too_much_is_not_told_to_send_it(proxy:
     assert answer["error"]["code"] == "LIMIT_EXCEEDED"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "Content-Length: 100",
+        "Transfer-Encoding: chunked",
+        "X-Long: " + "x" * 9_000,
+        "\r\n".join(f"X-{number}: 1" for number in range(200)),
+        "X-Odd: a\x01b",
+    ],
+    ids=["a body", "a body in chunks", "a long header", "many headers", "a control character"],
+)
+def test_handshake_that_cannot_be_read_is_answered_and_ended(wrong: str, proxy: ProxyProcess) -> None:
+    key = ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
+    asked = head(proxy, "GET /v1/client", "Upgrade: websocket", "Connection: Upgrade", *key, wrong)
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        connection.sendall(asked)
+        received = _until_closed(connection)
+    assert received.startswith(b"HTTP/1.1 4")
+
+
 def test_client_that_sends_no_more_gets_the_answers_to_what_it_sent(proxy: ProxyProcess) -> None:
     body = json.dumps({"session": "none", "unknown": "x" * 9_000}).encode()
     post = head(proxy, "POST /v1/sessions/delete", "Content-Type: application/json", f"Content-Length: {len(body)}")

@@ -25,6 +25,8 @@ LONGEST_WAIT_MS = 2_000
 WAIT_HERE_MS = 10_000
 """Time from the first attach in vain, in ms, before the client tries another proxy: longer than an etcd is without a
 leader, which no proxy is spared. A count of attaches would not do: a silent registry makes each take seconds."""
+PASSING_MS = 2_000
+"""Time for which an address has to be of no use before the client ends, in ms: a gateway that starts answers so."""
 ELSEWHERE = (WaitCause.UNAVAILABLE, WaitCause.NO_LEASE, WaitCause.OWNER_SILENT)
 """The causes for which another proxy may serve the session although this one does not."""
 
@@ -165,8 +167,8 @@ class Connector:
         """Retries that proxies asked for since the client was attached last."""
         self._in_vain_since_ms: int | None = None
         """When the present proxy asked for the first of them; None: it has not."""
-        self._unusable: set[str] = set()
-        """Addresses at which the client's configuration is wrong, as long as none was of use."""
+        self._unusable: dict[str, int] = {}
+        """Addresses at which the client's configuration is wrong, as long as none was of use -> since when."""
         self._was_opened = False
         self._left_because = ""
         """The reason why the client leaves the present connection; "": it does not."""
@@ -265,11 +267,12 @@ class Connector:
         if self._next_url is not None:
             return self._open_next()
         if lost.misconfigured is None:
-            self._unusable.discard(self._url)
+            self._unusable.pop(self._url, None)
         elif not self._was_opened:
-            self._unusable.add(self._url)
-            if self.addresses and self._unusable.issuperset(self.addresses):
-                # Nothing that the client waits for would change that.
+            self._unusable.setdefault(self._url, now_ms)
+            since_ms = [self._unusable.get(url, now_ms) for url in self.addresses]
+            if since_ms and now_ms >= max(since_ms) + PASSING_MS:
+                # Nothing that the client waits for would change that: it is not a gateway that is just starting.
                 return [Report(Refusal(lost.misconfigured))]
         if self._entered_url is None:
             self._next_index += 1

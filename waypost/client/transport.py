@@ -236,7 +236,8 @@ class Transport:
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 await self._talk(url)
-        except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
+        except (OSError, websockets.WebSocketException, TimeoutError, WaypostError, ValueError) as error:
+            # A ValueError: an address that no name server could be asked about, given to us or in a redirection.
             lost = await _lost(url, error)
         finally:
             self._socket = None
@@ -327,7 +328,7 @@ def _wrong_address(url: str, body: bytes) -> BadConfiguration | None:
     """Return why a handshake was answered by HTTP; None: for no reason that the address has."""
     try:
         reason = str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         if urlsplit(url).path.strip("/"):
             hint = "the address of a proxy is ws://host:port, without a path"
             return BadConfiguration(f"{url}: there is no proxy at this path", field="proxy", hint=hint)
