@@ -439,7 +439,7 @@ class SiteState:
                 Interrupted(expression, origin)
                 for expression in expressions
                 for origin in self.effective.get(expression, {})
-                if self.upstream[origin] == neighbour and origin not in self.ended
+                if self.upstream.get(origin) == neighbour and origin not in self.ended
             ]
             if expressions:
                 self._want_no_more(neighbour, expressions)
@@ -581,7 +581,7 @@ class SiteState:
         own = self.frontier[self.origin]
         events = self._announce(neighbour, expression, installed, self.origin, own)
         for origin, above in self.effective.get(expression, {}).items():
-            if self.upstream[origin] != neighbour:
+            if self.upstream.get(origin) != neighbour:
                 events += self._announce(neighbour, expression, installed, origin, above)
         return events
 
@@ -636,7 +636,7 @@ class SiteState:
         for expression in expressions:
             del self.wants[neighbour][expression]
             known = self.effective.get(expression, {})
-            for origin in [origin for origin in known if self.upstream[origin] == neighbour]:
+            for origin in [origin for origin in known if self.upstream.get(origin) == neighbour]:
                 del known[origin]
             if not known:
                 self.effective.pop(expression, None)
