@@ -116,7 +116,7 @@ MUTANTS = (
         "a client does not publish again what the log did not take",
         replaced(Connector, "_follow", _follow_all_but(PublishFailed)),
         ("STUCK",),
-        (43, 48, 83),
+        (6, 44, 54),
     ),
     Mutant(
         "connects once",

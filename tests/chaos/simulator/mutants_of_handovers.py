@@ -139,6 +139,20 @@ def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) ->
         self.feed(out, message)
 
 
+def _arrive_without_a_gate(self: Session, stored: StoredNotification, matched: Matched) -> bool:
+    # A frozen session closes a gate at the first match of an origin, too (F127).
+    return not (self.role is Role.FROZEN and stored.origin not in self.gates) and _arrive(self, stored, matched)
+
+
+@contextmanager
+def _no_gates_at_the_source() -> Iterator[None]:
+    with (
+        mock.patch.object(Session, "freeze", _freeze_without_gates),
+        mock.patch.object(Session, "arrive", _arrive_without_a_gate),
+    ):
+        yield
+
+
 def _mark_but_frozen(self: SessionTable, identity: SessionId) -> None:
     session = self.get(identity)
     if session is None or session.role is not Role.FROZEN or not session.gates:
@@ -369,7 +383,7 @@ MUTANTS = (
     Mutant(
         "no gates at the source",
         "a frozen source closes no gates, and does not know from where on it missed something",
-        replaced(Session, "freeze", _freeze_without_gates),
+        _no_gates_at_the_source,
         ("LOST",),
         scenarios=("source_crashes_while_frozen",),
     ),
