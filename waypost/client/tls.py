@@ -50,8 +50,9 @@ async def speaks_tls(url: str) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        async with asyncio.timeout(SPEAKS_TLS_S):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, ssl=context)
+        _, writer = await asyncio.open_connection(
+            parts.hostname, parts.port or 80, ssl=context, ssl_handshake_timeout=SPEAKS_TLS_S
+        )
     except (OSError, TimeoutError):
         return False
     writer.transport.abort()

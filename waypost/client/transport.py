@@ -106,6 +106,7 @@ class Transport:
         self._tasks: asyncio.TaskGroup | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._socket: ClientConnection | None = None
+        self._has_opened = False
         self._output_ready = asyncio.Event()
         self._message_received = asyncio.Event()
         """Set when a message was received, or the connection has ended."""
@@ -238,7 +239,7 @@ class Transport:
                 await self._talk(url)
         except (OSError, websockets.WebSocketException, TimeoutError, WaypostError, ValueError) as error:
             # A ValueError: an address that no name server could be asked about, given to us or in a redirection.
-            lost = await _lost(url, error)
+            lost = await _lost(url, error, may_ask=not self._has_opened)
         finally:
             self._socket = None
             self._step(lost)
@@ -255,7 +256,7 @@ class Transport:
             ping_timeout=PONG_WITHIN_S,
             ssl=self._security(url),
         ) as socket:
-            self._socket = socket
+            self._socket, self._has_opened = socket, True
             self._step(Opened())
             writer = asyncio.create_task(self._write(socket))
             try:
@@ -286,13 +287,19 @@ class Transport:
             await socket.send(encode_message(message))
 
 
-async def _lost(url: str, error: Exception) -> Lost:
-    """Return how a connection was lost; the error may tell which configuration is wrong."""
+async def _lost(url: str, error: Exception, *, may_ask: bool) -> Lost:
+    """Return how a connection was lost; the error may tell which configuration is wrong.
+
+    Args:
+        url: the address.
+        error: with which it was lost.
+        may_ask: look what speaks there, where the error does not tell.
+    """
     misconfigured = _wrong(url, error)
     if misconfigured is not None:
         return Lost(misconfigured.message, misconfigured)
     if isinstance(error, websockets.InvalidMessage):
-        if url.startswith("ws:") and await speaks_tls(url):
+        if may_ask and url.startswith("ws:") and await speaks_tls(url):
             what = f"{url}: what listens there speaks TLS"
             return Lost(what, BadConfiguration(what, hint="the address of a proxy with TLS begins with wss:"))
         # So it ends, too, where a proxy does not accept a certificate: the alert of TLS is lost with the connection.
