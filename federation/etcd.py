@@ -287,7 +287,7 @@ class EtcdRegistry:
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
         """Implement :meth:`federation.ports.Registry.set_link`."""
-        key = self._key(LINK, ",".join(quote(site, safe="") for site in row.sites))
+        key = self._key(LINK, row.key)
         await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [_put(key, row)], [])
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:

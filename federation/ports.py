@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -148,6 +149,11 @@ class LinkRow(BaseModel):
 
     sites: Edge
     removed: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in a registry's keys: SITE,SITE, each quoted."""
+        return ",".join(quote(site, safe="") for site in self.sites)
 
 
 class TreeRow(BaseModel):

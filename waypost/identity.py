@@ -118,6 +118,11 @@ def edge(one: SiteId, other: SiteId) -> Edge:
     return (one, other) if one < other else (other, one)
 
 
+def link_name(near: SiteId, far: SiteId) -> str:
+    """Return the name of the link that forwards from one site to another."""
+    return f"{near}->{far}"
+
+
 def new_secret() -> str:
     """Return a random secret for one incarnation of a producer (256 bits)."""
     return secrets.token_urlsafe(32)

@@ -221,11 +221,6 @@ def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteL
     return True
 
 
-def link_key(row: LinkRow) -> str:
-    """Return the key of a link's row."""
-    return LINK + ",".join(quote(site, safe="") for site in row.sites)
-
-
 def links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
     """Yield the rows of all links."""
     return (LinkRow.model_validate_json(value) for value in values(connection, LINK))
@@ -233,8 +228,8 @@ def links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
 
 def set_link(connection: sqlite3.Connection, row: LinkRow, *, seed: bool) -> None:
     """Write the row of a link; with `seed` only if it has none."""
-    if not seed or get(connection, link_key(row)) is None:
-        put(connection, link_key(row), row.model_dump_json())
+    if not seed or get(connection, LINK + row.key) is None:
+        put(connection, LINK + row.key, row.model_dump_json())
 
 
 def tree(connection: sqlite3.Connection) -> TreeRow:

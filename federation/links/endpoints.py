@@ -41,7 +41,7 @@ from federation.ports import Batch, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
 from federation.site.state import NeighbourFilters, SiteState
 from waypost.errors import HistoryTruncated, WaypostError
-from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
+from waypost.identity import NOTHING, Origin, ProxyId, SiteId, link_name, site_of
 from waypost.keys import OPEN, Protection
 from waypost.records import FiltersRequested, LinkLed, Repaired, TreeEntered
 from waypost.subscription import parse
@@ -161,7 +161,7 @@ class LinkEndpoints:
                 link.lease_granted(now_ms)
         for site in sorted(self._receivers.keys() - neighbours):
             self._receivers.pop(site).lease_ended()
-            self._emit(Resign(f"{site}->{self._state.site}", lambda error, now_ms: None))
+            self._emit(Resign(link_name(site, self._state.site), lambda error, now_ms: None))
 
     def _tree_entered(self, now_ms: int) -> None:
         """Serve openings of the tree that our log has entered, and no other ones."""

@@ -60,7 +60,7 @@ from federation.ports import ProxyRow
 from federation.site.state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
-from waypost.identity import ProxyId, SiteId
+from waypost.identity import ProxyId, SiteId, link_name
 from waypost.keys import Protection
 from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
 from waypost.records import LinkLed, body_size, is_altered
@@ -205,7 +205,7 @@ class LinkReceiver:
 
     @property
     def _link(self) -> str:
-        return f"{self._neighbour}->{self._state.site}"
+        return link_name(self._neighbour, self._state.site)
 
     # ------------------------------------------------------------ the lease of the link
 

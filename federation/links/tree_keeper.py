@@ -29,7 +29,7 @@ from federation.site.dispatching_tree import choose_edges
 from federation.site.state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import Edge, SiteId
+from waypost.identity import Edge, SiteId, link_name
 from waypost.records import TreeEntered
 
 JOIN_MS = 200
@@ -152,7 +152,7 @@ class TreeKeeper:
 
     def _directions(self, edge: Edge) -> list[str]:
         one, other = edge
-        return [link for link in (f"{one}->{other}", f"{other}->{one}") if link in self.led]
+        return [link for link in (link_name(one, other), link_name(other, one)) if link in self.led]
 
     # ------------------------------------------------------------ time
 

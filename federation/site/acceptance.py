@@ -153,12 +153,12 @@ class Acceptance:
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Tell whether a link's record of an origin counts; if so, record its epoch and link."""
-        origin = record.origin
-        if not self.accept_link_epoch(record) or site_of(origin) == self.site:
+        site = site_of(record.origin)
+        if not self.accept_link_epoch(record) or site == self.site:
             return False
-        if self._next_hops.get(site_of(origin), record.link) != record.link:
+        if self._next_hops.get(site, record.link) != record.link:
             return False
-        return self.upstream.setdefault(origin, record.link) == record.link
+        return self.upstream.setdefault(record.origin, record.link) == record.link
 
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
         """Tell whether a link's record counts by its leader's epoch; if so, record the epoch."""

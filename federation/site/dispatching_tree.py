@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from waypost.identity import Edge, SiteId
+from waypost.identity import Edge, SiteId, edge
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ UNKNOWN_TREE = Tree(-1)
 
 def star(site: SiteId, neighbours: Iterable[SiteId]) -> Tree:
     """Return what a site knows of the tree from its configuration: its neighbours, and nothing behind them."""
-    return Tree(0, tuple(sorted((min(site, other), max(site, other)) for other in neighbours)))
+    return Tree(0, tuple(sorted(edge(site, other) for other in neighbours)))
 
 
 def choose_edges(present: Collection[Edge], up: Collection[Edge]) -> tuple[Edge, ...]:

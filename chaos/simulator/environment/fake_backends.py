@@ -256,10 +256,8 @@ class PlainRegistry:
             self.events.append(ProxyDown(proxy, incarnation))
 
     def _end_leadership(self, incarnation: tuple[ProxyId, Incarnation]) -> None:
-        for link, (leader, epoch) in self.leaders.items():
-            if leader == incarnation:
-                self.leaders[link] = (None, epoch)
-                self.tree_events.append(LeaderChanged(link, None, epoch))
+        for link in self.leaders:
+            self.resign(link, incarnation)
 
     def resign(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> None:
         """End the leadership of a link, if this incarnation has it."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any
 
-from federation.ports import LinkRow, Registry, Reloaded
-from node.cli.commands.registry import registry_of
+from federation.ports import LinkRow, Reloaded
+from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
-from waypost.errors import BadArgument, NotFound, RegistryUnavailable
-from waypost.identity import Edge, SiteId, edge
+from waypost.errors import BadArgument, NotFound
+from waypost.identity import Edge, SiteId, edge, link_name
 
 
 async def show(config: NodeConfig, *, as_json: bool) -> None:
@@ -21,7 +20,7 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
         RegistryUnavailable: it does not answer.
     """
     async with registry_of(config) as registry:
-        rows = _described(await _all(registry))
+        rows = _described(await all_rows(registry))
     if as_json:
         print(json.dumps({"v": 1, "links": rows}))
         return
@@ -45,7 +44,7 @@ async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_
         raise BadArgument(f"a link has two ends, and {one} is one site", field="site")
     sites = edge(SiteId(one), SiteId(other))
     async with registry_of(config) as registry:
-        known = (await _all(registry)).links
+        known = (await all_rows(registry)).links
         if removed and (sites not in known or known[sites].removed):
             raise NotFound(f"there is no link between {one} and {other}; there are {_names(known)}", field="site")
         await registry.set_link(LinkRow(sites=sites, removed=removed), seed=False)
@@ -60,7 +59,7 @@ def _described(state: Reloaded) -> list[dict[str, Any]]:
         {
             "sites": list(sites),
             "in_tree": sites in state.tree.links,
-            "up": [link for link in (f"{one}->{other}", f"{other}->{one}") if link in state.leaders],
+            "up": [link for link in (link_name(one, other), link_name(other, one)) if link in state.leaders],
         }
         for sites, row in sorted(state.links.items())
         for one, other in [sites]
@@ -70,12 +69,3 @@ def _described(state: Reloaded) -> list[dict[str, Any]]:
 
 def _names(links: dict[Edge, LinkRow]) -> str:
     return ", ".join(" - ".join(sites) for sites, row in sorted(links.items()) if not row.removed) or "none"
-
-
-async def _all(registry: Registry) -> Reloaded:
-    """Return all rows of the registry."""
-    async with contextlib.aclosing(registry.watch()) as events:  # type: ignore[type-var]
-        async for event in events:
-            if isinstance(event, Reloaded):
-                return event
-    raise RegistryUnavailable("the registry has told nothing")

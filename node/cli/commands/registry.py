@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
-from federation.ports import Registry
+from federation.ports import Registry, Reloaded
 from node.configuration.config import NodeConfig
 from node.startup.backends import open_registry, registry_file
-from waypost.errors import NotFound
+from waypost.errors import NotFound, RegistryUnavailable
 
 
 @asynccontextmanager
@@ -27,3 +27,12 @@ async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
         yield registry
     finally:
         await registry.close()
+
+
+async def all_rows(registry: Registry) -> Reloaded:
+    """Return all rows that the watch reports, as they are now. Raises RegistryUnavailable: it does not answer."""
+    async with aclosing(registry.watch()) as events:  # type: ignore[type-var]
+        async for event in events:
+            if isinstance(event, Reloaded):
+                return event
+    raise RegistryUnavailable("the registry has told nothing")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 
-from federation.ports import Registry, Reloaded
+from federation.ports import Registry
 from federation.site.log_epochs import raised
-from node.cli.commands.registry import registry_of
+from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
 from waypost.errors import NotFound, Refused
 from waypost.identity import SiteId
@@ -42,8 +41,5 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
 
 async def _live(registry: Registry, site: SiteId) -> list[str]:
     """Return the proxies of a site that have a lease."""
-    async with contextlib.aclosing(registry.watch()) as events:  # type: ignore[type-var]
-        async for event in events:
-            if isinstance(event, Reloaded):
-                return sorted(row.proxy for row in event.proxies.values() if row.site == site)
-    return []
+    proxies = (await all_rows(registry)).proxies
+    return sorted(row.proxy for row in proxies.values() if row.site == site)
