@@ -244,7 +244,7 @@ class LogEpochs:
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, index, phase="lost")
         if row.seen >= end:
-            row = _row(after_loss(SITE, _site_log_row(row), row.seen, end))
+            row = _row(after_loss(SITE, _site_log_row(row), row.seen, end, is_same=_states_identity(state.log)))
             return _changed(replace(state, row=row), index, phase="lost", end=end)
         if len(proxy.read) > end:
             return _changed(state, index, phase="lost", end=end)
@@ -256,7 +256,8 @@ class LogEpochs:
         proxy, end = state.proxies[index], len(state.log)
         end = min(end, proxy.end) if proxy.end is not None else end
         log_epoch = log_epoch_of(proxy.state.origin)
-        row = as_lost(SITE, _site_log_row(state.row), log_epoch, len(proxy.read) - 1, end)
+        is_same = _states_identity(state.log)
+        row = as_lost(SITE, _site_log_row(state.row), log_epoch, len(proxy.read) - 1, end, is_same=is_same)
         return _changed(replace(state, row=_row(row)), index, phase="down", end=None)
 
     def _judge(self, state: State, index: int) -> State:
@@ -299,6 +300,10 @@ def meaning(log: Log) -> SiteState:
     state.fold(offset, _record(log[-1], offset))
     state.acceptance.read(offset, _record(log[-1], offset))
     return state
+
+
+def _states_identity(log: Log) -> bool:
+    return any(isinstance(entry, EpochStart) for entry in log)
 
 
 def _record(entry: Entry, offset: int) -> Record:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     CorruptRecordException,
@@ -39,16 +40,31 @@ class KafkaSender:
         )
         # aiokafka would connect again and send, without a word to anybody.
         self._producer.client._on_connection_closed = self._ended
+        # And it sends, as soon as there is one, to a topic that was made in place of one that was deleted.
+        self._was_found = False
+        self._producer.client.cluster.add_listener(self._looked_up)
 
     def _ended(self, connection: object, reason: CloseReason | None) -> None:
-        if reason != CloseReason.SHUTDOWN and not self._producer._closed and not self._broken.done():
+        if reason != CloseReason.SHUTDOWN:
+            self._break_off()
+
+    def _looked_up(self, cluster: ClusterMetadata) -> None:
+        if self._topic.name in cluster.topics():
+            self._was_found = True
+        elif self._was_found:
+            self._break_off()
+
+    def _break_off(self) -> None:
+        if not self._producer._closed and not self._broken.done():
             self._broken.set_result(None)
             self._stop_sending()
             self._lost()
 
     @classmethod
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
-        """Connect; `lost` is told when the connection ends without being told to, and this one sends nothing then."""
+        """Connect. When the connection breaks off, or the topic is deleted, it sends nothing more, and `lost` is told."""
+        with topic.translated():
+            await topic.check()
         producer = cls(topic, lost, await topic.connecting())
         try:
             with topic.translated():

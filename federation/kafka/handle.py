@@ -77,9 +77,7 @@ class Handle:
         try:
             with self._topic.translated():
                 async with asyncio.timeout(START_S):
-                    if not self._make:
-                        await self._topic.check()
-                    elif warning := await self._topic.make():
+                    if self._make and (warning := await self._topic.make()):
                         self._warn(warning)
                     await self._appends.start()
                     await self._reader.start()

@@ -89,6 +89,8 @@ class OrderedAppends:
         self._run: asyncio.Task[None] | None = None
         self._sender: Sender | None = None
         self._connecting = asyncio.Lock()
+        self._unconnected: Unreachable | None = None
+        """The reason why the last attempt to connect failed, while there is no sender."""
         self._abandoned: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -141,7 +143,8 @@ class OrderedAppends:
         except Unreachable as error:
             self._fail(error, used)
         except TimeoutError:
-            self._fail(LogUnavailable(f"no answer from {self._name} within {self._deadline_s:g} s"), used)
+            no_answer = LogUnavailable(f"no answer from {self._name} within {self._deadline_s:g} s")
+            self._fail(self._unconnected or no_answer, used)
         else:
             self._resolve(offsets)
 
@@ -161,8 +164,9 @@ class OrderedAppends:
             pause_s, longest_s = self._backoff_s
             while self._sender is None:
                 try:
-                    self._sender = await self._connect()
-                except Unreachable:
+                    self._sender, self._unconnected = await self._connect(), None
+                except Unreachable as error:
+                    self._unconnected = error
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, longest_s)
             return self._sender

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import aiokafka.client
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -24,6 +26,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from federation.credentials import Credentials
 from federation.kafka.brokers import answering
@@ -55,6 +58,10 @@ CREATED_S = 2.0
 CREATED_POLL_S = 0.1
 AS_RECOMMENDED = Replication()
 
+
+# Whoever asks a broker for a topic by name may have it made, empty and with the broker's own settings, in place of one
+# that was lost. aiokafka asks by name, and every few seconds.
+aiokafka.client.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
 
 FAILURES = (KafkaError, ConsumerStoppedError, OSError, TimeoutError)
 # A broker that comes back is found again in tenths of a second, not after five minutes.
@@ -197,10 +204,22 @@ class Topic:
         return None
 
     async def check(self) -> None:
-        """Raises UnknownTopicOrPartitionError: there is no such topic."""
+        """Check that the topic is there, and in its form, before a connection uses it.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            LogUnavailable: there is one, and a proxy would not use it: somebody has made it anew.
+        """
         async with self._admin() as admin:
-            if self.name not in await admin.list_topics():
-                raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")
+            try:
+                found = await self._find(admin)
+            except BadConfiguration as error:
+                raise LogUnavailable(
+                    f"{self.description} is not the one that was in use: {error.message}",
+                    hint=f"is the broker the right one? If it is: {error.hint}",
+                ) from error
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")
 
     async def delete_below(self, offset: int) -> None:
         """Delete the records below an offset."""

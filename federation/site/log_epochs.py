@@ -201,23 +201,30 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
     return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended | present)
 
 
-def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
+def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int, *, is_same: bool) -> SiteLogRow:
     """Return :func:`raised` of a log that proxies have found shorter than it was read.
 
-    An empty log enters no log epoch by itself, and its row stays as it is: it may be another log, and an operator says
-    which.
+    An empty log, or one that does not state the identity, enters no log epoch by itself, and its row stays as it is: it
+    may be another log, and an operator says which.
+
+    Args:
+        site: whose log it is.
+        row: the registry's row of the log.
+        seen: the highest offset of the present log epoch that was seen.
+        end: the offset from which on the log has lost everything.
+        is_same: whether the log still states the row's identity.
     """
-    return raised(site, row, seen, end) if end > 0 else row
+    return raised(site, row, seen, end) if is_same else row
 
 
-def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int) -> SiteLogRow:
+def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int, *, is_same: bool) -> SiteLogRow:
     """Return the row with a loss that a proxy has found: it has read a log epoch up to `seen`, and all from `end` on is
     lost.
 
     Another proxy may have recorded a smaller loss first: if the log has grown again since, it found a later end.
     """
     if row.log_epoch == log_epoch:
-        return after_loss(site, row, seen, end) if seen >= end else row
+        return after_loss(site, row, seen, end, is_same=is_same) if seen >= end else row
     found = {origin: row.ended[origin] for origin in row.ended if log_epoch_of(origin) <= log_epoch}
     present = origin_of(site, log_epoch=log_epoch)
     lost = {

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from node.configuration.config import NodeConfig, is_loopback, is_unspecified
-from waypost.errors import ForeignOrigin, Misdirected, Refused, WrongContentType
+from waypost.errors import BadMessage, ForeignOrigin, Misdirected, Refused, WrongContentType
 
 PROBES = ("/livez", "/readyz")
 """Pages that answer whatever Host says; they tell nothing that a page could use."""
@@ -106,6 +106,9 @@ class WebPolicy:
         """
         if path not in PROBES and not _all(self.is_ours, headers.getlist("host")):
             return Misdirected("the Host header names no host of this proxy; see --host-names", field="host")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Whoever stands in between may believe the other one (RFC 9112, section 6.1).
+            return BadMessage("a request has Transfer-Encoding or Content-Length, not both", field="transfer-encoding")
         if kind != "websocket" and method != "POST":
             return None
         origins = headers.getlist("origin")

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from federation.ports import SiteLogRow
+from federation.ports import Batch, SiteLogRow
 from federation.site.log_epochs import (
     after_loss,
     as_lost,
@@ -26,9 +26,9 @@ from federation.site.log_epochs import (
     with_seen,
 )
 from federation.site.state import SiteState
-from waypost.errors import LogReplaced, Unreachable
+from waypost.errors import HistoryTruncated, LogReplaced, Unreachable
 from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
-from waypost.limits import LOG_END_SURE_S
+from waypost.limits import IDENTITY_RECORDS, LOG_BATCH, LOG_END_SURE_S
 from waypost.records import LogBegun
 
 AGAIN_MS = 200
@@ -46,6 +46,14 @@ class FindFirst:
 @dataclass(frozen=True, slots=True)
 class FindEnd:
     """The offset behind the log's last record: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Up to `limit` records of the log from `offset` on: Batch. HistoryTruncated: the log begins above `offset`."""
+
+    offset: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +95,32 @@ class Wait:
     for_ms: int
 
 
-Question = FindFirst | FindEnd | FindSeen | AppendRecord | ReadLogRow | ClaimLogRow | AskWitnesses | Wait
+Question = FindFirst | FindEnd | ReadRecords | FindSeen | AppendRecord | ReadLogRow | ClaimLogRow | AskWitnesses | Wait
 """What a procedure has performed."""
 Procedure: TypeAlias = Generator[Question, Any, None]
 _Asking: TypeAlias = Generator[Question, Any, bool]
+
+
+def find_identity(first: int, end: int) -> Generator[ReadRecords, Any, LogBegun | None]:
+    """Find the identity record near the log's beginning; there is one, and one wherever a proxy has begun.
+
+    Args:
+        first: the first offset that the log has.
+        end: the offset behind its last record.
+
+    Raises:
+        HistoryTruncated: retention has removed more of it meanwhile.
+    """
+    offset = first
+    while offset < min(end, first + IDENTITY_RECORDS):
+        batch: Batch = yield ReadRecords(offset, LOG_BATCH)
+        for _, record in batch:
+            if isinstance(record, LogBegun):
+                return record
+        if not batch:
+            return None
+        offset = batch[-1][0] + 1
+    return None
 
 
 class LogGuard:
@@ -212,8 +242,9 @@ class LogGuard:
         found: int = yield FindEnd()
         end = found if end is None else min(end, found)
         highest = self.seen(origin_of(self.site, log_epoch=self.log_epoch), (yield FindSeen()))
+        is_same = yield from self._is_same_log(found)
         # The row may be another one than we know: others report how far they have read, and may have noticed too.
-        while (new := as_lost(self.site, self.row, self.log_epoch, highest, end)) != self.row:
+        while (new := as_lost(self.site, self.row, self.log_epoch, highest, end, is_same=is_same)) != self.row:
             if (yield from self._claim(new)):
                 return
 
@@ -245,7 +276,7 @@ class LogGuard:
             if highest < end:
                 self._compared_end = end if self._compared_end is None else min(end, self._compared_end)
                 return
-            if (yield from self._claim(after_loss(self.site, self.row, highest, end))):
+            if (yield from self._claim_loss(highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
     def _check_end(self, end: int) -> Procedure:
@@ -276,10 +307,28 @@ class LogGuard:
                 break
         else:
             return True
-        if not (yield from self._claim(after_loss(self.site, self.row, offset, end))):
+        if not (yield from self._claim_loss(offset, end)):
             self._check_epoch()
             return False
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
+
+    def _claim_loss(self, seen: int, end: int) -> _Asking:
+        """Claim the row of the log without all from `end` on. Return as :meth:`_claim`."""
+        is_same = yield from self._is_same_log(end)
+        return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
+
+    def _is_same_log(self, end: int) -> _Asking:
+        """Tell whether the log is the one that was read, or its rest; else it was made anew, and may have our own
+        appends by now.
+        """
+        first: int = yield FindFirst()
+        if first > 0:
+            return True
+        try:
+            begun = yield from find_identity(first, end)
+        except HistoryTruncated:
+            return True
+        return begun is not None and begun.identity == self.row.identity
 
     def _report(self, seen: int) -> Procedure:
         while self._has_begun and self.log_epoch == self.row.log_epoch and seen > self.row.seen:

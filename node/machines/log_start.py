@@ -14,11 +14,10 @@ from federation.ports import Batch, SiteLogRow, SiteSnapshot
 from federation.site.acceptance import Acceptance, LogMark
 from federation.site.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge, row_as_read
 from federation.site.state import Snapshot, read_snapshot
-from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, ReadLogRow, Wait
+from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, ReadLogRow, ReadRecords, Wait, find_identity
 from proxy.core.store_port import Restored
 from waypost.errors import BadConfiguration, BadRecord, HistoryTruncated
 from waypost.identity import SiteId
-from waypost.limits import IDENTITY_RECORDS, LOG_BATCH
 from waypost.records import Damaged, LogBegun
 
 SECRET_BACK_MS = 5_000
@@ -36,14 +35,6 @@ IDENTITY_POLL_MS = 100
 @dataclass(frozen=True, slots=True)
 class FindTime:
     """The time: int, in ms of a clock that never steps back."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRecords:
-    """Up to `limit` records of the log from `offset` on: Batch. HistoryTruncated: the log begins above `offset`."""
-
-    offset: int
-    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +186,7 @@ def _inspect(mark: LogMark, known: SiteLogRow | None) -> _Asking[LogSeen]:
             begun = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
         else:
             try:
-                begun = yield from _find_identity(first, end)
+                begun = yield from find_identity(first, end)
             except HistoryTruncated:
                 # Retention has removed more of it meanwhile.
                 continue
@@ -214,20 +205,6 @@ def _has(mark: LogMark, first: int, end: int) -> _Asking[bool | None]:
         # Damage at rest is no other log.
         return None
     return mark.is_confirmed_by(*found[0])
-
-
-def _find_identity(first: int, end: int) -> _Asking[LogBegun | None]:
-    """Find the identity record near the log's beginning; there is one, and one wherever a proxy has begun."""
-    offset = first
-    while offset < min(end, first + IDENTITY_RECORDS):
-        batch: Batch = yield ReadRecords(offset, LOG_BATCH)
-        for _, record in batch:
-            if isinstance(record, LogBegun):
-                return record
-        if not batch:
-            return None
-        offset = batch[-1][0] + 1
-    return None
 
 
 def _find_snapshot() -> _Asking[Snapshot | None]:

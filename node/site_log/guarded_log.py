@@ -22,6 +22,7 @@ from node.machines.log_guard import (
     Procedure,
     Question,
     ReadLogRow,
+    ReadRecords,
     Wait,
 )
 from node.machines.procedure import resume
@@ -156,6 +157,8 @@ class GuardedLog:
                 return await self._log.first_offset()
             case FindEnd():
                 return await self._log.end_offset()
+            case ReadRecords(offset=offset, limit=limit):
+                return await self._log.read(offset, limit)
             case FindSeen():
                 return self._log.seen_below
             case AppendRecord(record=record):

@@ -9,12 +9,11 @@ import structlog
 
 from federation.ports import Batch, SiteLog
 from node.health.dependency_health import Dependency, DependencyHealth
-from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, ReadLogRow, Wait
+from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, ReadLogRow, ReadRecords, Wait
 from node.machines.log_start import (
     FindSnapshot,
     FindTime,
     LogStart,
-    ReadRecords,
     ReadSecret,
     Report,
     StartQuestion,

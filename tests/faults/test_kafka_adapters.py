@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.kafka import KafkaServer
@@ -20,6 +22,7 @@ from tests.helpers.polling import stands_still, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable
+from waypost.facts import Fact, FactKind
 from waypost.identity import Epoch, Incarnation, SessionId
 from waypost.records import Published
 
@@ -30,12 +33,12 @@ def record(number: int) -> Published:
     return Published(producer="p", incarnation=Incarnation(""), sequence=number, at_ms=0, body=b"")
 
 
-async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
+async def collect(log: KafkaSiteLog, numbers: list[int], wanted: int) -> None:
     tail: Any = log.tail(0)
     async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             numbers += [found.sequence for _, found in batch]
-            if len(numbers) >= count:
+            if len(numbers) >= wanted:
                 return
 
 
@@ -318,3 +321,76 @@ async def test_question_to_a_changelog_that_is_closed_meanwhile_fails_as_an_erro
     await changelog.close()
     for outcome in await asyncio.gather(*asked, return_exceptions=True):
         assert outcome == () or isinstance(outcome, LogUnavailable)
+
+
+async def put(handle: KafkaSiteLog | KafkaChangelog | KafkaJournal, number: int) -> None:
+    """Append whatever the topic is for."""
+    match handle:
+        case KafkaSiteLog():
+            await handle.append([record(number)])
+        case KafkaChangelog():
+            await handle.put(Checkpoint(SessionId("s"), Epoch(1), number, Descriptor(), {}))
+        case KafkaJournal():
+            await handle.attest([Fact(writer="proxy", number=number, at_ms=0, kind=FactKind.RECEIVED)])
+
+
+async def put_until_refused(handle: KafkaSiteLog | KafkaChangelog | KafkaJournal, words: str) -> None:
+    """Append until the error says these words."""
+    async with asyncio.timeout(TIMEOUT_S):
+        for number in count(2):
+            try:
+                await put(handle, number)
+            except LogUnavailable as error:
+                if words in error.message:
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def topics(admin: AIOKafkaAdminClient) -> list[str]:
+    return [name for name in await admin.list_topics() if not name.startswith("_")]
+
+
+@asynccontextmanager
+async def broker_that_makes_topics(folder: Path) -> AsyncIterator[tuple[KafkaServer, AIOKafkaAdminClient]]:
+    """A broker that makes a topic for whoever asks for it by name, as brokers do by default."""
+    with KafkaServer(folder, settings={"auto.create.topics.enable": "true"}) as kafka:
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        await admin.start()
+        try:
+            yield kafka, admin
+        finally:
+            await admin.close()
+
+
+@pytest.mark.parametrize("kind", [KafkaSiteLog, KafkaChangelog, KafkaJournal])
+async def test_a_topic_that_was_deleted_is_named_and_not_made_again_by_asking_for_it(
+    tmp_path: Path, kind: type[KafkaSiteLog] | type[KafkaChangelog] | type[KafkaJournal]
+) -> None:
+    async with broker_that_makes_topics(tmp_path) as (kafka, admin):
+        handle = kind(kafka.bootstrap, "site")
+        await handle.start()
+        try:
+            async with looked_after(handle) if isinstance(handle, KafkaSiteLog) else nullcontext():
+                await put(handle, 1)
+                (name,) = await topics(admin)
+                await admin.delete_topics([name])
+                await put_until_refused(handle, f"topic {name} of Kafka at {kafka.bootstrap} is missing")
+                assert await topics(admin) == []
+        finally:
+            await handle.close()
+
+
+async def test_a_changelog_that_somebody_made_anew_without_its_settings_takes_nothing(tmp_path: Path) -> None:
+    """It would not keep the last checkpoint of each session."""
+    async with broker_that_makes_topics(tmp_path) as (kafka, admin):
+        changelog = KafkaChangelog(kafka.bootstrap, "site")
+        await changelog.start()
+        try:
+            await put(changelog, 1)
+            (name,) = await topics(admin)
+            await admin.delete_topics([name])
+            await put_until_refused(changelog, "is missing")
+            await admin.create_topics([NewTopic(name, 1, 1)])
+            await put_until_refused(changelog, "is not the one that was in use: topic site has cleanup.policy=delete")
+        finally:
+            await changelog.close()

@@ -29,6 +29,9 @@ from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap
 
 TIMEOUT_S, AUDIT_S = 40.0, 240.0
+AFTER_METADATA_S = 7.0
+"""By then every client of a broker has asked for its topics again, in seconds."""
+MAKES_TOPICS = {"auto.create.topics.enable": "true"}
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 
 
@@ -232,7 +235,9 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
 
 
 async def test_proxies_name_a_log_that_is_missing_and_go_on_when_it_is_back(tmp_path: Path, etcd: EtcdServer) -> None:
-    """A broker that is started with an empty folder answers, and does not have what was read."""
+    """A broker that is started with an empty folder answers, and does not have what was read. It would make any topic
+    that is asked for by name, and nobody does.
+    """
     flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"missing-{new_incarnation()}"}
     port = free_port()
     kept = KafkaServer(tmp_path / "kafka", port=port)
@@ -249,21 +254,25 @@ async def test_proxies_name_a_log_that_is_missing_and_go_on_when_it_is_back(tmp_
             safe = await publish(first.url, range(1, 20))
             await until(lambda: 19 in reader.numbers, "the first ones have come")
             await asyncio.to_thread(kept.kill)
-            with KafkaServer(tmp_path / "empty", port=port):
+            with KafkaServer(tmp_path / "empty", port=port, settings=MAKES_TOPICS):
+                waiting = asyncio.create_task(publish(first.url, range(20, 22)))
                 for proxy in (first, second):
                     await until_seen(partial(names_trouble, proxy, log_topic), f"{proxy.name} says what is missing")
                     assert not proxy.ready()
+                await asyncio.sleep(AFTER_METADATA_S)
+                assert all(names_trouble(proxy, log_topic) for proxy in (first, second))
             await asyncio.to_thread(kept.start)
             for proxy in (first, second):
                 await until_seen(proxy.ready, f"{proxy.name} is ready again", TIMEOUT_S)
-            safe |= await publish(second.url, range(20, 40))
+            safe |= await waiting
+            safe |= await publish(second.url, range(22, 40))
             await until(lambda: 39 in reader.numbers, "the last one has come", TIMEOUT_S)
             assert accounts(reader, safe) == [] and not reader.gaps
             assert all(proxy.request("/v1/status")["log_epoch"] == 1 for proxy in (first, second))
             # Who starts there makes the topic anew, and is refused; so are the others, and no log epoch begins.
             await asyncio.to_thread(kept.kill)
             await asyncio.to_thread(first.kill)
-            with KafkaServer(tmp_path / "another", port=port):
+            with KafkaServer(tmp_path / "another", port=port, settings=MAKES_TOPICS):
                 await asyncio.to_thread(first.process.start)
                 for proxy in (first, second):
                     await until_seen(

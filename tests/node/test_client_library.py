@@ -204,7 +204,10 @@ async def test_the_state_of_another_receiver_is_refused(proxy: ProxyProcess) -> 
         waypost.attach("team/mine", proxy=proxy.url, state={"a": 1})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("proxy", ["127.0.0.1:7401", "http://h:1", "ws://", "", [], [7401], 7401, b"ws://h:1"])
+@pytest.mark.parametrize(
+    "proxy",
+    ["127.0.0.1:7401", "http://h:1", "ws://", "ws://h:1?x=1", "ws://h:1#f", "", [], [7401], 7401, b"ws://h:1"],
+)
 async def test_malformed_proxy_address_is_refused_at_once(proxy: Any) -> None:
     with pytest.raises(Refused, match="ws://host:7301"):
         waypost.produce("p", proxy=proxy)

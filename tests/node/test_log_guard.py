@@ -29,7 +29,7 @@ from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, SiteId, origin_of
-from waypost.records import LogBegun, Published
+from waypost.records import LogBegun, Published, Record
 
 A = SiteId("A")
 
@@ -48,13 +48,19 @@ def published(number: int) -> Published:
     return Published(producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=b"\x80")
 
 
+def records(count: int) -> list[Record]:
+    """Return the first records of a log that states its identity."""
+    begun: list[Record] = [LogBegun(federation="federation", identity="log", log_epoch=1)]
+    return [*begun, *(published(number) for number in range(1, count))][:count]
+
+
 async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tuple[GuardedLog, MemoryRegistry]:
     """Return the guard of a proxy that has read so many records of a log that has others now."""
     state, registry = SiteState(A), MemoryRegistry(MemoryRegistryStorage(), ManualClock())
-    for offset in range(read):
-        state.fold(offset, published(offset))
+    for offset, record in enumerate(records(read)):
+        state.fold(offset, record)
     site_log = MemorySiteLog(MemoryLogStorage())
-    await site_log.append([published(number) for number in range(there)])
+    await site_log.append(records(there))
     await registry.claim_site_log(A, None, row)
     return GuardedLog(LogGuard(state, "federation", known), site_log, registry, Nobody()), registry
 
@@ -101,6 +107,25 @@ async def test_an_empty_log_enters_no_log_epoch_until_an_operator_says_so(others
     await own_guard.raise_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 4)
+
+
+@pytest.mark.parametrize("begins_with", [[], [LogBegun(federation="federation", identity="another", log_epoch=1)]])
+async def test_a_log_that_was_made_anew_enters_no_log_epoch_by_what_was_appended_since(
+    begins_with: list[Record],
+) -> None:
+    """An append without an answer is sent again, and may be the first record of a topic that a broker made anew."""
+    known = SiteLogRow(identity="log", seen=9)
+    own_guard, registry = await guard(read=10, there=0, known=known, row=known)
+    own_guard._guard._has_begun = True
+    await own_guard._log.append([*begins_with, *(published(number) for number in range(3))])
+    with pytest.raises(LogReplaced):
+        await own_guard._run(own_guard._guard.compare())
+    with pytest.raises(LogReplaced):
+        own_guard._guard.seen_beyond(origin_of(A), 9)
+        await own_guard.check(3, reports=True)
+    await own_guard.raise_epoch()
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 9)
 
 
 async def test_an_acknowledged_append_that_was_not_read_back_counts_as_seen() -> None:
@@ -160,7 +185,7 @@ async def test_proxy_with_a_lower_position_appends_no_record_to_a_log_that_lost_
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(number) for number in range(10))
+    storage.records.extend(records(10))
     ahead, behind = Proxy(storage, registry, row, 10), Proxy(storage, registry, row, 0)
     looking = [await ahead.check(), await behind.check()]
     del storage.records[6:]
@@ -180,7 +205,7 @@ async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, row, second)
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guarded_log.begin()
     assert await proxy.log.append([published(99)]) == [4]
@@ -198,7 +223,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
     monkeypatch.setattr("node.site_log.guarded_log.BEGIN_S", 0.2)
     storage = MemoryLogStorage()
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
     proxy.guard._has_begun = False
 
@@ -222,7 +247,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, row, 3, Nobody(8))
     looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
@@ -237,7 +262,7 @@ async def test_log_guard_writes_a_lost_row_again(registry: MemoryRegistry, monke
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     empty = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
     proxy = Proxy(storage, empty, row, 3)
     looking = await proxy.check()
@@ -253,7 +278,7 @@ async def test_log_guard_restores_the_later_log_epoch_in_a_restored_registry(
     """Else the next loss of an end would begin the same log epoch a second time, over offsets that were read."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, second, 3)
     await proxy.guarded_log.check(3, reports=True)
     assert row is not None and row.log_epoch == 1
@@ -271,7 +296,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     storage, changelog = MemoryLogStorage(), MemoryChangelog(MemoryChangelogStorage())
     federation, ended = federation_of(await registry.secret()), {origin_of(A): (2, 5)}
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=1))
-    storage.records.extend(published(number) for number in range(2))
+    storage.records.extend(records(2))
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=2, ended=ended))
     state = SiteState(A)
     for offset, record in enumerate(storage.records):
@@ -314,7 +339,7 @@ async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
     """An answer of the registry may be lost: then the one who raised it does not know that it did."""
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, row, 3)
     await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
@@ -327,7 +352,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(number) for number in range(10))
+    storage.records.extend(records(10))
     proxy = Proxy(storage, registry, row, 10)
     looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
@@ -343,7 +368,7 @@ async def test_a_proxy_that_starts_does_not_wait_for_an_end_that_the_log_has_los
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     storage, row = MemoryLogStorage(), await registry.site_log(A)
     assert row is not None
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, row, 3)
     beginning = asyncio.create_task(proxy.guarded_log.until_read(5))
     await asyncio.sleep(0.05)
@@ -383,7 +408,7 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
-    storage.records.extend(published(number) for number in range(5))
+    storage.records.extend(records(5))
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )
@@ -397,7 +422,7 @@ async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_mean
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
-    storage.records.extend(published(number) for number in range(3))
+    storage.records.extend(records(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
     looking = asyncio.create_task(proxy.guarded_log.check(3, reports=False))

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 
 from node.configuration.config import load_config
 from node.http.policy import WebPolicy, host_name, is_json
-from waypost.errors import BadConfiguration, ForeignOrigin, Misdirected, Refused, WrongContentType
+from waypost.errors import BadConfiguration, BadMessage, ForeignOrigin, Misdirected, Refused, WrongContentType
 
 LOOPBACK = WebPolicy.of(load_config({"host_names": "Proxy.Example", "allow_origins": "https://board.example"}, None))
 EVERYWHERE = WebPolicy.of(
@@ -91,6 +91,7 @@ BODY = ("content-length", "2")
         ("http", "POST", "/v1/drains", [HOST, BODY, ("content-type", "text/plain")], WrongContentType),
         ("http", "POST", "/v1/drains", [HOST, BODY], WrongContentType),
         ("http", "POST", "/v1/drains", [HOST, ("transfer-encoding", "chunked")], WrongContentType),
+        ("http", "POST", "/v1/drains", [HOST, BODY, ("transfer-encoding", "chunked")], BadMessage),
     ],
 )
 def test_request_is_refused_by_its_headers(

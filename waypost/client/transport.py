@@ -70,7 +70,7 @@ def check_address(url: object) -> str:
         is_valid = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_valid = False
-    if not is_valid:
+    if not is_valid or parts is None or parts.query or parts.fragment:
         raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
     return str(url)
 

@@ -19,10 +19,11 @@ from node.machines.log_guard import (
     Procedure,
     Question,
     ReadLogRow,
+    ReadRecords,
     Wait,
 )
 from node.machines.procedure import resume
-from waypost.errors import LogReplaced, RegistryUnavailable, Unreachable
+from waypost.errors import HistoryTruncated, LogReplaced, RegistryUnavailable, Unreachable
 from waypost.identity import NOTHING
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class GuardedLog:
                 answer = self._answer(question)
                 if is_late and isinstance(question, ReadLogRow | ClaimLogRow) and world.chances(world.faults.answers):
                     raise RegistryUnavailable("no answer")
-            except Unreachable as error:
+            except (Unreachable, HistoryTruncated) as error:
                 answer = error
             schedule(answer)
 
@@ -156,7 +157,7 @@ class GuardedLog:
             perform()
 
     def _answer(self, question: Question) -> Any:
-        """Raises Unreachable."""
+        """Raises Unreachable, HistoryTruncated."""
         world, site, registry = self._node.world, self._node.site, self._node.world.registry
         match question:
             case FindFirst():
@@ -165,6 +166,9 @@ class GuardedLog:
             case FindEnd():
                 world.check_log(site)
                 return len(self._log)
+            case ReadRecords(offset=offset, limit=limit):
+                world.check_log(site)
+                return self._log.read(offset, offset + limit)
             case FindSeen():
                 return self._node.read_below
             case AppendRecord(record=record):

@@ -23,12 +23,11 @@ from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline
 from node.machines import lifecycle
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
-from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, Wait
+from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, ReadRecords, Wait
 from node.machines.log_start import (
     FindSnapshot,
     FindTime,
     LogStart,
-    ReadRecords,
     ReadSecret,
     Report,
     StartQuestion,
