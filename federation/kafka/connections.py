@@ -62,7 +62,7 @@ class KafkaSender:
 
     @classmethod
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
-        """Connect. When the connection breaks off, or the topic is deleted, it sends nothing more, and `lost` is told."""
+        """Connect. When it breaks off, or the topic is deleted, it sends nothing more, and `lost` is told."""
         with topic.translated():
             await topic.check()
         producer = cls(topic, lost, await topic.connecting())
