@@ -236,14 +236,23 @@ class Topic:
             await admin.close()
 
     async def _begin(self, admin: AIOKafkaAdminClient) -> None:
-        """Start it. Raises KafkaError, or OSError: TLS is why it cannot connect."""
+        """Start it. Raises KafkaError, or OSError: TLS or an unknown host is why it cannot connect."""
         try:
             await whole(admin.start())
         except KafkaConnectionError:
+            host, port, _ = collect_hosts(self.bootstrap)[0]
             if self.credentials is not None:
-                host, port, _ = collect_hosts(self.bootstrap)[0]
                 await self.credentials.try_by_hand(host, port)
+            await _resolve(host, port)
             raise
+
+
+async def _resolve(host: str, port: int) -> None:
+    """Raises OSError: no host of this name is known."""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(host, port)
+    except OSError as error:
+        raise OSError(f"nobody knows a host {host}") from error
 
 
 async def whole(start: Coroutine[Any, Any, None]) -> None:

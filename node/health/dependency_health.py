@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -156,7 +156,8 @@ class DependencyHealth:
 
         Args:
             dependency: the name to report, where the error does not name another one by its `field`.
-            action: one attempt; called again after each failure.
+            action: one attempt; called again after each failure. It may fail with an ExceptionGroup of several
+                dependencies; all others have answered then.
             within_s: an attempt that has not ended by then is cancelled, and has failed; None: wait for it.
 
         Raises:
@@ -174,11 +175,21 @@ class DependencyHealth:
             except (Refused, LogReplaced, StoreDamaged):
                 raise
             except (WaypostError, TimeoutError) as error:
-                name = getattr(error, "field", None) or dependency
-                missing.add(name)
-                self.unavailable(name, error)
+                missing |= self._failed(dependency, [error])
+            except ExceptionGroup as group:
+                still_missing = self._failed(dependency, group.exceptions)
+                for name in missing - still_missing:
+                    self.available(name)
+                missing = still_missing
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._rng) / 1000)
+
+    def _failed(self, dependency: str, errors: Sequence[Exception]) -> set[str]:
+        """Report each error; return the names of what is missing."""
+        names = {getattr(error, "field", None) or dependency: error for error in errors}
+        for name, error in names.items():
+            self.unavailable(name, error)
+        return set(names)
 
 
 def dependency_of(error: Unreachable) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -112,7 +113,8 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
         incarnation: of this proxy; it names the writer's part of the journal.
 
     Raises:
-        Unreachable: a backend did not start within START_S seconds; `field` names it. The others are closed again.
+        ExceptionGroup: of Unreachable, one for each server that does not answer within START_S seconds; `field` names a
+            backend there. The others are closed again.
         BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
     """
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
@@ -128,19 +130,27 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
     )
     try:
         answers = await asyncio.gather(
+            _start(Dependency.REGISTRY, parts.registry, config.etcd),
             _start(Dependency.LOG, site_log, config.kafka),
             _start(Dependency.CHANGELOG, changelog, config.kafka),
             _start(Dependency.JOURNAL, journal, config.kafka),
-            _start(Dependency.REGISTRY, parts.registry, config.etcd),
             return_exceptions=True,
         )
-        missing = [answer for answer in answers if answer is not None]
-        if missing:
-            raise missing[0]
+        _check_started(answers[:1], answers[1:])
     except BaseException:
         await parts.close()
         raise
     return parts
+
+
+def _check_started(*servers: Sequence[BaseException | None]) -> None:
+    """Raise what is missing, once for each server."""
+    failed = [[error for error in answers if error is not None] for answers in servers]
+    for error in chain(*failed):
+        if not isinstance(error, Unreachable):
+            raise error
+    if missing := [errors[0] for errors in failed if errors]:
+        raise BaseExceptionGroup("servers do not answer", missing)
 
 
 async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry, address: str) -> None:

@@ -32,15 +32,25 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
     proxy.process.start()
     try:
         await _until(lambda: proxy.process.has_logged("part is not there"), SAY_SO_S)
-        await _until(lambda: "log" in _health(proxy), SAY_SO_S)
+        await _until(lambda: {"log", "registry"} == set(_health(proxy)), SAY_SO_S)
         await asyncio.to_thread(kafka.start)
-        await _until(lambda: "registry" in _health(proxy), SERVE_S)
+        await _until(lambda: {"registry"} == set(_health(proxy)), SERVE_S)
         await asyncio.to_thread(etcd.start)
         await _until(proxy.ready, SERVE_S)
         assert _health(proxy) == {}
     finally:
         for part in (proxy, etcd, kafka):
             await asyncio.to_thread(part.stop)
+
+
+async def test_a_proxy_names_a_host_that_nobody_knows(tmp_path: Path) -> None:
+    flags = {"no-discovery": "", "mixed-backends": "", "kafka": "broker.invalid:9092"}
+    proxy = ProxyProcess(ProxySpec("a1", "A", flags), (), tmp_path)
+    proxy.process.start()
+    try:
+        await _until(lambda: "nobody knows a host broker.invalid" in _health(proxy).get("log", ""), SAY_SO_S)
+    finally:
+        await asyncio.to_thread(proxy.stop)
 
 
 def _health(proxy: ProxyProcess) -> dict[str, str]:
