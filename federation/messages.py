@@ -10,30 +10,30 @@ import msgspec
 
 from waypost.identity import Incarnation, Origin, SiteId
 from waypost.keys import Protection
-from waypost.records import Effective, Forwarded, InTree, OriginEnded, Progress, Severed
+from waypost.records import Effective, FilterRequest, Forwarded, InTree, OriginEnded, Progress, Severed
 
 LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
 class LinkOpen(InTree, msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
-    """The leader of `site` at `epoch` resumes the link from `frontier`, with these filters.
+    """The leader of `site` at `epoch` resumes the link from `frontier`, with the filters of this digest.
 
-    `serial` numbers the openings and filter changes of the leader. `installations`: expression -> number of its
-    installation; `protections`: the keys of those that are not open to everybody. `tree_epoch`: of the dispatching tree
-    in the log of `site`: an opening is served by a log in the same one, so that all that is said over a link is said
-    in one tree.
+    `serial` numbers the openings and requests of filters of the leader. `tree_epoch`: of the dispatching tree in the
+    log of `site`: an opening is served by a log in the same one, so that all that is said over a link is said in one
+    tree.
     """
 
     site: SiteId
     epoch: int
     frontier: dict[Origin, int]
     serial: int
-    installations: dict[str, int]
-    protections: dict[str, tuple[Protection, ...]] = {}
+    digest: int
 
 
-class LinkWants(InTree, msgspec.Struct, frozen=True, tag="link-wants"):
-    """A change of the far site's filters: expression -> number of its installation, and their keys, as in LinkOpen."""
+class LinkWants(FilterRequest, msgspec.Struct, frozen=True, tag="link-wants"):
+    """A request of filters by the leader of `site`, as :class:`waypost.records.FiltersRequested` has it. The next one
+    follows once this one is answered.
+    """
 
     site: SiteId
     epoch: int
@@ -52,8 +52,8 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True)
 
     With `opening` NO_OPENING it refuses an opening or a change of filters: `epoch` and `number` are the later leader's
     epoch and serial. Messages of an opening are numbered 1, 2, 3, ...: after a hole the far site opens again. One
-    without records is a heartbeat. `applied_serial`: the serial of the last of the far site's messages that is in force
-    here.
+    without records is a heartbeat. `applied_serial`: the serial of the far site's last request that is in force here;
+    `refused_serial`: of the last one that is not, because it does not fit to what is: all filters are to be stated.
     """
 
     site: SiteId
@@ -62,6 +62,7 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True)
     number: int
     records: list[LinkRecord]
     applied_serial: int = 0
+    refused_serial: int = 0
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):

@@ -436,6 +436,10 @@ LINK_WINDOW_BYTES = 16 * 1024 * 1024
 """Bytes of the same; the sender waits there too."""
 LINK_LIVE = 5_000
 """Records just folded that a waiting sender keeps; past it they go, and are read from the log again."""
+LINK_REQUEST_FILTERS = 100
+"""Filters in a request to a neighbour, which reads them and puts them into its index within one turn of its loop."""
+LINK_REQUEST_BYTES = 256 * 1024
+"""The size of a request of filters to a neighbour, about: with one expression more it is below a record's bound."""
 LINK_LIVE_BYTES = 16 * 1024 * 1024
 """Bytes of the same; likewise."""
 LINK_QUEUE = 10_000
@@ -479,3 +483,5 @@ EFFECT_STALL_MS = 30_000
 """The effect that has waited longest for its answer."""
 LINK_STALL_MS = 20_000
 """A link that this proxy leads; it costs no readiness: a site that is away blocks nobody else."""
+FILTERS_STALL_MS = 20_000
+"""A request of filters to a neighbour that sends all the same; likewise."""

@@ -37,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 8
+VERSION = 9
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]

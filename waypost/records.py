@@ -9,6 +9,8 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from waypost.checksum import SEAL_BYTES, checksum, is_whole, seal_of, sealed
@@ -102,10 +104,38 @@ class InTree(msgspec.Struct, frozen=True, kw_only=True):
     tree_epoch: int = 0
 
 
-class FiltersRequested(InTree, tag="filters-requested", frozen=True, array_like=True):
-    """From here on neighbour `link` requests exactly these filters, each with the number of its installation.
+class RequestPart(StrEnum):
+    """What a request of a neighbour is: a change of its filters, or a part of all of them."""
 
-    `protections`: as those of :class:`InterestRegistered`.
+    CHANGE = "change"
+    """A change of the filters that have the digest `base`."""
+    FIRST = "first"
+    NEXT = "next"
+    LAST = "last"
+    """What is in force and was not stated since the first part is not requested any more."""
+    ALL = "all"
+    """The first and last part."""
+
+
+class FilterRequest(InTree, frozen=True, kw_only=True):
+    """A request of filters by a neighbour.
+
+    Args:
+        removed: expressions that are not requested any more.
+        part: what becomes of the filters that are not named.
+        base: the digest of the filters that a change is one of.
+    """
+
+    removed: tuple[str, ...] = ()
+    part: RequestPart = RequestPart.ALL
+    base: int = 0
+
+
+class FiltersRequested(FilterRequest, tag="filters-requested", frozen=True, array_like=True):
+    """From here on neighbour `link` requests these filters, each with the number of its installation.
+
+    `serial` numbers the requests of the leader of epoch `link_epoch`. `protections`: as those of
+    :class:`InterestRegistered`.
     """
 
     link: SiteId

@@ -63,8 +63,6 @@ class KafkaSender:
     @classmethod
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
         """Connect. When it breaks off, or the topic is deleted, it sends nothing more, and `lost` is told."""
-        with topic.translated():
-            await topic.check()
         producer = cls(topic, lost, await topic.connecting())
         try:
             with topic.translated():
@@ -133,9 +131,6 @@ class KafkaConsumer:
     @classmethod
     async def connect(cls, topic: Topic, offset: int | None, *, checked: bool = True) -> Consumer:
         """Connect at an offset; None: at any. `checked`: checksums are compared."""
-        with topic.translated():
-            # aiokafka waits for a topic that is missing as long as for a broker that is away, and says neither.
-            await topic.check()
         consumer = cls(topic, await topic.connecting(), checked=checked)
         try:
             with topic.translated():

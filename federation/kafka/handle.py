@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from federation.credentials import Credentials
 from federation.kafka.connections import KafkaConsumer, KafkaSender
-from federation.kafka.log_reader import LogReader
+from federation.kafka.log_reader import Consumer, LogReader
 from federation.kafka.ordered_appends import OrderedAppends, Sender
 from federation.kafka.replication import Replication
 from federation.kafka.topic import Topic
@@ -45,6 +45,8 @@ class Handle:
         dense: bool = False,
     ) -> None:
         self._make = make
+        self._was_just_made = False
+        """Whether the topic was made, or found in its form, a moment ago; not all brokers may know it yet."""
         self._warn = warn
         self._topic = Topic(bootstrap, topic, replication, settings, credentials)
         self._appends = OrderedAppends(
@@ -56,7 +58,7 @@ class Handle:
             name=self._topic.description,
         )
         self._reader = LogReader(
-            lambda offset, checked: KafkaConsumer.connect(self._topic, offset, checked=checked),
+            self._connect_consumer,
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
             dense=dense,
@@ -64,7 +66,20 @@ class Handle:
         )
 
     async def _connect(self) -> Sender:
+        await self._check()
         return await KafkaSender.connect(self._topic, self._out_of_reach)
+
+    async def _connect_consumer(self, offset: int | None, checked: bool) -> Consumer:
+        await self._check()
+        return await KafkaConsumer.connect(self._topic, offset, checked=checked)
+
+    async def _check(self) -> None:
+        """Check that the topic is there: aiokafka waits for one that is missing as long as for a broker that is away,
+        and says neither.
+        """
+        if not self._was_just_made:
+            with self._topic.translated():
+                await self._topic.check()
 
     def _out_of_reach(self) -> None:
         """The connection ended without being told to, or was given up: another one is made."""
@@ -79,8 +94,10 @@ class Handle:
                 async with asyncio.timeout(START_S):
                     if self._make and (warning := await self._topic.make()):
                         self._warn(warning)
+                    self._was_just_made = self._make
                     await self._appends.start()
                     await self._reader.start()
+                    self._was_just_made = False
         except BaseException:
             await self.close()
             raise

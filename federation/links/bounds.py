@@ -11,6 +11,8 @@ from waypost.limits import (
     LINK_LEASE_MS,
     LINK_LIVE,
     LINK_QUEUE,
+    LINK_REQUEST_BYTES,
+    LINK_REQUEST_FILTERS,
     LINK_WINDOW,
     LINK_WINDOW_BYTES,
     LOG_BATCH,
@@ -30,3 +32,5 @@ class Bounds:
     queue: int = LINK_QUEUE
     position_every: int = POSITION_EVERY
     lease_ms: int = LINK_LEASE_MS
+    request_bytes: int = LINK_REQUEST_BYTES
+    request_filters: int = LINK_REQUEST_FILTERS

@@ -14,7 +14,7 @@ import msgspec
 from federation.messages import LinkMessage
 from federation.ports import Batch, TreeRow
 from waypost.errors import WaypostError
-from waypost.identity import Origin, ProxyId, SiteId
+from waypost.identity import Edge, Origin, ProxyId, SiteId
 from waypost.records import Record
 
 
@@ -81,6 +81,13 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str
 
 
+class EnteredTree(msgspec.Struct, frozen=True):
+    """Report to the operator that the site's log has entered another dispatching tree."""
+
+    epoch: int
+    links: Sequence[Edge]
+
+
 class SeenBeyond(msgspec.Struct, frozen=True):
     """Report that a neighbour, whose proxies are proven, has seen an origin of ours beyond the end of our log as
     read here.
@@ -90,5 +97,7 @@ class SeenBeyond(msgspec.Struct, frozen=True):
     offset: int
 
 
-LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Resign | ClaimTree | Ended | SeenBeyond
+LinkEffect = (
+    SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Resign | ClaimTree | Ended | EnteredTree | SeenBeyond
+)
 Emit = Callable[[LinkEffect], None]

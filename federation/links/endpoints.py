@@ -12,7 +12,8 @@ from functools import partial
 from typing import assert_never
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Ended, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
+from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
+from federation.links.filter_requests import FilterInstaller
 from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
     LinkEffectCompleted,
@@ -39,11 +40,11 @@ from federation.messages import (
 )
 from federation.ports import Batch, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
-from federation.site.state import NeighbourFilters, SiteState
+from federation.site.neighbour_filters import NeighbourFilters, rank_of
+from federation.site.state import SiteState
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, link_name, site_of
-from waypost.keys import OPEN, Protection
-from waypost.records import FiltersRequested, LinkLed, Repaired, TreeEntered
+from waypost.records import FiltersRequested, LinkLed, Repaired, RequestPart, TreeEntered
 from waypost.subscription import parse
 
 
@@ -73,12 +74,10 @@ class LinkEndpoints:
         """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
         """Positions of sending ends that can begin, and have not yet."""
-        self._pending_filters: dict[SiteId, FiltersRequested] = {}
-        """The last request of each neighbour that is, or will be, under way to the log."""
-        self._latest_requests: dict[SiteId, FiltersRequested] = {}
-        """The last request that each neighbour sent."""
-        self._written: dict[SiteId, FiltersRequested] = {}
-        """The last request of each neighbour that was appended, or is under way; the state may not have it yet."""
+        self._reported_tree = state.tree.epoch
+        """The epoch of the tree that operators were told of last."""
+        self._installers: dict[SiteId, FilterInstaller] = {}
+        """What becomes of the requests of each neighbour."""
 
     def _new_receiver(self, site: SiteId) -> LinkReceiver:
         return LinkReceiver(site, self._state, self._rows, self._rng, self._emit, self._bounds)
@@ -170,8 +169,11 @@ class LinkEndpoints:
                 link.close()
                 del self._senders[site]
                 self._late.pop(site, None)
-        for known in (self._latest_requests, self._written):
-            known.clear()
+        self._installers.clear()
+        tree = self._state.tree
+        if tree.epoch > self._reported_tree:
+            self._reported_tree = tree.epoch
+            self._emit(EnteredTree(tree.epoch, tree.edges))
         self._follow_links(now_ms)
         early, self._early = self._early, {}
         for peer, message in early.values():
@@ -179,15 +181,12 @@ class LinkEndpoints:
                 self._open(peer, message, now_ms)
 
     def _folded(self, batch: Batch, now_ms: int) -> None:
-        for _, record in batch:
-            if isinstance(record, Repaired):
-                # Requests are removed; neighbours send them again, and they are written again.
-                self._written.clear()
         if any(isinstance(record, TreeEntered | Repaired) for _, record in batch):
             self._tree_entered(now_ms)
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
-            self._append_filters_again(site)
             self._end_if_outlived(site)
+        for installer in list(self._installers.values()):
+            installer.folded(now_ms)
         for sending in list(self._senders.values()):
             self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
@@ -214,7 +213,7 @@ class LinkEndpoints:
             case LinkWants():
                 is_of_tree = message.tree_epoch == self._state.tree.epoch
                 if is_of_tree and not self._is_outlived(peer, message):
-                    self._append_filters(_asked(message))
+                    self._take_request(_asked(message), now_ms)
             case LeaseRequest():
                 if self._has_lease and self._log_answers:
                     self._emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
@@ -248,7 +247,7 @@ class LinkEndpoints:
         The peer may be elected by the registry all the same, if the registry was lost meanwhile.
         """
         requested = self._state.neighbour_filters.get(message.site, NeighbourFilters())
-        last = max((requested.epoch, requested.serial), self._opened.get(message.site, (0, 0)))
+        last = max(requested.rank, self._opened.get(message.site, (0, 0)))
         if _name(message) < last:
             epoch, serial = last
             self._emit(
@@ -274,7 +273,6 @@ class LinkEndpoints:
         is_of_tree = message.tree_epoch == self._state.tree.epoch and site in self._state.neighbours
         if not is_of_tree or _name(message) <= self._opened.get(site, (0, 0)):
             return
-        self._check(site, message.installations)
         self._opened[site] = _name(message)
         self._compare(message.frontier)
         if site in self._senders:
@@ -282,7 +280,7 @@ class LinkEndpoints:
             self._late.pop(site, None)
         link = LinkSender(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
         self._senders[site] = link
-        self._append_filters(_asked(message))
+        self._take_request(_opened(message), now_ms)
         start = self.index.position_for(message.frontier)
         if start is not None:
             self._late[site] = start
@@ -320,9 +318,7 @@ class LinkEndpoints:
             self._late.get(opening.site),
             self._state.neighbour_filters.get(opening.site, NeighbourFilters()),
         )
-        asked = (requested.epoch, requested.serial) >= _name(opening) or self._installed(
-            opening.site
-        ) == opening.installations
+        asked = requested.rank >= _name(opening) and requested.stated is None
         # Nothing has removed filters: neither retention, nor a repair, nor a tree without the neighbour.
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
         sure = sure and opening.site not in self._state.left_at
@@ -337,94 +333,55 @@ class LinkEndpoints:
             self.index.forget(error.first)
         self._emit(Ended(site, str(error) if error else why))
 
-    def _append_filters(self, request: FiltersRequested) -> None:
-        """Install a neighbour's filters by an append to the log; one of each neighbour is under way at a time."""
-        if request.link not in self._state.neighbours:
+    def _take_request(self, request: FiltersRequested, now_ms: int) -> None:
+        """Have a neighbour's request come to the log. Raises Refused: an expression in it is not valid."""
+        site = request.link
+        if site not in self._state.neighbours:
             return
-        self._check(request.link, request.installations)
-        if _rank(request) >= _rank(self._latest_requests.get(request.link, request)):
-            self._latest_requests[request.link] = request
-        last = self._pending_filters.get(request.link)
-        if last is not None:
-            if _rank(request) > _rank(last):
-                self._pending_filters[request.link] = request
-        elif self._standing(request.link) != (request.installations, request.protections):
-            before = self._written.get(request.link)
-            self._pending_filters[request.link] = self._written[request.link] = request
-            self._emit(Append([request], partial(self._on_filters_appended, request, before)))
-        else:
-            self._applied_serial(request)
-
-    def _append_filters_again(self, site: SiteId) -> None:
-        """Append the last request of a neighbour again if the log has an older one since: that may have been long
-        under way, through another proxy, so that the last one did not seem to need an append.
-        """
-        latest, requested = self._latest_requests.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
-        if latest is not None and _rank(latest) > (requested.epoch, requested.serial):
-            self._append_filters(latest)
-
-    def _on_filters_appended(
-        self, request: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
-    ) -> None:
-        """Record the answer of the log. After a failure the neighbour sends its request again."""
-        if not isinstance(answer, WaypostError):
-            self._applied_serial(request)
-        else:
-            self._not_applied(request)
-            if before is None:
-                self._written.pop(request.link, None)
-            else:
-                self._written[request.link] = before
-        last = self._pending_filters.pop(request.link)
-        if last is not request:
-            self._append_filters(last)
-
-    def _applied_serial(self, request: FiltersRequested) -> None:
-        """Record that the neighbour's last request is in force: it need not be sent again."""
-        if (link := self._link_of(request)) is not None:
-            link.applied_serial = max(link.applied_serial, request.serial)
-
-    def _not_applied(self, request: FiltersRequested) -> None:
-        """Record that the neighbour's request is not known to be in force, though that may have been said of it: an
-        earlier one has come to the log since, and this one was to correct that.
-        """
-        if (link := self._link_of(request)) is not None:
-            link.applied_serial = min(link.applied_serial, request.serial - 1)
-
-    def _link_of(self, request: FiltersRequested) -> LinkSender | None:
-        """Return the sending end to the leader that has sent the request; None: it has none, or another one leads."""
-        link = self._senders.get(request.link)
-        return link if link is not None and link.opening.epoch == request.link_epoch else None
-
-    def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
-        """Raise Refused if an expression is not valid. Those in force were checked before: there may be many."""
-        known, _ = self._standing(site)
-        for expression in installations.keys() - known.keys():
+        installer = self._installers.get(site)
+        if installer is None:
+            answer = self._answer_request
+            installer = self._installers[site] = FilterInstaller(site, self._state, self._emit, answer)
+        known = installer.in_force
+        for expression in request.installations.keys() - known.filters.keys():
             parse(expression)
+        is_empty = request.part is RequestPart.CHANGE and not request.installations and not request.removed
+        # Once the log has what the opening itself requests, no earlier request can come to be in force any more.
+        is_probe = is_empty and rank_of(request) > self._opened.get(site, (0, 0))
+        installer.take(request, now_ms, is_probe=is_probe)
 
-    def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
-        """Return a neighbour's filters and their keys as the log has them, folded or not."""
-        requested, written = self._state.neighbour_filters.get(site, NeighbourFilters()), self._written.get(site)
-        if written is not None and _rank(written) > (requested.epoch, requested.serial):
-            return written.installations, written.protections
-        by = {text: found.protections for text, found in requested.filters.items() if found.protections != (OPEN,)}
-        return self._installed(site), by
-
-    def _installed(self, site: SiteId) -> Mapping[str, int]:
-        requested = self._state.neighbour_filters.get(site)
-        return {text: found.installation for text, found in requested.filters.items()} if requested else {}
+    def _answer_request(self, request: FiltersRequested, is_applied: bool, now_ms: int) -> None:
+        link = self._senders.get(request.link)
+        if link is not None and link.opening.epoch == request.link_epoch:
+            link.answer(request.serial, now_ms, is_applied=is_applied)
 
 
 def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:
     return opening.epoch, opening.serial
 
 
-def _asked(message: LinkOpen | LinkWants) -> FiltersRequested:
-    filters, protections = message.installations, message.protections
+def _opened(message: LinkOpen) -> FiltersRequested:
+    """Return what an opening requests: the filters that are in force, if they are those."""
     return FiltersRequested(
-        message.site, message.epoch, message.serial, filters, protections, tree_epoch=message.tree_epoch
+        message.site,
+        message.epoch,
+        message.serial,
+        {},
+        part=RequestPart.CHANGE,
+        base=message.digest,
+        tree_epoch=message.tree_epoch,
     )
 
 
-def _rank(request: FiltersRequested) -> tuple[int, int]:
-    return request.link_epoch, request.serial
+def _asked(message: LinkWants) -> FiltersRequested:
+    return FiltersRequested(
+        message.site,
+        message.epoch,
+        message.serial,
+        message.installations,
+        message.protections,
+        removed=message.removed,
+        part=message.part,
+        base=message.base,
+        tree_epoch=message.tree_epoch,
+    )

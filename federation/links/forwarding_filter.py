@@ -26,8 +26,16 @@ import msgspec
 
 from federation.messages import LinkRecord
 from federation.site.acceptance import Acceptance
-from federation.site.events import Advanced, Announced, EndedAnnounced, NotificationArrived, SeveranceAnnounced
-from federation.site.state import Filter, SiteState
+from federation.site.events import (
+    Advanced,
+    Announced,
+    EndedAnnounced,
+    InterestChanged,
+    NotificationArrived,
+    SeveranceAnnounced,
+)
+from federation.site.neighbour_filters import Filter
+from federation.site.state import SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
@@ -100,9 +108,12 @@ class ForwardingFilter:
             self._repeats = [_from_here(repeat, state.frontier) for repeat in self._repeats]
             self._pass_over(start.offset)
         self._work_ns = 0
-        self._filters: Mapping[str, Filter] = NO_FILTERS
         self._index: Index[set[str]] = Index()
         """The neighbour's filters as they were at the last look, with the texts of each expression."""
+        self._indexed: set[str] = set()
+        """The texts in it."""
+        self._stale = set(self._filters)
+        """Texts that may be in the index and are no filters any more, or the other way round."""
 
     @property
     def site(self) -> SiteId:
@@ -134,7 +145,9 @@ class ForwardingFilter:
             return self._after_damage(self._step_below(offset, record))
         records: list[LinkRecord] = []
         for event in self._state.fold(offset, record):
-            if isinstance(event, Announced) and event.neighbour == self._neighbour:
+            if isinstance(event, InterestChanged):
+                self._stale.add(event.expression)
+            elif isinstance(event, Announced) and event.neighbour == self._neighbour:
                 records.append(self._stamped(event.effective))
             elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
                 records.append(self._stamped(event.ended))
@@ -244,35 +257,49 @@ class ForwardingFilter:
     @property
     def work_ns(self) -> int:
         """The time of the neighbour's filters for the largest notification, by estimate, in nanoseconds."""
-        self._follow()
+        self.follow()
         return self._work_ns
 
     def _wanted(self, body: bytes) -> bool:
-        self._follow()
-        return bool(self._filters and self._index.match(read_body(body)))
+        self.follow()
+        return bool(self._indexed and self._index.match(read_body(body)))
 
-    def _follow(self) -> None:
-        """Update the index to the neighbour's present filters; the cost is that of the changes."""
+    @property
+    def _filters(self) -> Mapping[str, Filter]:
         requested = self._state.neighbour_filters.get(self._neighbour)
-        filters = requested.filters if requested else NO_FILTERS
-        if filters is self._filters:
-            return
-        before, self._filters = self._filters, filters
-        for text in before.keys() - filters.keys():
-            expression = parse(text)
-            texts = self._index.get(expression) or set()
-            texts.discard(text)
-            if not texts:
+        return requested.filters if requested else NO_FILTERS
+
+    def follow(self, most: int | None = None) -> bool:
+        """Update the index to the neighbour's present filters, by so many of them; return whether it is up to date.
+
+        Args:
+            most: filters; None: all. Each takes some tenths of a millisecond.
+        """
+        filters = self._filters
+        while self._stale and most != 0:
+            text = self._stale.pop()
+            if (text in filters) != (text in self._indexed):
+                self._toggle(text)
+                most = None if most is None else most - 1
+        return not self._stale
+
+    def _toggle(self, text: str) -> None:
+        expression = parse(text)
+        texts = self._index.get(expression)
+        if text in self._indexed:
+            self._indexed.remove(text)
+            if texts is not None and texts != {text}:
+                texts.remove(text)
+            else:
                 self._index.remove(expression)
                 self._work_ns -= expression.cost.work_ns
-        for text in filters.keys() - before.keys():
-            expression = parse(text)
-            known = self._index.get(expression)
-            if known is None:
-                self._index.add(expression, {text})
-                self._work_ns += expression.cost.work_ns
-            else:
-                known.add(text)
+            return
+        self._indexed.add(text)
+        if texts is None:
+            self._index.add(expression, {text})
+            self._work_ns += expression.cost.work_ns
+        else:
+            texts.add(text)
 
     def _advance_announced(self, origin: Origin, upto: int) -> bool:
         if upto <= self._announced.get(origin, NOTHING):

@@ -31,7 +31,7 @@ When a message is lost
 ----------------------
 An opening, or all that follows   silence; opened again, each time after a longer pause, until a message arrives
 Some records                      their message's number is missing; opened again
-Our filters                       sent again as long as one of them has no answer
+A request of filters              sent again until it is answered
 An acknowledgement                the sender's window shrinks by it; once it is shut the sender is silent
 """
 
@@ -45,6 +45,7 @@ from typing import NamedTuple, TypeVar
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Elect, Emit, FindEnd, Resign, SendPeer
+from federation.links.filter_requests import FilterRequester
 from federation.links.link_lease import LinkLease
 from federation.messages import (
     NO_OPENING,
@@ -61,7 +62,6 @@ from federation.site.state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId, link_name
-from waypost.keys import Protection
 from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
 from waypost.records import LinkLed, body_size, is_altered
 
@@ -72,7 +72,9 @@ UNNAMED_MS = 1_000
 SILENCE_MS = 3_000
 """The silence after which the link is opened again."""
 RESEND_MS = 1_000
-"""The interval at which our filters are sent again while one has no answer."""
+"""The interval at which a request of filters is sent again that has no answer."""
+PROBE_MS = 30_000
+"""The interval at which is compared what we want with what is in force there, while nothing changes."""
 
 Answer = TypeVar("Answer")
 Rows = Callable[[SiteId], list[ProxyRow]]
@@ -95,15 +97,25 @@ class Phase(Enum):
 class Pulling(NamedTuple):
     """The state of a pulling end, for operators.
 
-    `silent_ms`: since the last message; None: it does not pull. `last_received_ms`: when the last message arrived, on
-    the clock of the machine.
+    Args:
+        neighbour: the site that sends.
+        leads: whether this proxy leads the link.
+        phase: as the table above names it.
+        peer: the proxy there that sends; None: it does not pull.
+        silent_ms: time since the last message; None: it does not pull.
+        last_received_ms: when the last message arrived, on the clock of the machine.
+        requested: the serial of the last request of filters.
+        is_answered: whether that has an answer.
     """
 
     neighbour: SiteId
     leads: bool
     phase: str
+    peer: ProxyId | None
     silent_ms: int | None
     last_received_ms: int
+    requested: int
+    is_answered: bool
 
 
 class LinkReceiver:
@@ -169,21 +181,24 @@ class LinkReceiver:
         self._queued: list[LinkRecord] = []
         self._queued_bytes = 0
         self._appending = False
-        self._version = 0
-        """The version of the state when our filters were computed last."""
-        self._announced_filters: dict[str, int] = {}
-        self._announced_protections: dict[str, tuple[Protection, ...]] = {}
-        """The filters that were sent last, and their keys."""
-        self._announced_ms = 0
-        self._unanswered = False
+        self._requester = FilterRequester(state, neighbour, bounds)
+        self._requested_ms = 0
+        """When filters were requested last."""
         self._repaired = state.repaired
-        self._applied_serial: int | None = None
-        """The serial of our last request that is in force there; None: no answer to this opening has arrived."""
 
     def shown(self, now_ms: int) -> Pulling:
         """Return its state, for operators."""
-        silent_ms = now_ms - self._last_received_ms if self.phase is Phase.PULLING else None
-        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._last_received_ms)
+        is_pulling = self.phase is Phase.PULLING
+        return Pulling(
+            neighbour=self._neighbour,
+            leads=self.epoch > 0,
+            phase=self.phase.value,
+            peer=self._peer.proxy if is_pulling and self._peer is not None else None,
+            silent_ms=now_ms - self._last_received_ms if is_pulling else None,
+            last_received_ms=self._last_received_ms,
+            requested=self._serial,
+            is_answered=self._requester.under_way is None,
+        )
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return its queues: name, records, and the bound of records."""
@@ -267,6 +282,7 @@ class LinkReceiver:
         self._term += 1
         self._appending = False
         self._queued, self._queued_bytes = [], 0
+        self._requester.close()
 
     def _elect(self) -> None:
         """Request another term; answers to requests of the one before are ignored."""
@@ -307,6 +323,7 @@ class LinkReceiver:
         self.phase = Phase.PAUSING
         self._due = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
+        self._requester.close()
         self._find_log_end(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
@@ -388,9 +405,8 @@ class LinkReceiver:
         self._peer = peer
         self._next_index += 1
         self._serial += 1
-        self._opening, self._expected, self._applied_serial = self._serial, 1, None
-        self._last_received_ms = self._announced_ms = now_ms
-        self._filters_changed()
+        self._opening, self._expected = self._serial, 1
+        self._last_received_ms = self._requested_ms = now_ms
         state = self._state
         self._tree_epoch = state.tree.epoch
         self._send(
@@ -399,8 +415,7 @@ class LinkReceiver:
                 epoch=self.epoch,
                 frontier=dict(state.frontier),
                 serial=self._serial,
-                installations=self._announced_filters,
-                protections=self._announced_protections,
+                digest=self._requester.open(self.epoch, self._serial, self._tree_epoch),
                 tree_epoch=self._tree_epoch,
             )
         )
@@ -432,7 +447,8 @@ class LinkReceiver:
         self._expected += 1
         self._last_received_ms = now_ms
         self._attempt = 0
-        self._applied_serial = message.applied_serial
+        self._requester.answered(message.applied_serial, message.refused_serial)
+        self._request_filters(now_ms)
         self._queued += message.records
         self._queued_bytes += sum(map(body_size, message.records))
         self._append()
@@ -469,33 +485,16 @@ class LinkReceiver:
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
 
-    def _filters_changed(self) -> bool:
-        """Compute our filters for the neighbour; return whether they differ from those sent last."""
-        state = self._state
-        wants = state.wants.get(self._neighbour, {})
-        self._version = state.version
-        self._unanswered = any(not self._has_answer(expression) for expression in wants)
-        protections = state.protections_for(self._neighbour)
-        if (wants, protections) == (self._announced_filters, self._announced_protections):
-            return False
-        self._announced_filters, self._announced_protections = dict(wants), protections
-        return True
+    def _request_filters(self, now_ms: int) -> None:
+        """Request what is to be requested next, if nothing is under way."""
+        request = self._requester.next(self._serial + 1)
+        if request is not None:
+            self._send_request(request, now_ms)
 
-    @property
-    def _unconfirmed(self) -> bool:
-        """Whether the last request of filters may have been lost: it is sent again."""
-        return self._unanswered or (self._applied_serial is not None and self._applied_serial < self._serial)
-
-    def _has_answer(self, expression: str) -> bool:
-        upstream = self._state.upstream
-        return any(upstream.get(origin) == self._neighbour for origin in self._state.effective.get(expression, ()))
-
-    def _send_filters(self, now_ms: int) -> None:
-        self._announced_ms = now_ms
-        filters, protections = self._announced_filters, self._announced_protections
-        self._send(
-            LinkWants(self._state.site, self.epoch, self._serial, filters, protections, tree_epoch=self._tree_epoch)
-        )
+    def _send_request(self, request: LinkWants, now_ms: int) -> None:
+        self._serial = max(self._serial, request.serial)
+        self._requested_ms = now_ms
+        self._send(request)
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
@@ -519,9 +518,8 @@ class LinkReceiver:
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
             # The fold would ignore what we append.
             self._wait(now_ms)
-        elif self.phase is Phase.PULLING and self._state.version != self._version and self._filters_changed():
-            self._serial += 1
-            self._send_filters(now_ms)
+        elif self.phase is Phase.PULLING:
+            self._request_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
         """Handle a change of the neighbour's proxies."""
@@ -541,8 +539,13 @@ class LinkReceiver:
             self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
-        elif self.phase is Phase.PULLING and self._unconfirmed and now_ms >= self._announced_ms + RESEND_MS:
-            self._send_filters(now_ms)
+        elif self.phase is Phase.PULLING and now_ms >= self._requested_ms + self._request_interval_ms:
+            again = self._requester.under_way
+            self._send_request(again or self._requester.probe(self._serial + 1), now_ms)
+
+    @property
+    def _request_interval_ms(self) -> int:
+        return PROBE_MS if self._requester.under_way is None else RESEND_MS
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it waits only for other inputs."""
@@ -553,6 +556,6 @@ class LinkReceiver:
         lease = min(self._lease.next_deadline(is_lost=False), self._unnamed_ms if self.epoch else NEVER)
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
-            return min(lease, silent, self._announced_ms + RESEND_MS if self._unconfirmed else NEVER)
+            return min(lease, silent, self._requested_ms + self._request_interval_ms)
         pausing = self.phase is Phase.PAUSING and not self._appending and self._may_open
         return min(lease, self._due) if pausing or self.phase is Phase.WAITING else lease

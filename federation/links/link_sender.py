@@ -32,7 +32,7 @@ from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogDamaged, LogUnavailable, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
-from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
+from waypost.limits import LINK_LIVE_BYTES, LINK_REQUEST_FILTERS, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
 from waypost.records import Effective, Forwarded, Record, body_size
 
 QUIET_MS = 20
@@ -48,11 +48,16 @@ UNACKNOWLEDGED_TIMEOUT_MS = 30_000
 class Sending(NamedTuple):
     """The state of a sending end, for operators.
 
-    `behind`: records of our log that were not read for it yet; `under_way`: records sent and not acknowledged; `lags`:
-    by origin, the offsets that the neighbour was not told of.
+    Args:
+        neighbour: the site that pulls.
+        peer: its proxy that does.
+        behind: records of our log that were not read for it yet.
+        under_way: records sent and not acknowledged.
+        lags: by origin, the offsets that the neighbour was not told of.
     """
 
     neighbour: SiteId
+    peer: ProxyId
     behind: int
     under_way: int
     lags: dict[Origin, int]
@@ -81,8 +86,8 @@ class LinkSender:
     ) -> None:
         self.peer = peer
         self.opening = opening
-        self.applied_serial = 0
-        """The serial of the peer's last request of filters that is in force."""
+        self._applied_serial = self._refused_serial = 0
+        """The serials of the peer's last requests of filters that are in force, and that are not."""
         self._state = state
         self._emit = emit
         self._ended = ended
@@ -115,7 +120,7 @@ class LinkSender:
         """Return its state, for operators."""
         behind = max(0, self._state.position - self._offset) if self._sender else 0
         lags = self._sender.lags() if self._sender else {}
-        return Sending(self.opening.site, behind, self._under_way, lags)
+        return Sending(self.opening.site, self.peer, behind, self._under_way, lags)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return its queues: name, records, and the bound of records."""
@@ -141,6 +146,14 @@ class LinkSender:
             self._send([], 0, now_ms)
         self._quiet_at = now_ms + QUIET_MS
         self._pump(now_ms)
+
+    def answer(self, serial: int, now_ms: int, *, is_applied: bool) -> None:
+        """Tell the peer at once whether its request of filters of this serial is in force."""
+        if is_applied:
+            self._applied_serial = max(self._applied_serial, serial)
+        else:
+            self._refused_serial = max(self._refused_serial, serial)
+        self._send([], 0, now_ms)
 
     def close(self) -> None:
         """End it without a call of `ended`: another opening has replaced it."""
@@ -203,6 +216,9 @@ class LinkSender:
             while self._line and self._has_room():
                 self._send(*self._line.popleft(), now_ms)
             if self._line or self._reading or self._pausing:
+                return
+            if not self._sender.follow(LINK_REQUEST_FILTERS):
+                self._pausing = True
                 return
             batch = self._next()
             if not batch:
@@ -288,7 +304,8 @@ class LinkSender:
             opening=opening.serial,
             number=self._number,
             records=list(records),
-            applied_serial=self.applied_serial,
+            applied_serial=self._applied_serial,
+            refused_serial=self._refused_serial,
         )
         self._emit(SendPeer(self.peer, message))
 

@@ -20,6 +20,7 @@ from federation.ports import (
     LeaderChanged,
     LinkChanged,
     LinkRow,
+    ProxyDown,
     RegistryEvent,
     Reloaded,
     TreeChosen,
@@ -108,6 +109,9 @@ class TreeKeeper:
                 self.led.add(link)
             case TreeChosen(row):
                 self.row = row
+            case ProxyDown():
+                # It may have been the last one of its site, which then leads no other direction.
+                pass
             case _:
                 return
         self._look(now_ms)

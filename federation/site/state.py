@@ -72,6 +72,7 @@ from federation.site.events import (
     StateReset,
     WantsChanged,
 )
+from federation.site.neighbour_filters import Filter, NeighbourFilters, Wanted
 from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, site_of
@@ -97,28 +98,8 @@ from waypost.records import (
     Unreadable,
 )
 
-
-class Filter(msgspec.Struct):
-    """An expression that a neighbour requested. `at`: our frontier at the log position of the installation. `above`:
-    the offsets above which it was announced as effective. `protections`: the keys by which it is wanted there.
-    """
-
-    installation: int
-    at: dict[Origin, int]
-    above: dict[Origin, int] = {}
-    protections: tuple[Protection, ...] = (OPEN,)
-
-
 INSTALLATIONS = 1 << 44
 """The distance of installation numbers of two log epochs: more than the offsets of one."""
-
-
-class NeighbourFilters(msgspec.Struct):
-    """The filters that a neighbour requested last, and the leader's epoch and serial of that request."""
-
-    epoch: int = 0
-    serial: int = -1
-    filters: dict[str, Filter] = {}
 
 
 class RegisteredInterest(msgspec.Struct):
@@ -210,6 +191,8 @@ class SiteState:
         """Origins whose coverage has begun anew since a repair; None: there was no repair."""
         self.version = 0
         """A counter that grows whenever anything except position and acceptance may have changed."""
+        self._followed: dict[SiteId, set[str]] = {}
+        """Neighbours whose wants are followed (:meth:`follow_wants`)."""
 
     @property
     def tree(self) -> Tree:
@@ -267,8 +250,18 @@ class SiteState:
 
     # ------------------------------------------------------------ folding
 
-    def fold(self, offset: int, record: Record) -> list[Event]:  # noqa: PLR0912 - a dispatch
+    def fold(self, offset: int, record: Record) -> list[Event]:
         """Apply the next record, at `offset`; return its events, in order."""
+        events = self._apply(offset, record)
+        if not isinstance(record, Published | Forwarded | Progress | LinkLed | Closed | Unreadable):
+            self.version += 1
+        if self._followed:
+            changed = [event.expression for event in events if isinstance(event, InterestChanged)]
+            for followed in self._followed.values():
+                followed.update(changed)
+        return events
+
+    def _apply(self, offset: int, record: Record) -> list[Event]:  # noqa: PLR0912 - a dispatch
         self.position = offset + 1
         match record:
             case Published():
@@ -281,37 +274,27 @@ class SiteState:
                 moved = self.acceptance.advance(offset, record)
                 return [Advanced(record.origin, record.upto)] if moved else []
             case Effective():
-                self.version += 1
                 return self._effective(record)
             case InterestRegistered():
-                self.version += 1
                 return self._interest_registered(offset, record)
             case InterestsExpired():
-                self.version += 1
                 return self._interests_expired(offset, record)
             case FiltersRequested():
-                self.version += 1
                 return self._filters_requested(offset, record)
             case LogBegun():
-                self.version += 1
                 return self._log_begun(offset, record)
             case OriginEnded():
-                self.version += 1
                 return self._origin_ended(offset, record)
             case Severed():
-                self.version += 1
                 return self._severed(offset, record)
             case Damaged():
-                self.version += 1
                 return self._broken(offset, record)
             case Repaired():
-                self.version += 1
                 return self._repaired(offset, record)
             case LinkLed():
                 self.acceptance.advance(offset, record)
                 return []
             case TreeEntered():
-                self.version += 1
                 return self._tree_entered(offset, record)
             case Closed() | Unreadable():
                 return []
@@ -444,6 +427,7 @@ class SiteState:
             if expressions:
                 self._want_no_more(neighbour, expressions)
                 self.wants[neighbour] = dict.fromkeys(expressions, self._installation(offset))
+                self._note(neighbour, expressions)
                 events.append(WantsChanged(neighbour))
         return events
 
@@ -552,30 +536,14 @@ class SiteState:
         if record.link not in self.neighbours or record.tree_epoch != self.tree.epoch:
             return []
         requested = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
-        if (record.link_epoch, record.serial) <= (requested.epoch, requested.serial):
+        changes = requested.apply(record, self.frontier)
+        if changes is None:
             return []
-        requested.epoch, requested.serial = record.link_epoch, record.serial
-        before = requested.filters
-        by_keys = {expression: installed.protections for expression, installed in before.items()}
-        requested.filters = {
-            expression: installed
-            for expression, installed in requested.filters.items()
-            if record.installations.get(expression) == installed.installation
-        }
         events: list[Event] = []
-        for expression, installation in record.installations.items():
-            if expression not in requested.filters:
-                installed = requested.filters[expression] = Filter(installation, dict(self.frontier))
-                events += self._installed(record.link, expression, installed)
-        for expression, installed in requested.filters.items():
-            installed.protections = record.protections.get(expression, (OPEN,))
-        events += [
-            InterestChanged(expression)
-            for expression in sorted({*before, *requested.filters})
-            if expression not in requested.filters
-            or by_keys.get(expression) != requested.filters[expression].protections
-        ]
-        return events + self._rewant(offset, before.keys() ^ requested.filters.keys())
+        for expression, installed in changes.installed.items():
+            events += self._installed(record.link, expression, installed)
+        events += [InterestChanged(expression) for expression in sorted(changes.changed)]
+        return events + self._rewant(offset, changes.toggled)
 
     def _installed(self, neighbour: SiteId, expression: str, installed: Filter) -> list[Event]:
         own = self.frontier[self.origin]
@@ -629,8 +597,13 @@ class SiteState:
             if removed or new:
                 self._want_no_more(neighbour, removed)
                 wants.update(dict.fromkeys(new, self._installation(offset)))
+                self._note(neighbour, removed, new)
                 changed.append(WantsChanged(neighbour))
         return changed
+
+    def _note(self, neighbour: SiteId, *expressions: Iterable[str]) -> None:
+        if neighbour in self._followed:
+            self._followed[neighbour].update(*expressions)
 
     def _want_no_more(self, neighbour: SiteId, expressions: Iterable[str]) -> None:
         for expression in expressions:
@@ -661,20 +634,23 @@ class SiteState:
         """Return all expressions that are wanted here or behind a neighbour."""
         return set(self.interest_counts).union(*(requested.filters for requested in self.neighbour_filters.values()))
 
-    def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
-        """Return the keys of the requests to the neighbour, for those that are not open to everybody."""
-        guarded = set(self._protected_counts).union(
-            *(
-                (expression for expression, installed in requested.filters.items() if installed.protections != (OPEN,))
-                for requested in self.neighbour_filters.values()
-            )
-        )
-        wanted = {
-            expression: self.interests(expression, neighbour)
-            for expression in guarded
-            if expression in self.wants[neighbour]
-        }
-        return {expression: tuple(sorted(found)) for expression, found in sorted(wanted.items()) if found != {OPEN}}
+    def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
+        """Return with which installation, and by which keys, the expression is requested of a neighbour; None: it is
+        not.
+        """
+        installation = self.wants.get(neighbour, {}).get(expression)
+        return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
+
+    def follow_wants(self, neighbour: SiteId) -> set[str]:
+        """Return a set to which every expression is added whose :meth:`wanted` may have changed since, until the next
+        call for that neighbour, or :meth:`follow_wants_no_more`.
+        """
+        followed = self._followed[neighbour] = set()
+        return followed
+
+    def follow_wants_no_more(self, neighbour: SiteId) -> None:
+        """End :meth:`follow_wants`."""
+        self._followed.pop(neighbour, None)
 
     def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
         """Return the offset above which this log has all matches of all expressions, None if not yet known."""

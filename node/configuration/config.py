@@ -62,7 +62,7 @@ def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, 
 def _plain(name: str) -> str:
     """Raises ValueError: it is no name for a row, a topic and a folder."""
     if "/" in name or any(character.isspace() for character in name):
-        raise ValueError("no slash and no blank, please")
+        raise ValueError(f"{name!r} is no name: no slash and no blank, please")
     if not name.isprintable():
         raise ValueError("no control character, please")
     if name.startswith(".") or any(character in name for character in '"[],;'):
@@ -91,7 +91,7 @@ def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
     if not any(listed):
         return ()
     if not all(listed):
-        raise ValueError(f"a comma too many in {value!r}")
+        raise ValueError(f"a comma too many in {value!r}: write {','.join(filter(None, listed))}")
     return listed
 
 

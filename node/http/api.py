@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -17,7 +17,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from federation.links.link_receiver import Pulling
+from federation.links.link_sender import Sending
 from federation.ports import DrainRow
+from federation.site.state import SiteState
 from node.http import admin
 from node.http.exposition import exposition, make_registry
 from node.http.schemas import (
@@ -39,7 +42,7 @@ from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
-from waypost.identity import Ownership, ProxyId, SessionId, log_epoch_of
+from waypost.identity import Ownership, ProxyId, SessionId, SiteId, log_epoch_of
 from waypost.limits import MAX_BODY_BYTES, PAGE_S, PAGES_WAIT_S
 from waypost.subscription.batch import NotJson, read_json
 
@@ -252,6 +255,44 @@ async def _handovers(node: Node, request: Request) -> dict[str, Any]:
     }
 
 
+async def _links(node: Node, request: Request) -> dict[str, Any]:
+    """Show the two ends that this proxy has of each link, or may have: another one of the site may lead it."""
+    state, (pulling, sending) = node.serving_engine.state, node.links.shown()
+    sent = {end.neighbour: end for end in sending}
+    return {"proxy": node.proxy, "site": node.site, "links": [_link(state, end, sent) for end in pulling]}
+
+
+def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dict[str, Any]:
+    site = end.neighbour
+    requested = state.neighbour_filters.get(site)
+    filters = len(requested.filters) if requested is not None else 0
+    out = sent.get(site)
+    return {
+        "neighbour": site,
+        "in_tree": site in state.neighbours,
+        "from": {
+            "leads": end.leads,
+            "phase": end.phase,
+            "peer": end.peer,
+            "silent_ms": end.silent_ms,
+            "filters": len(state.wants.get(site, ())),
+            "answered": end.is_answered,
+            "origins": {
+                origin: offset for origin, offset in state.frontier.items() if state.upstream.get(origin) == site
+            },
+        },
+        "to": None
+        if out is None
+        else {
+            "peer": out.peer,
+            "behind": out.behind,
+            "under_way": out.under_way,
+            "filters": filters,
+            "lags": out.lags,
+        },
+    }
+
+
 async def _marker(node: Node, request: Request) -> dict[str, Any]:
     return {"offset": await node.mark()}
 
@@ -286,6 +327,7 @@ ANSWERS: dict[tuple[str, str], Answer] = {
     ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionRequest, admin.unsubscribe),
     ("POST", "/v1/sessions/forget"): _changing(ReceiverRequest, admin.forget),
     ("GET", "/v1/handovers"): _handovers,
+    ("GET", "/v1/links"): _links,
     ("POST", "/v1/marker"): _marker,
     ("GET", "/v1/drains"): _drains,
     ("POST", "/v1/drains"): _set_drain,

@@ -293,6 +293,53 @@ class Handovers(_Answer):
     handovers: list[HandoverShown]
 
 
+class LinkFrom(_Shape):
+    """What comes from a neighbour. `leads`: this proxy leads it, by the `phase` of its end, and pulls from `peer`.
+    `filters`: so many are requested there, and are in force if `answered`. `origins`: those that come over it, and how
+    far each has come.
+    """
+
+    leads: bool
+    phase: str
+    peer: str | None
+    silent_ms: int | None
+    filters: int
+    answered: bool
+    origins: dict[str, int]
+
+
+class LinkTo(_Shape):
+    """What this proxy sends to a neighbour, whose proxy `peer` has opened it. `behind`: records of our log that were
+    not read for it yet; `under_way`: sent and not acknowledged; `filters`: of the neighbour here; `lags`: by origin,
+    the offsets that it was not told of.
+    """
+
+    peer: str
+    behind: int
+    under_way: int
+    filters: int
+    lags: dict[str, int]
+
+
+class LinkShown(_Shape):
+    """A link. `in_tree`: everything goes over it; else it stands by. `to` is null where another proxy sends, or
+    nobody does.
+    """
+
+    neighbour: str
+    in_tree: bool
+    from_: LinkFrom = Field(alias="from")
+    to: LinkTo | None
+
+
+class Links(_Answer):
+    """The links of a proxy's site, and what of them is here."""
+
+    proxy: str
+    site: str
+    links: list[LinkShown]
+
+
 class Marker(_Answer):
     """The closing marker's offset in the site log."""
 
@@ -389,6 +436,7 @@ PAGES = (
     Page("POST", "/v1/sessions/unsubscribe", "End a subscription of a session.", Changed, SubscriptionRequest),
     Page("POST", "/v1/sessions/forget", "Unregister a receiver that is away.", Changed, ReceiverRequest),
     Page("GET", "/v1/handovers", "Handovers that run, or ended lately.", Handovers),
+    Page("GET", "/v1/links", "The links of its site, and what of them is here.", Links),
     Page("POST", "/v1/marker", "Append a closing marker, for the audit.", Marker),
     Page("GET", "/v1/drains", "Proxies that are being emptied.", Drains),
     Page("POST", "/v1/drains", "Have a proxy emptied, or no more.", DrainSet, DrainRequest),

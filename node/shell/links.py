@@ -139,6 +139,11 @@ class Links:
                     site=effect.site,
                     reason=effect.reason,
                 )
+            case effects.EnteredTree(epoch, links):
+                tree = ", ".join(" - ".join(sites) for sites in links) or "none: no other site is reached"
+                self._few.write(
+                    log.info, "the site forwards over another tree of links", "tree", epoch=epoch, tree=tree
+                )
             case _:
                 assert_never(effect)
 

@@ -6,6 +6,7 @@ import heapq
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 import pytest
@@ -18,13 +19,14 @@ from federation.links.inputs import LinkEffectCompleted, LinkInput, LinksLeaseGr
 from federation.links.link_sender import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site.events import Advanced, Covered, NotificationArrived
+from federation.site.neighbour_filters import digest_of
 from federation.site.state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.keys import OPEN
 from waypost.notification import Notification, read_body
-from waypost.records import FiltersRequested, InterestRegistered, Published, Record
+from waypost.records import FiltersRequested, InterestRegistered, Published, Record, RequestPart
 
 A, B = SiteId("A"), SiteId("B")
 OWN = Origin("A/0")
@@ -80,8 +82,12 @@ def only(kind: type[Kind], effects: list[LinkEffect]) -> list[Kind]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def opening(epoch: int, serial: int, wants: dict[str, int] | None = None) -> LinkOpen:
-    return LinkOpen(site=B, epoch=epoch, frontier={}, serial=serial, installations=wants or {})
+def opening(epoch: int, serial: int, wants: dict[str, int] | None = None, above: int | None = None) -> LinkOpen:
+    digest = 0
+    for expression, installation in (wants or {}).items():
+        digest ^= digest_of(expression, (installation, (OPEN,)))
+    frontier = {} if above is None else {OWN: above}
+    return LinkOpen(site=B, epoch=epoch, frontier=frontier, serial=serial, digest=digest)
 
 
 def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
@@ -170,10 +176,9 @@ def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
 
 def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
     serving = Serving()
-    for message in (opening(1, 1, {"n >": 1}), LinkWants(B, 1, 1, {"n >": 1})):
-        with pytest.raises(Refused):
-            serving.receive(message)
-        assert serving.take_effects() == []
+    with pytest.raises(Refused):
+        serving.receive(LinkWants(B, 1, 1, {"n >": 1}))
+    assert serving.take_effects() == []
     assert only(FindFirst, serving.receive(opening(1, 1)))
 
 
@@ -201,40 +206,73 @@ def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> 
     assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
-def test_a_request_that_an_earlier_one_overtakes_in_the_log_is_sent_again_until_it_stands_there() -> None:
-    """Its append was said to have failed, and came to the log all the same, behind a later request."""
+def answers(effects: list[LinkEffect]) -> list[tuple[int, int]]:
+    """Return the serials of the requests that B is told to be in force, and not to be."""
+    sent = [effect.message for effect in only(SendPeer, effects)]
+    told = [
+        (message.applied_serial, message.refused_serial)
+        for message in sent
+        if isinstance(message, LinkRecords) and (message.applied_serial or message.refused_serial)
+    ]
+    return [answer for answer, _ in groupby(told)]
+
+
+def test_request_is_in_force_once_the_log_was_read_so_far() -> None:
     serving = Serving()
-    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
-    serving.finish(first, 0)
-    (append,) = only(Append, serving.receive(LinkWants(B, 1, 2, {X: 0})))
-    serving.finish(append, LogUnavailable("no answer"))
-    assert only(Append, serving.receive(LinkWants(B, 1, 3, {}))) == []
-    assert applied(serving) == 3, "nothing is wanted, and the log has nothing else"
-    serving.fold(FiltersRequested(B, 1, 2, {X: 0}))
-    (correction,) = only(Append, serving.take_effects())
-    serving.finish(correction, LogUnavailable("no answer"))
-    assert applied(serving) < 3
-    (correction,) = only(Append, serving.receive(LinkWants(B, 1, 3, {})))
-    serving.finish(correction, [1])
-    assert applied(serving) == 3
+    (append,) = only(Append, serving.receive(opening(1, 1)))
+    serving.finish(append, [0])
+    assert answers(serving.take_effects()) == []
+    serving.fold(append.records[0])
+    assert answers(serving.take_effects()) == [(1, 0)]
+    change = LinkWants(B, 1, 2, {X: 5}, part=RequestPart.CHANGE)
+    (append,) = only(Append, serving.receive(change))
+    serving.fold(append.records[0])
+    serving.finish(append, [1])
+    assert answers(serving.take_effects()) == [(2, 0)]
+    assert answers(serving.receive(change)) == [(2, 0)], "it was sent again"
 
 
-def applied(serving: Serving) -> int:
-    """Return the serial of the request that B is told to be in force."""
-    return serving.endpoints._senders[B].applied_serial
+def test_change_of_filters_that_are_not_in_force_is_refused() -> None:
+    """Nothing is written, or an earlier request has come in between: the neighbour states all."""
+    serving = Serving(FiltersRequested(B, 1, 0, {X: 1}))
+    effects = serving.receive(opening(1, 1, {Y: 1}))
+    assert only(Append, effects) == [] and answers(effects) == [(0, 1)]
+    base = opening(1, 1, {X: 1}).digest
+    (append,) = only(Append, serving.receive(LinkWants(B, 1, 2, {Y: 3}, part=RequestPart.CHANGE, base=base)))
+    serving.fold(FiltersRequested(B, 1, 1, {}))
+    serving.fold(append.records[0])
+    serving.finish(append, [2])
+    assert answers(serving.take_effects()) == [(0, 2)]
+    assert serving.state.neighbour_filters[B].filters == {}
+
+
+def test_request_of_nothing_is_written_only_for_an_opening() -> None:
+    """Where the log has that, no earlier request can come to be in force any more."""
+    serving = Serving(FiltersRequested(B, 1, 1, {X: 1}))
+    base = opening(1, 2, {X: 1}).digest
+    (append,) = only(Append, serving.receive(opening(1, 2, {X: 1})))
+    probe = LinkWants(B, 1, 3, {}, part=RequestPart.CHANGE, base=base)
+    assert answers(serving.receive(probe)) == []
+    serving.fold(append.records[0])
+    serving.finish(append, [1])
+    assert answers(serving.take_effects()) == [(2, 0), (3, 0)]
+    effects = serving.receive(LinkWants(B, 1, 4, {}, part=RequestPart.CHANGE, base=base))
+    assert only(Append, effects) == [] and answers(effects) == [(4, 0)]
+    effects = serving.receive(LinkWants(B, 1, 5, {}, part=RequestPart.CHANGE, base=base + 1))
+    assert only(Append, effects) == [] and answers(effects) == [(4, 5)]
 
 
 def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:
     serving = Serving(*(published(number) for number in range(6)))
-    resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
+    resumed = opening(1, 1, above=1)
     (read,) = only(ReadLog, serving.receive(resumed))
     assert read.offset == 1
     serving.finish(read, HistoryTruncated("gone", first=4))
     serving.take_effects()
-    (first,) = only(
-        FindFirst, serving.receive(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={}))
-    )
+    effects = serving.receive(opening(1, 2, above=1))
+    (first,) = only(FindFirst, effects)
     serving.finish(first, 4)
+    serving.fold(FiltersRequested(B, 1, 2, {}))
     (read,) = only(ReadLog, serving.take_effects())
     assert read.offset == 4
 
@@ -312,7 +350,7 @@ class Proxy:
         self.site = SiteId(name[0].upper())
         self.state = SiteState(self.site, (B if self.site == A else A,))
         self.events: list[Any] = []
-        bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3)
+        bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3, request_bytes=1)
         self.endpoints = LinkEndpoints(self.state, self.rows, random.Random(name), bounds)
         self.tick_at = 0
         self.step(partial(self.endpoints.step, LinksLeaseGranted()))
@@ -411,34 +449,12 @@ def promised(log: list[Record], above: int, upto: int) -> list[int]:
 
 def test_link_sends_no_records_before_forgotten_filters_of_the_neighbour_are_logged_again() -> None:
     serving = Serving()
-    effects = serving.receive(opening(1, 1, {X: 3}))
+    effects = serving.receive(opening(1, 1, {X: 3, Y: 4}))
     (find,) = only(FindFirst, effects)
-    (append,) = only(Append, effects)
+    assert answers(effects) == [(0, 1)]
     serving.finish(find, 4)
     assert openings(serving.take_effects()) == []
-    serving.fold(append.records[0])
+    serving.fold(FiltersRequested(B, 1, 2, {X: 3}, part=RequestPart.FIRST))
+    assert openings(serving.take_effects()) == []
+    serving.fold(FiltersRequested(B, 1, 3, {Y: 4}, part=RequestPart.LAST))
     assert openings(serving.take_effects()) == [(B1, 1)]
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_far_log_has_the_promised_records_once_in_order_over_faulty_wires(seed: int) -> None:
-    wires = Wires(seed)
-    random_schedule(wires)
-    far, near = wires.proxies[B1], wires.logs[A]
-    came: list[int] = []
-    above: int | None = None
-    for event in far.events:
-        match event:
-            case NotificationArrived(origin, offset, _) if origin == OWN:
-                assert not came or offset > came[-1]
-                came.append(offset)
-                assert isinstance(published := near[offset], Published) and event.record.body == published.body
-            case Covered(expression, origin, start) if (expression, origin) == (X, OWN):
-                assert above is None
-                above = start
-            case Advanced(origin, upto) if origin == OWN and above is not None:
-                assert set(promised(near, above, upto)) <= set(came)
-    assert above is not None
-    assert far.state.frontier[OWN] == wires.proxies[ProxyId("a1")].state.frontier[OWN]
-    wanted = promised(near, above, len(near))
-    assert [offset for offset in came if offset in wanted] == wanted

@@ -9,7 +9,15 @@ import msgspec
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Elect, FindEnd, LinkEffect, Resign, SendPeer
-from federation.links.link_receiver import ELECT_MS, RESEND_MS, SILENCE_MS, UNNAMED_MS, LinkReceiver, Phase
+from federation.links.link_receiver import (
+    ELECT_MS,
+    PROBE_MS,
+    RESEND_MS,
+    SILENCE_MS,
+    UNNAMED_MS,
+    LinkReceiver,
+    Phase,
+)
 from federation.messages import (
     NO_OPENING,
     LeaseGranted,
@@ -21,13 +29,24 @@ from federation.messages import (
     LinkWants,
 )
 from federation.ports import ProxyRow
+from federation.site.neighbour_filters import digest_of
 from federation.site.state import SiteState
 from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
-from waypost.limits import LINK_LEASE_MS, LINK_LONGEST_PAUSE_MS
-from waypost.records import Damaged, Effective, Forwarded, InterestRegistered, LinkLed, Progress, Record, TreeEntered
+from waypost.keys import OPEN
+from waypost.limits import LINK_LEASE_MS, LINK_LONGEST_PAUSE_MS, LINK_REQUEST_BYTES
+from waypost.records import (
+    Damaged,
+    Forwarded,
+    InterestRegistered,
+    LinkLed,
+    Progress,
+    Record,
+    RequestPart,
+    TreeEntered,
+)
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -47,19 +66,21 @@ def progress(upto: int, link: SiteId = A) -> Progress:
 class Pulling:
     """B's end of the link from A, its log, and what it wants done. Time is what a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_bytes: int = LINK_REQUEST_BYTES) -> None:
         self.now = 1_000
         self.rows = [row(A1), row(A2)]
         self.effects: list[LinkEffect] = []
         self.log: list[Record] = []
         self.applied_serial: int | None = None
-        """The last word that the far side says is in force there; None: the opening."""
+        """The last request that the far side says is in force there; None: the opening."""
+        self.refused_serial = 0
         self.state = SiteState(B, (A, C))
         self.requests: list[LeaseRequest] = []
         """Requests for leases of the link."""
         self.grants = True
         """Whether the neighbour grants them, at once."""
-        self.link = LinkReceiver(A, self.state, lambda _: self.rows, random.Random(1), self._emit, Bounds(queue=5))
+        bounds = Bounds(queue=5, request_bytes=request_bytes)
+        self.link = LinkReceiver(A, self.state, lambda _: self.rows, random.Random(1), self._emit, bounds)
 
     def _emit(self, effect: LinkEffect) -> None:
         if isinstance(effect, SendPeer) and isinstance(effect.message, LeaseRequest):
@@ -134,6 +155,7 @@ class Pulling:
             number=number,
             records=list(records),
             applied_serial=applied_serial,
+            refused_serial=self.refused_serial,
         )
         self.link.receive(peer, link_records, self.now)
 
@@ -403,6 +425,7 @@ def test_link_without_messages_opens_again_after_growing_pauses() -> None:
         pulling.passes(SILENCE_MS)
         silent_at = pulling.now
         assert pulling.link.phase is Phase.PAUSING
+        pulling.effects.clear()
         while not pulling.effects:
             pulling.passes(1)
         pauses.append(pulling.now - silent_at)
@@ -452,47 +475,92 @@ def test_when_the_log_fails_it_is_elected_anew() -> None:
     pulling.wants(Elect)
 
 
-def test_link_sends_its_filters_when_they_change() -> None:
+def holds(*expressions: str) -> InterestRegistered:
+    return InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), expressions)
+
+
+def test_link_requests_a_change_of_its_filters_once_what_it_requested_before_is_in_force() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    assert opening.installations == {}
-    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
-    peer, wants = pulling.sent(LinkWants)
-    assert (peer, wants.installations) == (A1, {X: 1})
-    assert wants.serial > opening.serial
-    pulling.fold(progress(1))
+    assert opening.digest == 0
+    pulling.fold(holds(X))
     assert not pulling.effects
-
-
-def test_filters_are_sent_again_until_the_same_neighbour_has_answered() -> None:
-    pulling = Pulling()
-    pulling.lead()
-    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
-    _, wants = pulling.sent(LinkWants)
-    pulling.fold(Effective(link=C, link_epoch=1, expression=X, installation=0, origin=Origin("C/0"), above=3))
-    pulling.passes(RESEND_MS)
-    assert pulling.sent(LinkWants)[1] == wants
-    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=1, origin=FROM_A, above=3))
-    pulling.passes(2 * RESEND_MS - 1)
-    assert not pulling.effects
-
-
-def test_filters_are_sent_again_until_their_serial_is_applied() -> None:
-    """Also where nothing has an answer to come, as when nothing is wanted any more."""
-    pulling = Pulling()
-    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
-    _, opening = pulling.lead()
-    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
-    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), ()))
-    _, wants = pulling.sent(LinkWants)
-    assert (wants.serial, wants.installations) == (opening.serial + 1, {})
     pulling.receive(opening, 1)
-    pulling.passes(RESEND_MS)
-    assert pulling.sent(LinkWants)[1] == wants
-    pulling.applied_serial = wants.serial
+    peer, first = pulling.sent(LinkWants)
+    assert (peer, first.part, first.base, first.installations) == (A1, RequestPart.CHANGE, 0, {X: 1})
+    assert first.serial > opening.serial
+    pulling.fold(progress(1), holds(Y))
+    assert not pulling.effects
+    pulling.applied_serial = first.serial
     pulling.receive(opening, 2)
+    _, second = pulling.sent(LinkWants)
+    assert (second.base, second.installations, second.removed) == (digest_of(X, (1, (OPEN,))), {Y: 3}, (X,))
+
+
+def test_request_is_sent_again_until_it_is_answered() -> None:
+    pulling = Pulling()
+    pulling.fold(holds(X))
+    _, opening = pulling.lead()
+    pulling.receive(opening, 1)
+    pulling.fold(holds())
+    _, request = pulling.sent(LinkWants)
+    assert (request.serial, request.removed) == (opening.serial + 1, (X,))
+    pulling.receive(opening, 2)
+    pulling.passes(RESEND_MS)
+    assert pulling.sent(LinkWants)[1] == request
+    pulling.applied_serial = request.serial
+    pulling.receive(opening, 3)
     pulling.passes(2 * RESEND_MS)
     assert not pulling.effects
+
+
+def test_an_opening_without_an_answer_is_followed_by_the_same_request() -> None:
+    """The append of what it requests may have failed, and an opening counts once."""
+    pulling = Pulling()
+    pulling.fold(holds(X))
+    _, opening = pulling.lead()
+    pulling.applied_serial = 0
+    pulling.receive(opening, 1)
+    pulling.passes(RESEND_MS)
+    _, request = pulling.sent(LinkWants)
+    assert (request.serial, request.base, request.installations) == (opening.serial, opening.digest, {})
+
+
+def test_what_is_refused_is_followed_by_a_statement_of_all_in_parts() -> None:
+    pulling = Pulling(request_bytes=1)
+    pulling.fold(holds(X, Y))
+    _, opening = pulling.lead()
+    pulling.applied_serial, pulling.refused_serial = 0, opening.serial
+    pulling.receive(opening, 1)
+    _, first = pulling.sent(LinkWants)
+    assert (first.part, first.installations) == (RequestPart.FIRST, {X: 0})
+    pulling.fold(holds("n > 2", Y))
+    pulling.applied_serial = first.serial
+    pulling.receive(opening, 2)
+    _, last = pulling.sent(LinkWants)
+    assert (last.part, last.installations) == (RequestPart.LAST, {Y: 0})
+    pulling.applied_serial = last.serial
+    pulling.receive(opening, 3)
+    base = digest_of(X, (0, (OPEN,))) ^ digest_of(Y, (0, (OPEN,)))
+    _, change = pulling.sent(LinkWants)
+    assert (change.part, change.base, change.removed, change.installations) == (RequestPart.CHANGE, base, (X,), {})
+    pulling.applied_serial = change.serial
+    pulling.receive(opening, 4)
+    _, change = pulling.sent(LinkWants)
+    assert (change.removed, change.installations) == ((), {"n > 2": 2})
+
+
+def test_what_is_in_force_is_compared_while_nothing_changes() -> None:
+    pulling = Pulling()
+    pulling.fold(holds(X))
+    _, opening = pulling.lead()
+    for number in range(1, PROBE_MS // 1_000 + 1):
+        pulling.receive(opening, number)
+        assert not pulling.effects
+        pulling.passes(1_000)
+    _, probe = pulling.sent(LinkWants)
+    assert (probe.base, probe.installations, probe.removed) == (opening.digest, {}, ())
+    assert probe.serial > opening.serial
 
 
 def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
@@ -573,7 +641,8 @@ def test_leader_without_a_grant_resigns_again_when_the_registry_may_have_gone_ba
 
 def test_leader_that_the_registry_does_not_name_is_elected_again_after_a_while() -> None:
     pulling = Pulling()
-    pulling.lead()
+    _, opening = pulling.lead()
+    pulling.receive(opening, 1)
     pulling.link.registry_changed(set(), pulling.now)
     pulling.passes(UNNAMED_MS - 1)
     # The watch has told of the election by now.

@@ -48,7 +48,7 @@ class Sending:
         for offset, record in enumerate(self.log):
             self.state.fold(offset, record)
         self.ends: list[WaypostError | None] = []
-        opening = LinkOpen(site=B, epoch=7, frontier={}, serial=9, installations={wanted: 3})
+        opening = LinkOpen(site=B, epoch=7, frontier={}, serial=9, digest=0)
         self.link = LinkSender(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
 
     def begin(self, start: int = 0) -> None:
@@ -111,7 +111,7 @@ def test_first_message_of_a_link_repeats_the_standing_announcements_even_if_ther
     assert (first.site, first.epoch, first.opening, first.number) == (A, 7, 9, 1)
     assert [record.above for record in first.records if isinstance(record, Effective)] == [-1]
     bare = Sending()
-    bare.link.opening = LinkOpen(site=SiteId("asked for nothing"), epoch=7, frontier={}, serial=9, installations={})
+    bare.link.opening = LinkOpen(site=SiteId("asked for nothing"), epoch=7, frontier={}, serial=9, digest=0)
     bare.begin(1)
     assert [message.records for message in bare.messages()] == [[]]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TypeVar
 
+import pytest
+
 from federation.links.effects import Append, ClaimTree, LinkEffect
 from federation.links.tree_keeper import (
     AGAIN_MS,
@@ -15,7 +17,7 @@ from federation.links.tree_keeper import (
     RELOADED_MS,
     TreeKeeper,
 )
-from federation.ports import LeaderChanged, LinkChanged, LinkRow, ProxyRow, Reloaded, TreeChosen, TreeRow
+from federation.ports import LeaderChanged, LinkChanged, LinkRow, ProxyDown, ProxyRow, Reloaded, TreeChosen, TreeRow
 from federation.site.state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import RegistryUnavailable
@@ -153,12 +155,18 @@ def test_link_that_may_have_another_leader_soon_is_spared_longer() -> None:
     assert not keeping.effects
 
 
-def test_link_to_a_site_without_proxies_has_failed_though_its_other_direction_is_led() -> None:
+@pytest.mark.parametrize("link_first", [False, True])
+def test_link_to_a_site_without_proxies_has_failed_though_its_other_direction_is_led(link_first: bool) -> None:
+    """The registry tells first of the one or of the other."""
     keeping = Keeping(AB)
     keeping.up(AB)
     keeping.entered(1, AB)
+    if link_first:
+        keeping.down("A->B")
     keeping.live.remove(B)
-    keeping.down("A->B")
+    keeping.keeper.reported(ProxyDown(ProxyId("B1"), Incarnation("1")), keeping.now)
+    if not link_first:
+        keeping.down("A->B")
     keeping.passes(FAILED_MS + JITTER_MS)
     assert keeping.wants(ClaimTree).new == TreeRow(epoch=2, links=())
 

@@ -89,7 +89,7 @@ async def test_slow_append_of_filters_does_not_delay_the_link() -> None:
     log, sent = SlowLog(), Sent()
     shell = links(log, sent)
     shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
-    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=2, installations={X: 1}))
+    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=2, digest=0))
     await moments()
     assert log.asked == [[FiltersRequested(B, 1, 1, {X: 1})]]
     assert [type(message) for _, message in sent.messages] == [LinkRecords]
@@ -111,7 +111,7 @@ async def test_unexpected_error_in_an_effect_is_answered() -> None:
 
 async def test_when_it_is_closed_nothing_is_left_behind() -> None:
     shell = links(SlowLog(), Sent())
-    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, installations={X: 1}))
+    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, digest=0))
     await shell.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

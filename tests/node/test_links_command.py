@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chaos.cluster import Cluster, ProxySpec
+import waypost
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from tests.helpers.polling import until_seen
 from tests.node.test_command_line import run
 
@@ -41,6 +43,26 @@ async def test_links_are_seeded_by_the_configuration_and_changed_while_proxies_r
             lambda: all(proxy.request("/v1/status")["tree"]["links"] == [["A", "B"]] for proxy in proxies.values()),
             "it is in the tree again",
         )
+
+
+async def test_both_ends_of_a_link_are_shown(tmp_path: Path) -> None:
+    flags = {"no-discovery": ""}
+    with Cluster([ProxySpec("a", "A", flags), ProxySpec("b", "B", flags)], [("A", "B")], tmp_path) as cluster:
+        a, b = cluster.proxies["a"], cluster.proxies["b"]
+        async with waypost.attach("shown", proxy=a.url) as session:
+            await session.wait_effective(await session.subscribe("n > 0"), ["B/0"])
+            await until_seen(lambda: ends(a)["from"]["answered"] is True, "the filter is in force")
+            near, far = ends(a), ends(b)
+            assert (near["neighbour"], near["in_tree"], far["neighbour"]) == ("B", True, "A")
+            assert (near["from"]["leads"], near["from"]["phase"], near["from"]["peer"]) == (True, "pulling", "b")
+            assert (near["from"]["filters"], far["from"]["filters"]) == (1, 0)
+            assert list(near["from"]["origins"]) == ["B/0"]
+            assert (far["to"]["peer"], far["to"]["filters"], far["to"]["behind"]) == ("a", 1, 0)
+
+
+def ends(proxy: ProxyProcess) -> Any:
+    (link,) = proxy.request("/v1/links")["links"]
+    return link
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ SCHEMA = schemathesis.openapi.from_dict(openapi())
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A proxy with a session, whose pages have something to show."""
-    places = [ProxySpec("a1", "A", {"no-discovery": ""}), ProxySpec("a2", "A", {"no-discovery": ""})]
-    with Cluster(places, [], tmp_path_factory.mktemp("pages")) as cluster:
+    places = [ProxySpec(name, site, {"no-discovery": ""}) for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))]
+    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("pages")) as cluster:
         asyncio.run(_something(cluster))
         yield f"http://127.0.0.1:{cluster.proxies['a1'].port}"
 

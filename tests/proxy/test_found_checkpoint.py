@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.effects import FoundCheckpoint
+from proxy.ownership.acquisition_answers import has_later_owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import GENERATION, Epoch, Ownership, ProxyId, SessionId
 
@@ -42,3 +43,13 @@ def test_what_a_changelog_has_of_a_deleted_session_hides_nothing_of_the_one_that
     deleted, another = checkpoint(GENERATION + 1, OWNERS), checkpoint(3 * GENERATION + 1, FIRST)
     assert FoundCheckpoint((deleted, another), complete=True).last_under(made) == another
     assert FoundCheckpoint((deleted,), complete=True).last_under(made) == deleted
+
+
+def test_a_first_checkpoint_above_the_row_is_of_no_owner() -> None:
+    """Else the session would wait for an owner that there never was."""
+    assert [has_later_owner(checkpoint(epoch, serial), ROW) for epoch in (3, 4) for serial in (FIRST, OWNERS)] == [
+        False,
+        False,
+        False,
+        True,
+    ]

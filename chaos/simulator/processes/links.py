@@ -32,7 +32,7 @@ from waypost.limits import LOG_BATCH
 
 SECRET = b"federation"
 """The registry's."""
-BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
+BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
 """So small that a run comes to every one of them."""
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 
@@ -114,6 +114,8 @@ class LinkShell:
                 self._node.seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
                 world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}", by=self._node.proxy)
+            case link_effects.EnteredTree():
+                pass
             case _:
                 assert_never(effect)
 

@@ -27,7 +27,7 @@ MUTANTS = (
         "a link sends whatever the far site has not acknowledged",
         replaced(LinkSender, "_has_room", lambda self: True),
         ("BOUND",),
-        (19, 129, 131),
+        (45, 56, 65),
     ),
     Mutant(
         "kept for a sender without an end",

@@ -13,12 +13,14 @@ import msgspec
 from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.links import forwarding_filter
 from federation.links.endpoints import LinkEndpoints
+from federation.links.filter_requests import FilterRequester
 from federation.links.forwarding_filter import ForwardingFilter
 from federation.links.link_receiver import LinkReceiver
 from federation.messages import LinkRecords
 from federation.site.acceptance import Acceptance
 from federation.site.events import Covered, Event
-from federation.site.state import Filter, SiteState
+from federation.site.neighbour_filters import Filter, NeighbourFilters
+from federation.site.state import SiteState
 from handover.gate import Gate
 from proxy.clients.connection import Connection
 from proxy.clients.dispatcher import ClientDispatcher
@@ -47,6 +49,7 @@ from waypost.records import Effective, Forwarded, Progress, Record
 
 _arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
 _effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkReceiver.receive
+_answered = FilterRequester.answered
 _wants = Subscription.wants
 _join, _withdraw = Session.join, ServedSessions.withdraw
 _decode = msgspec.msgpack.Decoder(Delivery).decode
@@ -219,7 +222,25 @@ def _gone_as_any_other(self: Ownership) -> Ownership:
     return Ownership(NO_PROXY, Epoch(self.epoch + 1))
 
 
+def _takes_any_answer(self: FilterRequester, applied_serial: int, refused_serial: int) -> None:
+    _answered(self, max(applied_serial, refused_serial), 0)
+
+
 MUTANTS = (
+    Mutant(
+        "a change counts whatever it changes",
+        "a request that came late, or after a loss, changes other filters than it was meant for",
+        replaced(NeighbourFilters, "fits", lambda self, request: True),
+        ("LOST", "STUCK", "QUENCH", "ASKS"),
+        seeds=(6, 11, 19),
+    ),
+    Mutant(
+        "a refused request counts as in force",
+        "what the neighbour's log has is not what its requester believes, and nothing is stated again",
+        replaced(FilterRequester, "answered", _takes_any_answer),
+        ("STUCK", "ASKS", "LOST"),
+        seeds=(593, 599, 600),
+    ),
     Mutant(
         "ends by what the site has read",
         "a subscription ends where the site has read, not where the logs went that said so",

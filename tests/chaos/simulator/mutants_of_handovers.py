@@ -223,7 +223,7 @@ MUTANTS = (
         "a source that has frozen for one target begins to hand over to another one",
         replaced(OutgoingTransfers, "_why_not", _why_not),
         ("FAULT",),
-        (332, 553, 588),
+        (127, 137, 153),
     ),
     Mutant(
         "reuse of a transfer id",
@@ -259,7 +259,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (102, 144, 161),
+        (57, 61, 208),
     ),
     Mutant(
         "chunks as they come",

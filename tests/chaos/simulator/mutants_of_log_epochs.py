@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
-from federation.links.link_sender import LinkSender
 from federation.messages import CaughtUp
-from federation.ports import Batch
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
 from node.machines.log_guard import LogGuard
@@ -34,11 +32,6 @@ def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId,
     return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
 
 
-def _sends_from_any_log(self: LinkSender, batch: Batch, now_ms: int) -> None:
-    self._rest.extend(batch)
-    self._pump(now_ms)
-
-
 MUTANTS = (
     Mutant(
         "tells nobody of a lost end",
@@ -62,14 +55,6 @@ MUTANTS = (
         replaced(LogGuard, "has_read", lambda self, end: self._state.position >= end),
         ("STUCK",),
         kept=("95671918",),
-        rule=27,
-    ),
-    Mutant(
-        "sends from any log",
-        "a proxy that has not noticed that its log is another one reads it for a link",
-        replaced(LinkSender, "_compare", _sends_from_any_log),
-        ("LOST",),
-        kept=("96324101",),
         rule=27,
     ),
     Mutant(

@@ -12,7 +12,7 @@ from handover import machine, source
 from handover.acquisition_inputs import NothingFound
 from handover.messages import Aborted, Frozen, ToTarget
 from handover.source import SourceState
-from proxy.core.effects import ClaimRow, FoundCheckpoint, SendPeer, ignore_result
+from proxy.core.effects import ClaimRow, SendPeer, ignore_result
 from proxy.core.registry_memory import RegistryMemory
 from proxy.ownership import acquisition_answers
 from proxy.ownership.incoming_transfers import IncomingTransfers
@@ -77,11 +77,6 @@ def _keeps_limits(*roles: Role) -> Callable[[Session, Role], None]:
     return become
 
 
-def _last_of_any_generation(self: FoundCheckpoint, row: Ownership) -> Checkpoint | None:
-    of_row = [checkpoint for checkpoint in self.checkpoints if checkpoint.serial or checkpoint.epoch <= row.epoch]
-    return max(of_row, key=lambda checkpoint: checkpoint.rank) if of_row else self.last
-
-
 def _put_whatever_it_is(self: PlainChangelog, checkpoint: Checkpoint) -> None:
     known = self.latest(checkpoint.session)
     for other in known:
@@ -139,20 +134,6 @@ MUTANTS = (
         replaced(_Ending, "is_for", lambda self, subscription, session: self.subscription is subscription),
         ("LOST",),
         kept=("93287439",),
-    ),
-    Mutant(
-        "a first checkpoint counts as an owner's",
-        "a session waits for an owner that there never was: only a first checkpoint is above its row",
-        replaced(acquisition_answers, "has_later_owner", lambda found, row: found.epoch > row.epoch),
-        ("SIDES", "STUCK"),
-        kept=("95287214",),
-    ),
-    Mutant(
-        "what was deleted hides a first checkpoint",
-        "a session counts as lost: beside its first checkpoint is one of a deleted session",
-        replaced(FoundCheckpoint, "last_under", _last_of_any_generation),
-        ("SIDES", "STUCK", "PROBLEM"),
-        kept=("96811889",),
     ),
     Mutant(
         "takes a session back from a registry that went back",

@@ -1,0 +1,240 @@
+"""How a site has a neighbour forward what it wants: changes of the filters there, or all of them in parts. Pure.
+
+One request is under way at a time: the next one follows once it is answered, so each states what the one before has
+left in force. A change names the digest of what it changes; where that is not in force, all is stated again. No request
+is larger than a record of a log may be, however many filters there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from federation.links.bounds import Bounds
+from federation.links.effects import Append, Emit
+from federation.messages import LinkWants
+from federation.site.neighbour_filters import NeighbourFilters, Wanted, digest_of, rank_of
+from federation.site.state import SiteState
+from waypost.errors import WaypostError
+from waypost.identity import SiteId
+from waypost.keys import OPEN
+from waypost.records import FiltersRequested, RequestPart
+
+ENTRY_BYTES = 64
+"""The size of a filter in a request beside its text and its keys, at most."""
+KEY_BYTES = 64
+"""The size of a key there."""
+
+
+class FilterRequester:
+    """The requesting end: what the neighbour has in force, as far as it has said, and the request under way.
+
+    Args:
+        state: our site's state, as this proxy folds it.
+        neighbour: the site that forwards.
+        bounds: of one request.
+    """
+
+    def __init__(self, state: SiteState, neighbour: SiteId, bounds: Bounds) -> None:
+        self._state = state
+        self._neighbour = neighbour
+        self._bounds = bounds
+        self._epoch = self._tree_epoch = 0
+        self._digest = 0
+        self._in_force: dict[str, Wanted] = {}
+        """The filters that are in force there once the request under way is."""
+        self._changed: set[str] = set()
+        """Expressions whose want may be another one than the neighbour was told."""
+        self._unstated: list[str] | None = None
+        """Expressions that are to be stated in the next parts; None: all was stated."""
+        self._is_begun = False
+        """Whether the first part was sent."""
+        self.under_way: LinkWants | None = None
+        """The request without an answer."""
+
+    def open(self, epoch: int, serial: int, tree_epoch: int) -> int:
+        """Begin to request of a proxy there, by an opening of this serial; return the digest of our filters."""
+        self._epoch, self._tree_epoch = epoch, tree_epoch
+        self._changed = self._state.follow_wants(self._neighbour)
+        wants = self._state.wants.get(self._neighbour, {})
+        self._in_force, self._digest, self._unstated = {}, 0, None
+        for expression in wants:
+            self._want(expression)
+        self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
+        return self._digest
+
+    def close(self) -> None:
+        """Request nothing any more."""
+        self._state.follow_wants_no_more(self._neighbour)
+        self._changed, self.under_way = set(), None
+
+    def answered(self, applied_serial: int, refused_serial: int) -> None:
+        """Handle an answer: the serials of the last requests that are in force there, and that are not."""
+        if self.under_way is None:
+            return
+        if applied_serial >= self.under_way.serial:
+            self.under_way = None
+        elif refused_serial >= self.under_way.serial:
+            self.under_way = None
+            self._changed.clear()
+            self._in_force, self._digest, self._is_begun = {}, 0, False
+            self._unstated = sorted(self._state.wants.get(self._neighbour, {}), reverse=True)
+
+    def next(self, serial: int) -> LinkWants | None:
+        """Return the next request, of this serial; None: another one is under way, or there is none."""
+        if self.under_way is not None:
+            return None
+        if self._unstated is not None:
+            self.under_way = self._part(serial, self._unstated)
+        elif self._changed:
+            self.under_way = self._change(serial)
+        return self.under_way
+
+    def probe(self, serial: int) -> LinkWants:
+        """Return a request that changes nothing, and finds out whether what is in force there is what we believe."""
+        self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
+        return self.under_way
+
+    def _part(self, serial: int, unstated: list[str]) -> LinkWants:
+        expressions = self._taken(unstated)
+        for expression in expressions:
+            self._want(expression)
+        first, self._is_begun = not self._is_begun, True
+        if not unstated:
+            self._unstated = None
+            part = RequestPart.ALL if first else RequestPart.LAST
+        else:
+            part = RequestPart.FIRST if first else RequestPart.NEXT
+        return self._request(serial, part, 0, expressions)
+
+    def _change(self, serial: int) -> LinkWants | None:
+        base, stated, removed = self._digest, list[str](), list[str]()
+        while self._changed and not stated and not removed:
+            for expression in self._taken(sorted(self._changed, reverse=True)):
+                self._changed.discard(expression)
+                known, wanted = self._in_force.get(expression), self._state.wanted(self._neighbour, expression)
+                if wanted is None and known is not None:
+                    removed.append(expression)
+                elif wanted != known:
+                    stated.append(expression)
+                self._want(expression)
+        if not stated and not removed:
+            return None
+        return self._request(serial, RequestPart.CHANGE, base, stated, tuple(removed))
+
+    def _taken(self, waiting: list[str]) -> list[str]:
+        """Take as many expressions from the end of a list as fit in one request, one at least."""
+        taken: list[str] = []
+        size = 0
+        while (
+            waiting and len(taken) < self._bounds.request_filters and (not taken or size < self._bounds.request_bytes)
+        ):
+            expression = waiting.pop()
+            wanted = self._state.wanted(self._neighbour, expression)
+            keys = sum(len(protection.keys) for protection in wanted[1]) if wanted is not None else 0
+            size += ENTRY_BYTES + len(expression.encode()) + KEY_BYTES * keys
+            taken.append(expression)
+        return taken
+
+    def _want(self, expression: str) -> None:
+        """Count the present want of an expression as in force."""
+        known = self._in_force.pop(expression, None)
+        if known is not None:
+            self._digest ^= digest_of(expression, known)
+        wanted = self._state.wanted(self._neighbour, expression)
+        if wanted is not None:
+            self._in_force[expression] = wanted
+            self._digest ^= digest_of(expression, wanted)
+
+    def _request(
+        self, serial: int, part: RequestPart, base: int, stated: Iterable[str] = (), removed: tuple[str, ...] = ()
+    ) -> LinkWants:
+        wanted = {expression: self._in_force[expression] for expression in stated if expression in self._in_force}
+        return LinkWants(
+            site=self._state.site,
+            epoch=self._epoch,
+            serial=serial,
+            installations={expression: installation for expression, (installation, _) in wanted.items()},
+            protections={expression: keys for expression, (_, keys) in wanted.items() if keys != (OPEN,)},
+            removed=removed,
+            part=part,
+            base=base,
+            tree_epoch=self._tree_epoch,
+        )
+
+
+class FilterInstaller:
+    """The forwarding end: has a neighbour's requests come to our log, one at a time, and answers by what becomes of
+    them there. After an append that failed the neighbour sends its request again.
+
+    Args:
+        neighbour: the site that requests.
+        state: our site's state, as this proxy folds it.
+        emit: takes the appends.
+        answer: called with a request, whether it is in force, and the time; a request that a later one has overtaken
+            has no answer.
+    """
+
+    def __init__(
+        self,
+        neighbour: SiteId,
+        state: SiteState,
+        emit: Emit,
+        answer: Callable[[FiltersRequested, bool, int], None],
+    ) -> None:
+        self._neighbour = neighbour
+        self._state = state
+        self._emit = emit
+        self._answer = answer
+        self._under_way: FiltersRequested | None = None
+        self._offset: int | None = None
+        """The offset of the request under way; None: the log has not answered yet."""
+        self._next: tuple[FiltersRequested, bool] | None = None
+        """The request that is taken next, and whether it is a probe."""
+
+    @property
+    def in_force(self) -> NeighbourFilters:
+        """The neighbour's filters, as far as the log was read."""
+        return self._state.neighbour_filters.get(self._neighbour, NeighbourFilters())
+
+    def take(self, request: FiltersRequested, now_ms: int, *, is_probe: bool = False) -> None:
+        """Take a request; an earlier one than the last is ignored.
+
+        Args:
+            request: of a leader that no later one is known of.
+            now_ms: of the caller's clock.
+            is_probe: if it changes nothing, nothing is written.
+        """
+        known = self.in_force
+        if rank_of(request) <= known.rank:
+            if rank_of(request) == known.rank:
+                self._answer(request, True, now_ms)
+        elif self._under_way is not None:
+            if rank_of(request) > rank_of(self._next[0] if self._next else self._under_way):
+                self._next = (request, is_probe)
+        elif not known.fits(request) or is_probe:
+            self._answer(request, known.fits(request), now_ms)
+        else:
+            self._under_way, self._offset = request, None
+            self._emit(Append([request], self._appended))
+
+    def _appended(self, answer: list[int] | WaypostError, now_ms: int) -> None:
+        if isinstance(answer, WaypostError):
+            self._take_next(now_ms)
+        else:
+            self._offset = answer[0]
+            self.folded(now_ms)
+
+    def folded(self, now_ms: int) -> None:
+        """Handle that the log was read further."""
+        if self._under_way is None or self._offset is None or self._state.position <= self._offset:
+            return
+        request, rank = self._under_way, self.in_force.rank
+        if rank_of(request) >= rank:
+            self._answer(request, rank_of(request) == rank, now_ms)
+        self._take_next(now_ms)
+
+    def _take_next(self, now_ms: int) -> None:
+        following, self._under_way, self._next = self._next, None, None
+        if following is not None:
+            request, is_probe = following
+            self.take(request, now_ms, is_probe=is_probe)
