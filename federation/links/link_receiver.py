@@ -101,6 +101,7 @@ class Pulling(NamedTuple):
         neighbour: the site that sends.
         leads: whether this proxy leads the link.
         phase: as the table above names it.
+        stands_by: whether nothing is to come over the link: it is not in the dispatching tree.
         peer: the proxy there that sends; None: it does not pull.
         silent_ms: time since the last message; None: it does not pull.
         last_received_ms: when the last message arrived, on the clock of the machine.
@@ -111,6 +112,7 @@ class Pulling(NamedTuple):
     neighbour: SiteId
     leads: bool
     phase: str
+    stands_by: bool
     peer: ProxyId | None
     silent_ms: int | None
     last_received_ms: int
@@ -193,6 +195,7 @@ class LinkReceiver:
             neighbour=self._neighbour,
             leads=self.epoch > 0,
             phase=self.phase.value,
+            stands_by=self._neighbour not in self._state.neighbours,
             peer=self._peer.proxy if is_pulling and self._peer is not None else None,
             silent_ms=now_ms - self._last_received_ms if is_pulling else None,
             last_received_ms=self._last_received_ms,

@@ -269,7 +269,7 @@ def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dic
     out = sent.get(site)
     return {
         "neighbour": site,
-        "in_tree": site in state.neighbours,
+        "in_tree": not end.stands_by,
         "from": {
             "leads": end.leads,
             "phase": end.phase,

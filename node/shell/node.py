@@ -580,9 +580,10 @@ class Node:
         )
         for link in self.links.shown()[0]:
             name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
-            yield Progress(name, place, link.leads or link.phase == "electing", LINK_STALL_MS, vital=False)
-            is_pending = link.peer is not None and not link.is_answered
-            yield Progress(f"filters at {link.neighbour}", link.requested, is_pending, FILTERS_STALL_MS, vital=False)
+            is_pending = not link.stands_by and (link.leads or link.phase == "electing")
+            yield Progress(name, place, is_pending, LINK_STALL_MS, vital=False)
+            is_unanswered = link.peer is not None and not link.is_answered
+            yield Progress(f"filters at {link.neighbour}", link.requested, is_unanswered, FILTERS_STALL_MS, vital=False)
 
     async def _read_watch(self) -> None:
         """Take what the registry's watch reports, until it breaks."""

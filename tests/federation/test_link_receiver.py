@@ -34,7 +34,7 @@ from federation.site.state import SiteState
 from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
-from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId, edge
 from waypost.keys import OPEN
 from waypost.limits import LINK_LEASE_MS, LINK_LONGEST_PAUSE_MS, LINK_REQUEST_BYTES
 from waypost.records import (
@@ -561,6 +561,16 @@ def test_what_is_in_force_is_compared_while_nothing_changes() -> None:
     _, probe = pulling.sent(LinkWants)
     assert (probe.base, probe.installations, probe.removed) == (opening.digest, {}, ())
     assert probe.serial > opening.serial
+
+
+def test_link_that_is_not_in_the_tree_stands_by() -> None:
+    """Nothing is to come over it, so nobody waits for its progress."""
+    pulling = Pulling()
+    pulling.lead()
+    assert not pulling.link.shown(pulling.now).stands_by
+    pulling.fold(TreeEntered(1, (edge(B, C),)))
+    shown = pulling.link.shown(pulling.now)
+    assert (shown.stands_by, shown.leads, shown.phase) == (True, True, "pausing")
 
 
 def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
