@@ -96,7 +96,7 @@ async def test_traffic_goes_around_a_neighbour_that_dies_and_around_a_link_that_
     links = {tuple(row["sites"]): row for row in json.loads(listed.stdout)["links"]}
     dead = between[0].upper()
     assert len(links) == 4 and all(not row["in_tree"] for sites, row in links.items() if dead in sites)
-    # A link that stands by is in no trouble, for however long: by now it is longer than one in the tree may stand still.
+    # A link that stands by is in no trouble: by now it is so for longer than one in the tree may stand still.
     for name in left:
         troubles = proxies[name].request("/v1/status")["troubles"]
         assert not [trouble for trouble in troubles if trouble.startswith("progress of")], troubles
