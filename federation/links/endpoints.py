@@ -13,7 +13,7 @@ from typing import assert_never
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
-from federation.links.filter_requests import FilterInstaller
+from federation.links.filter_requests import FilterInstaller, request_of
 from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
     LinkEffectCompleted,
@@ -40,7 +40,7 @@ from federation.messages import (
 )
 from federation.ports import Batch, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
-from federation.site.neighbour_filters import NeighbourFilters, rank_of
+from federation.site.neighbour_filters import rank_of
 from federation.site.state import SiteState
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, link_name, site_of
@@ -213,7 +213,7 @@ class LinkEndpoints:
             case LinkWants():
                 is_of_tree = message.tree_epoch == self._state.tree.epoch
                 if is_of_tree and not self._is_outlived(peer, message):
-                    self._take_request(_asked(message), now_ms)
+                    self._take_request(request_of(message), now_ms)
             case LeaseRequest():
                 if self._has_lease and self._log_answers:
                     self._emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
@@ -246,7 +246,7 @@ class LinkEndpoints:
 
         The peer may be elected by the registry all the same, if the registry was lost meanwhile.
         """
-        requested = self._state.neighbour_filters.get(message.site, NeighbourFilters())
+        requested = self._state.filters_of(message.site)
         last = max(requested.rank, self._opened.get(message.site, (0, 0)))
         if _name(message) < last:
             epoch, serial = last
@@ -259,7 +259,7 @@ class LinkEndpoints:
 
     def _end_if_outlived(self, site: SiteId) -> None:
         """End a sending end if the log has a request of a later leader: the old one opens again, and is told of it."""
-        sending, requested = self._senders.get(site), self._state.neighbour_filters.get(site, NeighbourFilters())
+        sending, requested = self._senders.get(site), self._state.filters_of(site)
         if sending is not None and sending.opening.epoch < requested.epoch:
             sending.close()
             self._ended(site, None, f"its leader of epoch {requested.epoch} has spoken since")
@@ -280,7 +280,7 @@ class LinkEndpoints:
             self._late.pop(site, None)
         link = LinkSender(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
         self._senders[site] = link
-        self._take_request(_opened(message), now_ms)
+        self._take_request(request_of(message), now_ms)
         start = self.index.position_for(message.frontier)
         if start is not None:
             self._late[site] = start
@@ -314,10 +314,7 @@ class LinkEndpoints:
         or could not be read, may be missing from it, and their matches would not be sent.
         """
         opening = link.opening
-        start, requested = (
-            self._late.get(opening.site),
-            self._state.neighbour_filters.get(opening.site, NeighbourFilters()),
-        )
+        start, requested = self._late.get(opening.site), self._state.filters_of(opening.site)
         asked = requested.rank >= _name(opening) and requested.stated is None
         # Nothing has removed filters: neither retention, nor a repair, nor a tree without the neighbour.
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
@@ -358,30 +355,3 @@ class LinkEndpoints:
 
 def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:
     return opening.epoch, opening.serial
-
-
-def _opened(message: LinkOpen) -> FiltersRequested:
-    """Return what an opening requests: the filters that are in force, if they are those."""
-    return FiltersRequested(
-        message.site,
-        message.epoch,
-        message.serial,
-        {},
-        part=RequestPart.CHANGE,
-        base=message.digest,
-        tree_epoch=message.tree_epoch,
-    )
-
-
-def _asked(message: LinkWants) -> FiltersRequested:
-    return FiltersRequested(
-        message.site,
-        message.epoch,
-        message.serial,
-        message.installations,
-        message.protections,
-        removed=message.removed,
-        part=message.part,
-        base=message.base,
-        tree_epoch=message.tree_epoch,
-    )

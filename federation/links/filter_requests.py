@@ -8,10 +8,11 @@ is larger than a record of a log may be, however many filters there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Emit
-from federation.messages import LinkWants
+from federation.messages import LinkOpen, LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, Wanted, digest_of, rank_of
 from federation.site.state import SiteState
 from waypost.errors import WaypostError
@@ -109,7 +110,8 @@ class FilterRequester:
     def _change(self, serial: int) -> LinkWants | None:
         base, stated, removed = self._digest, list[str](), list[str]()
         while self._changed and not stated and not removed:
-            for expression in self._taken(sorted(self._changed, reverse=True)):
+            first = nsmallest(self._bounds.request_filters, self._changed)
+            for expression in self._taken(first[::-1]):
                 self._changed.discard(expression)
                 known, wanted = self._in_force.get(expression), self._state.wanted(self._neighbour, expression)
                 if wanted is None and known is not None:
@@ -194,7 +196,7 @@ class FilterInstaller:
     @property
     def in_force(self) -> NeighbourFilters:
         """The neighbour's filters, as far as the log was read."""
-        return self._state.neighbour_filters.get(self._neighbour, NeighbourFilters())
+        return self._state.filters_of(self._neighbour)
 
     def take(self, request: FiltersRequested, now_ms: int, *, is_probe: bool = False) -> None:
         """Take a request; an earlier one than the last is ignored.
@@ -211,7 +213,7 @@ class FilterInstaller:
         elif self._under_way is not None:
             if rank_of(request) > rank_of(self._next[0] if self._next else self._under_way):
                 self._next = (request, is_probe)
-        elif not known.fits(request) or is_probe:
+        elif is_probe or not known.fits(request):
             self._answer(request, known.fits(request), now_ms)
         else:
             self._under_way, self._offset = request, None
@@ -238,3 +240,28 @@ class FilterInstaller:
         if following is not None:
             request, is_probe = following
             self.take(request, now_ms, is_probe=is_probe)
+
+
+def request_of(message: LinkOpen | LinkWants) -> FiltersRequested:
+    """Return what a message requests; an opening, the filters that are in force, if they are those of its digest."""
+    if isinstance(message, LinkOpen):
+        message = LinkWants(
+            message.site,
+            message.epoch,
+            message.serial,
+            {},
+            part=RequestPart.CHANGE,
+            base=message.digest,
+            tree_epoch=message.tree_epoch,
+        )
+    return FiltersRequested(
+        message.site,
+        message.epoch,
+        message.serial,
+        message.installations,
+        message.protections,
+        removed=message.removed,
+        part=message.part,
+        base=message.base,
+        tree_epoch=message.tree_epoch,
+    )

@@ -58,7 +58,6 @@ Announcement = TypeVar("Announcement", Effective, OriginEnded)
 POSITION_EVERY = 1000
 POSITIONS_KEPT = 10_000
 """Past it every second position is removed, and the distance between them doubles."""
-NO_FILTERS: Mapping[str, Filter] = {}
 
 
 class ForwardingFilter:
@@ -266,8 +265,7 @@ class ForwardingFilter:
 
     @property
     def _filters(self) -> Mapping[str, Filter]:
-        requested = self._state.neighbour_filters.get(self._neighbour)
-        return requested.filters if requested else NO_FILTERS
+        return self._state.filters_of(self._neighbour).filters
 
     def follow(self, most: int | None = None) -> bool:
         """Update the index to the neighbour's present filters, by so many of them; return whether it is up to date.
@@ -275,6 +273,8 @@ class ForwardingFilter:
         Args:
             most: filters; None: all. Each takes some tenths of a millisecond.
         """
+        if not self._stale:
+            return True
         filters = self._filters
         while self._stale and most != 0:
             text = self._stale.pop()

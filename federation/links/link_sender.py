@@ -32,7 +32,7 @@ from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogDamaged, LogUnavailable, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
-from waypost.limits import LINK_LIVE_BYTES, LINK_REQUEST_FILTERS, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
+from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
 from waypost.records import Effective, Forwarded, Record, body_size
 
 QUIET_MS = 20
@@ -217,7 +217,7 @@ class LinkSender:
                 self._send(*self._line.popleft(), now_ms)
             if self._line or self._reading or self._pausing:
                 return
-            if not self._sender.follow(LINK_REQUEST_FILTERS):
+            if not self._sender.follow(self._bounds.request_filters):
                 self._pausing = True
                 return
             batch = self._next()

@@ -98,6 +98,8 @@ from waypost.records import (
     Unreadable,
 )
 
+OF_POSITION_ALONE = (Published, Forwarded, Progress, LinkLed, Closed, Unreadable)
+"""Records that change nothing but position and acceptance."""
 INSTALLATIONS = 1 << 44
 """The distance of installation numbers of two log epochs: more than the offsets of one."""
 
@@ -253,8 +255,9 @@ class SiteState:
     def fold(self, offset: int, record: Record) -> list[Event]:
         """Apply the next record, at `offset`; return its events, in order."""
         events = self._apply(offset, record)
-        if not isinstance(record, Published | Forwarded | Progress | LinkLed | Closed | Unreadable):
-            self.version += 1
+        if isinstance(record, OF_POSITION_ALONE):
+            return events
+        self.version += 1
         if self._followed:
             changed = [event.expression for event in events if isinstance(event, InterestChanged)]
             for followed in self._followed.values():
@@ -634,6 +637,10 @@ class SiteState:
         """Return all expressions that are wanted here or behind a neighbour."""
         return set(self.interest_counts).union(*(requested.filters for requested in self.neighbour_filters.values()))
 
+    def filters_of(self, neighbour: SiteId) -> NeighbourFilters:
+        """Return the filters that a neighbour requests; none, of no leader, if it never has."""
+        return self.neighbour_filters.get(neighbour) or NeighbourFilters()
+
     def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
         """Return with which installation, and by which keys, the expression is requested of a neighbour; None: it is
         not.
@@ -671,10 +678,9 @@ class SiteState:
 
         They include those for filters that it requested only after it opened, if the log has these already.
         """
-        requested = self.neighbour_filters.get(neighbour, NeighbourFilters())
         return [
             self._announcement(expression, installed, origin, above)
-            for expression, installed in requested.filters.items()
+            for expression, installed in self.filters_of(neighbour).filters.items()
             for origin, above in installed.above.items()
         ]
 

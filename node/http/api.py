@@ -263,10 +263,7 @@ async def _links(node: Node, request: Request) -> dict[str, Any]:
 
 
 def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dict[str, Any]:
-    site = end.neighbour
-    requested = state.neighbour_filters.get(site)
-    filters = len(requested.filters) if requested is not None else 0
-    out = sent.get(site)
+    site, out = end.neighbour, sent.get(end.neighbour)
     return {
         "neighbour": site,
         "in_tree": not end.stands_by,
@@ -287,7 +284,7 @@ def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dic
             "peer": out.peer,
             "behind": out.behind,
             "under_way": out.under_way,
-            "filters": filters,
+            "filters": len(state.filters_of(site).filters),
             "lags": out.lags,
         },
     }

@@ -145,12 +145,12 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
 
 def _check_started(*servers: Sequence[BaseException | None]) -> None:
     """Raise what is missing, once for each server."""
-    failed = [[error for error in answers if error is not None] for answers in servers]
-    for error in chain(*failed):
-        if not isinstance(error, Unreachable):
+    for error in chain(*servers):
+        if error is not None and not isinstance(error, Unreachable):
             raise error
-    if missing := [errors[0] for errors in failed if errors]:
-        raise BaseExceptionGroup("servers do not answer", missing)
+    missing = [[error for error in answers if isinstance(error, Unreachable)][:1] for answers in servers]
+    if errors := [*chain(*missing)]:
+        raise ExceptionGroup("servers do not answer", errors)
 
 
 async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry, address: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, LinkEffect
-from federation.links.filter_requests import FilterInstaller, FilterRequester
+from federation.links.filter_requests import FilterInstaller, FilterRequester, request_of
 from federation.messages import LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, digest_of
 from federation.site.state import SiteState
@@ -94,24 +94,11 @@ class Pair:
     def _send(self, request: LinkWants) -> None:
         for _ in range(self.rng.choice([1, 1, 1, 0, 2]) if self.lossy else 1):
             assert len(request.installations) <= LINK_REQUEST_FILTERS
-            self.installer.take(_record(request), 0)
+            self.installer.take(request_of(request), 0)
 
     def wanted(self) -> dict[str, tuple[int, tuple[Protection, ...]]]:
         wanted = {expression: self.near.wanted(A, expression) for expression in self.near.wants[A]}
         return {expression: found for expression, found in wanted.items() if found is not None}
-
-
-def _record(request: LinkWants) -> FiltersRequested:
-    return FiltersRequested(
-        request.site,
-        request.epoch,
-        request.serial,
-        request.installations,
-        request.protections,
-        removed=request.removed,
-        part=request.part,
-        base=request.base,
-    )
 
 
 def in_force(filters: NeighbourFilters) -> dict[str, tuple[int, tuple[Protection, ...]]]:

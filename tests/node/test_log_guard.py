@@ -296,7 +296,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     storage, changelog = MemoryLogStorage(), MemoryChangelog(MemoryChangelogStorage())
     federation, ended = federation_of(await registry.secret()), {origin_of(A): (2, 5)}
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=1))
-    storage.records.extend(records(2))
+    storage.records.extend(published(number) for number in range(2))
     storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=2, ended=ended))
     state = SiteState(A)
     for offset, record in enumerate(storage.records):
@@ -408,7 +408,7 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
-    storage.records.extend(records(5))
+    storage.records.extend(published(number) for number in range(5))
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )

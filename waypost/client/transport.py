@@ -67,10 +67,16 @@ def check_address(url: object) -> str:
     """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
-        is_valid = parts is not None and parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+        is_valid = (
+            parts is not None
+            and parts.scheme in ("ws", "wss")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and not (parts.query or parts.fragment)
+        )
     except ValueError:
         is_valid = False
-    if not is_valid or parts is None or parts.query or parts.fragment:
+    if not is_valid:
         raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
     return str(url)
 
