@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -131,7 +131,7 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
         truth = truth.unionByName(logs.copies)
     stood = obligations.standing(truth, wanted)
     line = epochs.partition("origin") if logs.epochs else None
-    return Evidence(
+    evidence = Evidence(
         facts=facts,
         records=records,
         logs=logs.extents,
@@ -143,6 +143,9 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
         epochs=logs.epochs,
         copies=logs.copies,
     )
+    if not logs.epochs:
+        return evidence
+    return replace(evidence, judged=_keep(classification.with_unreported(evidence)))
 
 
 @dataclass(frozen=True, slots=True)

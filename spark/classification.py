@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -36,6 +36,7 @@ class Evidence:
     wanted: DataFrame
     """Each subscription for each receiver of its session (:func:`spark.obligations.wants`)."""
     judged: DataFrame
+    """Each delivery, and each notification that was owed and not delivered (:func:`spark.comparison.judged`)."""
     epochs: Epochs
     copies: DataFrame | None
     """Copies in other logs of notifications that a log lost with its end; None: no log lost its end."""
@@ -72,13 +73,11 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
         Rows of the shape FINDING, with the column LACKS.
     """
     parts = [_of_deliveries(evidence.judged)]
-    missed = [evidence.judged] if LOST in second_looks or evidence.epochs else []
     if evidence.epochs:
-        missed.append(_unreported(evidence))
         parts.append(epochs.lost(evidence.records.sparkSession, evidence.epochs))
-    if missed:
-        rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), missed)
-        parts.append(losses.losses(rows, evidence.journal, sitelogs.horizon(evidence.records), evidence.owing))
+    if LOST in second_looks:
+        horizons = sitelogs.horizon(evidence.records)
+        parts.append(losses.losses(evidence.judged, evidence.journal, horizons, evidence.owing))
     if STRAY in second_looks:
         parts.append(_of_strays(evidence))
     if RETRIED in second_looks:
@@ -88,14 +87,17 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
     return reduce(DataFrame.union, parts)
 
 
-def _unreported(evidence: Evidence) -> DataFrame:
-    """Return the lost notifications that a receiver was owed and did not get, and that `judged` does not know."""
+def with_unreported(evidence: Evidence) -> DataFrame:
+    """Return `judged` with the lost notifications that a receiver was owed and did not get, and that it does not know.
+
+    Args:
+        evidence: of a run in which a log lost its end.
+    """
     later = evidence.records.where(F.col("kind") == "nobodys").select("site", F.col("position").alias("offset"))
     later = later.join(evidence.ends, on="site").select("origin", "offset")
     known = evidence.truth.select("origin", "offset").unionByName(later)
     missed = unreported.unreported(evidence.wanted, evidence.journal, evidence.ends, known)
-    columns = {field.name: field.dataType for field in evidence.judged.schema if field.name not in missed.columns}
-    return missed.withColumns({name: F.lit(None).cast(kind) for name, kind in columns.items()})
+    return evidence.judged.unionByName(missed, allowMissingColumns=True)
 
 
 def _of_journal(evidence: Evidence) -> list[DataFrame]:
