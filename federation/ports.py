@@ -503,6 +503,8 @@ class Changelog(Protocol):
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
         """Return the session's checkpoint with the highest (epoch, serial) that an owner wrote, if there is one; and
         a first one, if there is one that is higher: whoever made the session has written it, or tried to.
+
+        So there are at most two, the owner's before the first one. Empty: there is no checkpoint of the session.
         """
         ...
 

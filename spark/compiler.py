@@ -1,7 +1,7 @@
 """The audit's own compilation of the subscription language to Spark columns.
 
-It starts from the same tree as the service's evaluator and shares no line with it, so that the audit cannot repeat a
-mistake of the service.
+It starts from the tree that the service parsed, in which the service has folded constants; past that it shares no line
+with the service's evaluator, so that the audit does not repeat its mistakes.
 
 Tests become boolean columns, where null is bottom: Spark's AND, OR and NOT are three-valued in just the way the
 language's are, and `^^` is inequality, which is null if a side is. Values become operands (:mod:`spark.values`).

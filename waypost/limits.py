@@ -1,4 +1,4 @@
-"""Every bound in one place, and what happens there.
+"""The bounds that several rooms share or operators meet, and what happens there.
 
 Sizes are in bytes, times in milliseconds, everything else is a count.
 """

@@ -225,6 +225,11 @@ def release(setup: Setup, state: State, index: int) -> State:
     """Return the state after the proxy has deleted its copy because the registry names another owner.
 
     Its client, if attached here, goes to that owner; the interest registered at the site is withdrawn.
+
+    Args:
+        setup: the explored federation.
+        state: in which the row names the new owner.
+        index: the proxy's place in `state.proxies`.
     """
     client = state.client
     if client.at == index and client.attached:

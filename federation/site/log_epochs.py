@@ -243,7 +243,13 @@ def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
 
 
 def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
-    """Return the log's own record of its identity; `again`: it had one, which retention may remove."""
+    """Return the log's own record of its identity and log epoch.
+
+    Args:
+        federation: the hex identity that follows from the federation's secret.
+        again: whether the log epoch began earlier, and is only named once more, as retention may remove its first
+            record: the records just below this one belong to that epoch too.
+    """
     ended = dict(row.ended)
     return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
 

@@ -36,7 +36,12 @@ class RemoteChangelogs:
         """Locators that were asked before."""
 
     async def at(self, locator: str) -> Changelog:
-        """Return the changelog at a locator, started; it is opened once, whoever asks. Raises Unreachable."""
+        """Return the changelog at a locator, started; it is opened once, whoever asks.
+
+        Raises:
+            BadConfiguration: there can be none at this locator, or its file is of an earlier build.
+            Unreachable: its server does not answer; the next call tries again.
+        """
         opened = self._opened.get(locator)
         if opened is None:
             opened = self._opened[locator] = asyncio.create_task(self._start(locator), name=f"changelog {locator}")

@@ -60,7 +60,16 @@ class AcquisitionAnswers:
         self.creation_rate = CreationRate(env)
 
     def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:  # noqa: PLR0912 - a dispatch
-        """Return what an answer means to the machine in its present state."""
+        """Return what an answer means to the machine in its present state.
+
+        Args:
+            running: the acquisition.
+            answer: while the registry is asked, Claimed, or Ownership or None; while a checkpoint is, FoundCheckpoint;
+                while the store is, None; in any of these states an error or Unavailable.
+
+        Raises:
+            UnexpectedInput: nothing is asked for in this state.
+        """
         machine = running.machine
         if isinstance(answer, Unavailable):
             return answer

@@ -67,7 +67,11 @@ class DeliveryWindow:
         self.is_waiting = False
 
     def removals_recorded(self, numbers: Iterable[int]) -> None:
-        """Let it pass these entries, which nobody holds any more: the journal has that on record."""
+        """Let the window pass over these entries from now on: no subscription holds them, and the journal says so.
+
+        Args:
+            numbers: of entries of the session.
+        """
         self.recorded = self.recorded.union(numbers)
 
     def room(self, out_of_order: int = 0) -> int:

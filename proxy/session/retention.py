@@ -127,7 +127,14 @@ class Retention:
     # ------------------------------------------------------------ what comes
 
     def add(self, number: int, matched: Matched) -> None:
-        """Count the session's newest entry."""
+        """Count the session's newest entry; nothing happens unless a subscription has a policy, or a copy is coming in.
+
+        The maximum counts are applied by :meth:`displace`, after attached receivers were sent the entry.
+
+        Args:
+            number: of the entry, above all that were added before.
+            matched: the subscriptions that it matches.
+        """
         if not self.active and not self.copying:
             return
         self._swept.setdefault(matched, 1)
@@ -336,7 +343,12 @@ class Retention:
     # ------------------------------------------------------------ from elsewhere
 
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
-        """Count the entries of a store, (number, matched), and take their marks, in ms of the engine's clock."""
+        """Count the entries of a store, and take their marks; what has no policy that is known (`know`) is not counted.
+
+        Args:
+            matched: number and subscriptions of each entry, by number.
+            marks: by number, with times in ms of the engine's clock.
+        """
         for number, subscriptions in matched:
             self.add(number, subscriptions)
         self.take_marks(marks)

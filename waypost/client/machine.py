@@ -585,7 +585,11 @@ class ClientMachine:
     def set_keys(self, keys: list[Key]) -> None:
         """Replace the keys of all subscriptions of this receiver; :class:`RequestResult` of KEYS reports the outcome.
 
-        One change at a time. Raises BadMessage: no proxy would accept these keys.
+        A second change replaces the first, whose outcome is then not reported. Without a connection it is sent on the
+        next one.
+
+        Raises:
+            BadMessage: no proxy would accept these keys.
         """
         set_keys = SetKeys(self._next_number(), keys)
         check_client_message(set_keys)

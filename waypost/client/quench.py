@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from waypost.keys import Key
 from waypost.messages import Interest, Quench
 from waypost.notification import Notification, Value
-from waypost.subscription import Expression, parse
+from waypost.subscription import Expression, SubscriptionError, parse
 
 
 class QuenchView:
@@ -24,8 +24,10 @@ class QuenchView:
         self._requested: Quench | None = None
         self._number = 0
         self._names: frozenset[str] = frozenset()
-        self.terms: dict[str, Expression] = {}
-        """Alternatives of subscriptions, parsed, by their text."""
+        self.terms: dict[str, Expression | None] = {}
+        """Alternatives of subscriptions, parsed, by their text. None: this library cannot parse the term, as one of a
+        later release; it may match any notification.
+        """
         self.caught_up = False
         """Whether the proxy has reported all interest that it knows."""
 
@@ -55,12 +57,15 @@ class QuenchView:
         return [] if self._requested is None else [self._requested]
 
     def receive(self, message: Interest) -> bool:
-        """Apply reported interest; return False for an answer to an older quench, which changes nothing."""
+        """Apply reported interest; return False for an answer to an older quench, which changes nothing.
+
+        A term that this library cannot parse is kept: it counts as one that may match any notification.
+        """
         if message.number != self._number:
             return False
         for term in message.removed:
             self.terms.pop(term, None)
-        self.terms.update({term: parse(term) for term in message.added})
+        self.terms.update({term: _parsed(term) for term in message.added})
         self.caught_up = self.caught_up or message.caught_up
         return True
 
@@ -74,4 +79,11 @@ class QuenchView:
         attributes = notification.attributes if isinstance(notification, Notification) else dict(notification)
         if not self._names.issuperset(attributes):
             return True
-        return any(term.matches(attributes) for term in self.terms.values())
+        return any(term is None or bool(term.matches(attributes)) for term in self.terms.values())
+
+
+def _parsed(term: str) -> Expression | None:
+    try:
+        return parse(term)
+    except SubscriptionError:
+        return None

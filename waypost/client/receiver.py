@@ -256,6 +256,9 @@ class Receiver(Client):
 
         Returns:
             Whether the journal has them all.
+
+        Raises:
+            BadArgument: `timeout_s` is no time.
         """
         seconds(timeout_s)
         self._machine.flush_acks()

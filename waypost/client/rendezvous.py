@@ -213,18 +213,21 @@ class RendezvousConsumer(_Party):
     ) -> str:
         """Request a resource; return the id of the rendezvous once the request is durable.
 
-        The owner sends the resource when it is back. :attr:`known` tells whether an owner of that name was heard of.
+        The owner sends the resource when it is back. :attr:`known` tells whether an owner of that name was heard of:
+        up to KNOWN_S seconds are waited for one, and then as long as the publish takes.
 
         Args:
             owner: the name of its :func:`offer`.
             path: of the resource, as its owner understands it.
             id: of the rendezvous; None: a new one. A request that is repeated under its id is answered once.
-            max_bytes: the owner refuses to send a larger resource.
+            max_bytes: in bytes, from 1 to MAX_RESOURCE_BYTES; the owner refuses to send a larger resource.
             key: the public form of the owner's key: nobody else can read the request.
 
         Raises:
             Refused: the path or a name is too long, or the key is no key.
+            BadArgument: an argument is of a wrong type, or `max_bytes` out of its bounds.
             NoAnswer, NoProxy: interest was not known in time.
+            Unreachable: the client is closed.
         """
         request = Request(
             id=uuid4().hex if id is None else id,

@@ -32,7 +32,11 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compile_test(node: Node) -> Test:
-    """Return the test that a checked tree describes."""
+    """Return the test that a checked tree describes: it returns True, False, or None for bottom, and never raises.
+
+    Raises:
+        Internal: the tree is a value and no predicate.
+    """
     match node:
         case Compare():
             return _comparison(node)

@@ -119,7 +119,11 @@ class Invariants:
                 self._world.add_violation(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
-        """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
+        """Check a fact when it is made; a breach becomes a violation of the world.
+
+        Whoever releases a session is not its owner at that very epoch, by the registry; policy removes only what it
+        may; and an epoch of a session begins once.
+        """
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
                 self._world.add_violation(each)

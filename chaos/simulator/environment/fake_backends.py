@@ -273,7 +273,7 @@ class PlainRegistry:
             self.tree_events.append(LinkChanged(row))
 
     def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree."""
+        """Compare and set the row of the dispatching tree; return whether it was as expected."""
         if self.tree != expected:
             return False
         self.tree = new
@@ -343,7 +343,7 @@ class PlainChangelog:
             self.site = snapshot
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the highest checkpoint of a session that an owner wrote, and a first one above it."""
+        """Return what :meth:`federation.ports.Changelog.latest` does: at most two, the owner's first."""
         return tuple(map(_copied, self.highest.latest(session)))
 
 

@@ -19,7 +19,7 @@ class Rights:
         self._may_be: dict[str, list[Grants]] = {}
 
     def access_requested(self, session: str, grants: Grants) -> None:
-        """Note what was asked for: it may be in force from now on."""
+        """Note what was asked for: it may be in force from now on. AssertionError: a grant names no password."""
         assert all(granted.password is not None for granted in grants.values()), (
             "name every password: it is compared here"
         )

@@ -273,7 +273,10 @@ class Scenario:
     # ------------------------------------------------------------ faults
 
     def do_lose(self, rest: str, words: list[str]) -> None:
-        """`lose WHAT [TIMES]`: the next messages of that kind are lost."""
+        """`lose WHAT [TIMES]`: the next messages of that kind are lost; once if no number is given.
+
+        WHAT is the name of a handover message, `answer PROXY` (the registry's) or `put PROXY` (into its changelog).
+        """
         times = int(words.pop()) if words[-1].isdigit() else 1
         self.world.lose_next[" ".join(words)] += times
 

@@ -40,6 +40,14 @@ def test_notification_is_wanted_exactly_when_a_term_matches() -> None:
     assert not quench.wanted({"b": 6})
 
 
+def test_term_that_this_library_cannot_parse_may_match_any_notification() -> None:
+    quench = asked("a")
+    assert quench.receive(announced("a == 1", "function-of-a-later-release(a)"))
+    assert quench.wanted({"a": 2})
+    quench.receive(announced(removed=("function-of-a-later-release(a)",)))
+    assert not quench.wanted({"a": 2})
+
+
 def test_of_an_attribute_that_was_not_named_nothing_is_known() -> None:
     quench = asked("a")
     quench.receive(announced())
