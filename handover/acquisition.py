@@ -71,8 +71,10 @@ from handover.acquisition_inputs import (
     OwnerGone,
     OwnerUnknown,
     OwnerWatched,
+    Reason,
     Recorded,
     RecordOutdated,
+    RetryLater,
     RowAbsent,
     RowBehind,
     RowLost,
@@ -84,7 +86,7 @@ from handover.acquisition_inputs import (
 )
 from handover.machine import Table, TableMachine
 from waypost.checkpoint import Checkpoint
-from waypost.errors import Refused, SessionLost
+from waypost.errors import SessionLost
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
 
 NO_EPOCH = Epoch(0)
@@ -361,7 +363,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 return ServeRebuilt(self.checkpoint)
         return super().effect(kind, input)
 
-    def _why_not(self, input: AcquisitionInput) -> str | Refused | None:
+    def _why_not(self, input: AcquisitionInput) -> Reason:
         match input:
             case Unavailable(reason=reason):
                 return reason
@@ -386,11 +388,11 @@ def session_lost(session: SessionId, why: str) -> SessionLost:
     return SessionLost(f"session {session} was lost: {why}; waypost sessions rm {session} lets it begin anew")
 
 
-def not_to_be_had(session: SessionId, lost: str = "") -> str | SessionLost:
-    """Return the reason of Unavailable for a session that its owner did not hand over.
+def not_to_be_had(session: SessionId, lost: str | None = None) -> Reason:
+    """Return why a session that its owner did not hand over cannot be had.
 
     Args:
         session: the session.
-        lost: why no proxy has it any more, as the owner says; empty: it may be tried again.
+        lost: why no proxy has it any more, as the owner says; None: it may be tried again.
     """
-    return session_lost(session, lost) if lost else "the session could not be handed over yet"
+    return RetryLater("the session could not be handed over yet") if lost is None else session_lost(session, lost)

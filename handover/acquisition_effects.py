@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from handover.acquisition_inputs import Reason
 from waypost.checkpoint import Checkpoint
-from waypost.errors import Refused
 from waypost.identity import Epoch, Ownership
 
 
@@ -25,7 +25,7 @@ class ReadRow:
 class GiveUp:
     """Tell those who wait for the session why it cannot be had."""
 
-    reason: str | Refused | None
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

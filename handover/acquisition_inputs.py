@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waypost.checkpoint import Checkpoint
-from waypost.errors import Refused
+from waypost.errors import SessionLost
 from waypost.identity import Epoch, Ownership
 
 
@@ -22,17 +22,33 @@ class OwnerUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
-    """The session cannot be had now, or at all.
+class RetryLater:
+    """The session cannot be had now, and may be later.
 
     Args:
-        reason: for people; a refusal is final; None: there is no such session.
+        why: for people.
     """
 
-    reason: str | Refused | None
+    why: str
 
 
-ROLLED_BACK = Unavailable("the registry has gone back: who owns the session may be alive")
+@dataclass(frozen=True, slots=True)
+class NoSuchSession:
+    """There is no session of that name, and whoever asked for it would not make one."""
+
+
+Reason = RetryLater | NoSuchSession | SessionLost
+"""Why a session cannot be had; SessionLost is final."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The session cannot be had."""
+
+    reason: Reason
+
+
+ROLLED_BACK = Unavailable(RetryLater("the registry has gone back: who owns the session may be alive"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +167,11 @@ class NotHandedOver:
 
     Args:
         owner: who was asked.
-        lost: why nobody has the session any more, as it says; empty: it does not.
+        lost: why nobody has the session any more, as it says; None: it does not.
     """
 
     owner: Ownership
-    lost: str
+    lost: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,17 +376,17 @@ class Engine:
                     self.acquisitions.activate_after(session, row)
             case SessionUnavailable(identity, reason):
                 self.dispatcher.unavailable(identity, reason)
-            case FetchRequested(identity, owner, request):
-                self.transfers.fetch(identity, owner, request)
+            case FetchRequested():
+                self.transfers.fetch(event)
             case MoveRequested(identity, to):
                 self.session_moves.request_move(identity, to)
-            case RelayRequested(identity, at):
-                self.acquisitions.end(identity)
-                self.dispatcher.attach_handler.relay(identity, at)
+            case RelayRequested(identity, at, key):
+                if self.acquisitions.relayed(key):
+                    self.dispatcher.attach_handler.relay(identity, at)
             case OwnerRead(identity, ownership):
                 self._owner_changed(identity, ownership)
-            case TransferFailed(identity, owner, lost):
-                self.acquisitions.not_handed_over(identity, owner, lost)
+            case TransferFailed():
+                self.acquisitions.not_handed_over(event)
             case ActivationRequested(identity):
                 self._activate_now(identity)
             case SessionRequested(identity, request):

@@ -47,6 +47,13 @@ def test_a_constructor_takes_few_parts_and_no_functions(name: str, annotations: 
         assert len(parts) <= MOST_PARTS, parts
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if path.is_relative_to(ROOT / "proxy")], ids=str)
+def test_only_a_connection_changes_what_it_knows_of_its_client(path: Path) -> None:
+    assignments = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assign)]
+    targets = [target for assignment in assignments for target in assignment.targets]
+    assert not [target.lineno for target in targets if ast.unparse(target).startswith("connection.")]
+
+
 @pytest.mark.parametrize("room", ["proxy", "handover"])
 def test_no_constructor_takes_a_function_by_another_name(room: str) -> None:
     """An alias of its type does not hide one. Inputs and effects are values: they carry what takes their answer."""

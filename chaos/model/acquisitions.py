@@ -18,7 +18,7 @@ from handover import acquisition_inputs as inputs
 from handover import acquisition_rows
 from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionState, ReplyKey
 from handover.acquisition_effects import AcquisitionEffect
-from handover.acquisition_inputs import AcquisitionInput, Unavailable
+from handover.acquisition_inputs import AcquisitionInput, RetryLater, Unavailable
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
 
@@ -34,7 +34,7 @@ State_ = AcquisitionState
 SERVING, DORMANT, ORPHAN = "SERVING", "DORMANT", "ORPHAN"
 PRESENT, STALE = 1, 0
 """Attempts: the question that an acquisition waits for, and all others."""
-AWAY = Unavailable("the registry does not answer")
+AWAY = Unavailable(RetryLater("the registry does not answer"))
 
 
 class Copy(NamedTuple):

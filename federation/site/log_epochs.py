@@ -247,8 +247,8 @@ def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBe
 
     Args:
         federation: the hex identity that follows from the federation's secret.
-        again: whether the log epoch began earlier, and is only named once more, as retention may remove its first
-            record: the records just below this one belong to that epoch too.
+        again: whether the log epoch began earlier, and is only named once more, because retention may remove its
+            first record; then the records just below this one belong to that epoch too.
     """
     ended = dict(row.ended)
     return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)

@@ -51,15 +51,13 @@ class AccessControl:
         Raises:
             Refused: the change is not valid (:meth:`Authorizer.hash`).
         """
-        before = connection.access_changes, connection.access_number
-        connection.access_changes += 1
-        connection.access_number = message.number
-        change, attached = connection.access_changes, connection.attached
+        before, attached = connection.access_change, connection.attached
+        change = connection.access_requested(message.number)
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
-            if connection.access_changes == change:
+            if connection.access_change == change:
                 self._output.report(AccessHashed(connection.number, attached, session, message, hashes))
-            elif connection.access_number != message.number and not connection.is_closed:
+            elif connection.access_change.number != message.number and not connection.is_closed:
                 # Hashing takes its time: the later one may be in force already.
                 overtaken = Refused("another change of the access was asked for since", field="number")
                 self._send(connection, problem(overtaken, message))
@@ -67,7 +65,7 @@ class AccessControl:
         try:
             self.authorizer.hash(session, connection.principal, message.grants, hashed)
         except Refused:
-            connection.access_changes, connection.access_number = before
+            connection.access_refused(before)
             raise
 
     def hashed(self, connection: Connection, session: Session, message: SetAccess, hashes: Mapping[str, str]) -> None:
@@ -77,8 +75,7 @@ class AccessControl:
             Refused: as :meth:`change`.
         """
         self.change(session, message.grants, hashes, connection.receiver or "")
-        grant = grant_of(session.access, connection.principal)
-        connection.hash = grant.hash if grant else ""
+        connection.password_changed(grant_of(session.access, connection.principal))
         done = AccessChanged(message.number)
         self._durable_replies.reply_when_durable(connection, session, message, lambda: self._send(connection, done))
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from handover.acquisition_inputs import NoSuchSession, Reason, RetryLater
 from proxy.clients.authorization import Admitted, Authorizer, Proof
-from proxy.clients.connection import Attaches, Connection, problem
+from proxy.clients.connection import Connection, problem
 from proxy.core.effects import Hangup, Send
 from proxy.core.environment import Environment
 from proxy.core.events import (
@@ -31,18 +32,16 @@ from proxy.session.subscription import Subscription
 from proxy.stream.stream import Stream
 from waypost.access import ADMINISTER
 from waypost.clock import NEVER
-from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
+from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, SessionLost, WaypostError
 from waypost.facts import FactKind
 from waypost.frontier import Selective
 from waypost.identity import NO_PROXY, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
-from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait, WaitCause
+from waypost.messages import Attach, Attached, BecameEffective, Moved, Problem, Wait, WaitCause
 from waypost.reliability import Reliability, check_level
 
 NOT_MOVED_MS = 5_000
 """For so long at least a session is asked for here before its client is sent to the owner."""
-ATTACHES_WITHIN_MS = 30_000
-"""A client that attaches again after a longer time has been let in meanwhile, or has gone away."""
 
 
 class AttachHandler:
@@ -79,7 +78,7 @@ class AttachHandler:
             receiver.disconnect()
         if connection.attach is not None:
             self._wait_no_more(connection, SessionId(connection.attach.session))
-        connection.session = connection.receiver = connection.attach = None
+        connection.detached()
         self._ending.pop(connection.number, None)
 
     def _wait_no_more(self, connection: Connection, session: SessionId) -> None:
@@ -108,12 +107,8 @@ class AttachHandler:
         """
         self.leave(connection)
         self._output.report(NearRelayEndRequested(connection.number))
-        connection.attach = message
-        identity, now, before = SessionId(message.session), self._env.time.now_ms, connection.attaches
-        if before is None or before.session != identity or now - before.last_ms > ATTACHES_WITHIN_MS:
-            connection.attaches = Attaches(identity, since_ms=now, last_ms=now)
-        else:
-            connection.attaches = before._replace(last_ms=now)
+        connection.attach_requested(message, self._env.time.now_ms)
+        identity = SessionId(message.session)
         session = self._sessions.serving(identity)
         if session is not None:
             self._output.report(ReceiverReturned(identity))
@@ -133,7 +128,7 @@ class AttachHandler:
             row = self._env.cluster.target()
         if row is None:
             return False
-        connection.attach = None
+        connection.attach_answered()
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
@@ -157,7 +152,7 @@ class AttachHandler:
             return False
         if self._env.time.now_ms - connection.attaches.since_ms <= max(row.lease_ttl_ms, NOT_MOVED_MS):
             return False
-        connection.attach = connection.attaches = None
+        connection.sent_away()
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
@@ -168,7 +163,7 @@ class AttachHandler:
             if attach is not None and attach.session == session:
                 if self._send_to_owner(connection, session):
                     continue
-                connection.attach = None
+                connection.attach_answered()
                 self._output.report(NearRelayRequested(connection.number, attach, owner))
 
     def _enter(self, connection: Connection, session: Session) -> None:
@@ -177,7 +172,7 @@ class AttachHandler:
         if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
         if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.attach_seq):
-            connection.attach = None
+            connection.attach_answered()
             self._output.emit(Hangup(connection.number, "the receiver has left for good since"))
             return
         if _is_of_earlier_generation(session, message):
@@ -200,7 +195,7 @@ class AttachHandler:
             # Perhaps another connection waits for that too, or the disk did not take it.
             self._once_written(connection, session, receiver, message)
             return
-        connection.attach = connection.proof = None
+        connection.attach_answered()
         if self._take_registration(connection, session, receiver, message):
             self._bind(connection, session, receiver, message, admitted, reliability)
             self._send_attached(connection, session, receiver, message)
@@ -232,16 +227,12 @@ class AttachHandler:
         reliability: Reliability,
     ) -> None:
         """The receiver is on this connection from now on, and the session as it wants it."""
-        connection.principal, connection.hash = admitted.principal, admitted.grant.hash
-        connection.until_ms = admitted.until_ms
+        connection.attached_to(session.id, message, admitted)
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
         receiver.connect(connection.number, message)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, self._env.known(message.frontier))
-        connection.session, connection.receiver = session.id, receiver.id
-        connection.attaches = None
-        connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
         session.was_attached()
@@ -284,7 +275,7 @@ class AttachHandler:
             if not isinstance(found, Proof):
                 self._reject(connection, message, found)
                 return
-            connection.proof = found
+            connection.proved(found)
             self._enter_or_attach(connection, session, message)
 
         try:
@@ -326,7 +317,7 @@ class AttachHandler:
         return above.below(message.reliability or above)
 
     def _reject(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
-        connection.attach = connection.proof = None
+        connection.attach_answered()
         self._send(connection, problem(why, message) if isinstance(why, Refused) else why)
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
@@ -372,7 +363,7 @@ class AttachHandler:
             if connection.attach is not message or connection.is_closed:
                 return
             if failure is not None:
-                connection.attach = None
+                connection.attach_answered()
                 self._send(connection, Wait(WaitCause.UNAVAILABLE, failure.message, self._env.settings.retry_ms))
             else:
                 self._enter_or_attach(connection, session, message)
@@ -420,42 +411,41 @@ class AttachHandler:
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
 
-    def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
+    def unavailable(self, session: SessionId, reason: Reason) -> None:
         """Answer the connections that wait for a session that cannot be served here.
 
         Args:
-            reason: a text: the client tries again; a Refused: it is final; None: there is no such
-                session, and only a client that would create it tries again.
+            session: the session.
+            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does.
         """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is None or attach.session != session:
                 continue
-            if isinstance(reason, str) and self._send_to_owner(connection, session):
+            if isinstance(reason, RetryLater) and self._send_to_owner(connection, session):
                 continue
-            connection.attach = None
-            if isinstance(reason, Refused):
-                self._send(connection, problem(reason, attach))
-            elif reason or attach.create:
-                # Whoever would make it was in line behind somebody who would not.
-                self._send(
-                    connection,
-                    Wait(
-                        WaitCause.UNAVAILABLE if reason else WaitCause.NO_SESSION,
-                        reason or "there is no such session yet",
-                        self._env.settings.retry_ms,
-                    ),
-                )
-            else:
-                missing = NotFound(f"there is no session {session}", field="session")
-                self._send(connection, problem(missing, attach))
+            connection.attach_answered()
+            self._send(connection, self._answer_of(reason, attach))
+
+    def _answer_of(self, reason: Reason, attach: Attach) -> Wait | Problem:
+        retry_ms = self._env.settings.retry_ms
+        match reason:
+            case RetryLater(why):
+                return Wait(WaitCause.UNAVAILABLE, why, retry_ms)
+            case NoSuchSession() if attach.create:
+                # It was in line behind somebody who would not make the session.
+                return Wait(WaitCause.NO_SESSION, "there is no such session yet", retry_ms)
+            case NoSuchSession():
+                return problem(NotFound(f"there is no session {attach.session}", field="session"), attach)
+            case SessionLost():
+                return problem(reason, attach)
 
     def fenced(self, connections: Iterable[Connection]) -> None:
         """Detach these connections, which are all, and tell them to attach again: the lease has ended."""
         wait = Wait(WaitCause.NO_LEASE, "this proxy has no lease at the moment", self._env.settings.retry_ms)
         for connection in connections:
             if connection.session is not None or connection.attach is not None:
-                connection.session = connection.receiver = connection.attach = None
+                connection.detached()
                 self._send(connection, wait)
         self._waiting.clear()
         self._ending.clear()

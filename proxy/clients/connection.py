@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from proxy.clients.authorization import Proof
+from proxy.clients.authorization import Admitted, Proof
 from proxy.clients.tokens import Named
+from waypost.access import Grant
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -37,6 +38,10 @@ OfSession = Acknowledge | Change
 """All messages of an attached receiver that concern its session."""
 
 
+ATTACHES_WITHIN_MS = 30_000
+"""A client that attaches again after a longer time has been let in meanwhile, or has gone away."""
+
+
 class Attaches(NamedTuple):
     """Attaches to one session, one after the other.
 
@@ -51,9 +56,24 @@ class Attaches(NamedTuple):
     last_ms: int
 
 
+class AccessChange(NamedTuple):
+    """A change of access.
+
+    Args:
+        serial: counts the changes that the connection has asked for.
+        number: the number that the client gave it.
+    """
+
+    serial: int
+    number: int
+
+
+NO_CHANGE = AccessChange(0, 0)
+
+
 @dataclass(slots=True, kw_only=True)
 class Connection:
-    """One client's connection."""
+    """One client's connection. Its parts are read everywhere, and changed by its methods alone."""
 
     number: int
     address: str = ""
@@ -79,14 +99,71 @@ class Connection:
     hash: str = ""
     until_ms: int = NEVER
     """When the token ends by which it was admitted, in ms of the engine's clock; NEVER: it was by no token."""
-    access_changes: int = 0
-    """The number of changes of access that it has asked for; the last one counts."""
-    access_number: int = 0
-    """The number that the client gave that one."""
+    access_change: AccessChange = NO_CHANGE
+    """The change of access that it has asked for last: that one counts."""
     keys: tuple[Key, ...] = ()
     """The public keys that go with all notifications published on it."""
     named: Named | None = None
     """The principal as which it publishes, by a token; None: it has brought none."""
+
+    def greeted(self, client: str, named: Named | None) -> None:
+        """Its client has said what it is, and as whom it publishes."""
+        self.client, self.named = client, named
+
+    def attach_requested(self, message: Attach, now_ms: int) -> None:
+        """Wait for the answer to an attach; one that comes soon after another to the same session continues it."""
+        self.attach = message
+        session, before = SessionId(message.session), self.attaches
+        if before is None or before.session != session or now_ms - before.last_ms > ATTACHES_WITHIN_MS:
+            self.attaches = Attaches(session, since_ms=now_ms, last_ms=now_ms)
+        else:
+            self.attaches = before._replace(last_ms=now_ms)
+
+    def proved(self, proof: Proof) -> None:
+        """The password that came with the attach was looked at."""
+        self.proof = proof
+
+    def attach_answered(self) -> None:
+        """The attach that it waited for is answered."""
+        self.attach = self.proof = None
+
+    def sent_away(self) -> None:
+        """It is told to attach elsewhere; what it asks for after that is another matter."""
+        self.attach_answered()
+        self.attaches = None
+
+    def attached_to(self, session: SessionId, message: Attach, admitted: Admitted) -> None:
+        """The receiver of the attach is on this connection from now on."""
+        self.attaches = None
+        self.session, self.receiver = session, ReceiverId(message.receiver)
+        self.incarnation, self.attach_seq = message.incarnation, message.attach_seq
+        self.principal, self.hash, self.until_ms = admitted.principal, admitted.grant.hash, admitted.until_ms
+
+    def detached(self) -> None:
+        """It is attached to nothing, and waits for nothing."""
+        self.session = self.receiver = None
+        self.attach_answered()
+
+    def access_requested(self, number: int) -> AccessChange:
+        """Ask for another change of access, which counts instead of one that is under way; return it."""
+        self.access_change = AccessChange(self.access_change.serial + 1, number)
+        return self.access_change
+
+    def access_refused(self, before: AccessChange) -> None:
+        """The change that was asked for last is not valid: the one before it counts again."""
+        self.access_change = before
+
+    def keys_changed(self, keys: tuple[Key, ...]) -> None:
+        """Other keys go with all that is published on it."""
+        self.keys = keys
+
+    def close(self) -> None:
+        """Its client has gone: nobody answers it any more."""
+        self.is_closed = True
+
+    def password_changed(self, grant: Grant | None) -> None:
+        """Its principal has another grant in the session, by its own change."""
+        self.hash = grant.hash if grant else ""
 
     @property
     def attached(self) -> tuple[SessionId | None, ReceiverId | None, str, int]:

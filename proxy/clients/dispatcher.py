@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
+from handover.acquisition_inputs import Reason
 from proxy.clients.access_control import AccessControl
 from proxy.clients.admin import Administration
 from proxy.clients.attach import AttachHandler
@@ -127,7 +128,7 @@ class ClientDispatcher:
         """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends."""
         connection = self.connections.pop(number, None)
         if connection:
-            connection.is_closed = True
+            connection.close()
             self.attach_handler.leave(connection)
             self.publishing.disconnected(number)
             self.quenching.leave(number)
@@ -190,7 +191,7 @@ class ClientDispatcher:
             case Publish():
                 self._publish(connection, message)
             case PublishWith():
-                connection.keys = primed(PRODUCER, message.keys)
+                connection.keys_changed(primed(PRODUCER, message.keys))
                 self.quenching.keys_changed(connection.number, connection.keys)
             case Quench():
                 self.quenching.quench(connection.number, message, connection.keys)
@@ -222,8 +223,7 @@ class ClientDispatcher:
         if has_token and not self._env.cluster.token_key:
             self._output.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
             return
-        connection.named = self.authorizer.named(message.credential)
-        connection.client = message.client
+        connection.greeted(message.client, self.authorizer.named(message.credential))
         self._send(connection, Welcome(VERSION, self._env.proxy, self._env.settings.site, federation))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
@@ -252,7 +252,7 @@ class ClientDispatcher:
                 self.message(connection.number, message)
         self.delivery.to_all(session)
 
-    def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
+    def unavailable(self, session: SessionId, reason: Reason) -> None:
         """Answer the clients that wait for a session that cannot be served; see `AttachHandler.unavailable`."""
         if session not in self._sessions:
             # Else it stands still, and those who are attached to it wait for an answer.

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from handover.acquisition import ReplyKey
+from handover.acquisition_inputs import Reason
 from proxy.session.session import Session
-from waypost.errors import Refused, WaypostError
+from waypost.errors import WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId, SubscriptionId
 from waypost.messages import Attach, ClientMessage, SetAccess
 
@@ -175,23 +177,24 @@ class LogEndFound:
 
 @dataclass(frozen=True, slots=True)
 class SessionUnavailable:
-    """The session cannot be had at this moment, or at all.
-
-    Args:
-        reason: for people; None: there is no such session. A refusal is final, anything else may be tried again.
-    """
+    """The session cannot be had at this moment, or at all."""
 
     session: SessionId
-    reason: str | Refused | None
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequested:
-    """A handover of the session from its live owner is to begin."""
+    """A handover of the session from its live owner is to begin.
+
+    Args:
+        key: of the acquisition that asks for it; what becomes of the handover is reported with it.
+    """
 
     session: SessionId
     owner: Ownership
     request: AcquireRequest
+    key: ReplyKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +207,15 @@ class MoveRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelayRequested:
-    """The session stays at its owner, and clients that wait for it here are to be relayed there."""
+    """The session stays at its owner, and clients that wait for it here are to be relayed there.
+
+    Args:
+        key: of the acquisition that asked for the handover; None: the owner had offered the session.
+    """
 
     session: SessionId
     owner: ProxyId
+    key: ReplyKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +232,14 @@ class TransferFailed:
 
     Args:
         owner: from whom the session was to come.
-        lost: why nobody has the session any more, as the owner says; empty: it does not.
+        key: of the acquisition that asked for it; None: the owner had offered the session.
+        lost: why nobody has the session any more, as the owner says; None: it does not.
     """
 
     session: SessionId
     owner: Ownership
-    lost: str = ""
+    key: ReplyKey | None
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from handover import acquisition_inputs as inputs
 from handover import acquisition_rows
 from handover.acquisition import NO_EPOCH, Acquisition
 from handover.acquisition import AcquisitionState as State
-from handover.acquisition_inputs import AcquisitionInput, Unavailable
+from handover.acquisition_inputs import AcquisitionInput, NoSuchSession, RetryLater, Unavailable
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest
@@ -64,8 +64,9 @@ class AcquisitionAnswers:
 
         Args:
             running: the acquisition.
-            answer: while the registry is asked, Claimed, or Ownership or None; while a checkpoint is, FoundCheckpoint;
-                while the store is, None; in any of these states an error or Unavailable.
+            answer: while the owner is asked, OwnerGone or NotHandedOver; while the registry is, Claimed, or Ownership
+                or None; while the changelogs are, FoundCheckpoint; while the store is, None; in any of these states an
+                error or Unavailable.
 
         Raises:
             UnexpectedInput: nothing is asked for in this state.
@@ -74,10 +75,13 @@ class AcquisitionAnswers:
         if isinstance(answer, Unavailable):
             return answer
         if isinstance(answer, StoreFailed) and machine.state is not State.STORING:
-            return Unavailable(f"the proxy's disk takes nothing: {answer.message}")
+            return Unavailable(RetryLater(f"the proxy's disk takes nothing: {answer.message}"))
         won = isinstance(answer, Claimed) and answer.won
         row = answer.current if isinstance(answer, Claimed) else None
         match machine.state:
+            case State.ASKING | State.FETCHING:
+                assert isinstance(answer, inputs.OwnerGone | inputs.NotHandedOver)
+                return answer
             case State.READING:
                 return self._read_input(running, answer)
             case State.COMPARING:
@@ -95,12 +99,12 @@ class AcquisitionAnswers:
             case _ if won:
                 return inputs.Won()
             case _ if not isinstance(answer, Claimed):
-                return Unavailable(NO_REGISTRY)
+                return Unavailable(RetryLater(NO_REGISTRY))
             case State.CREATING:
-                return Unavailable(NO_REGISTRY) if row is None else self._row_input(running, row)
+                return Unavailable(RetryLater(NO_REGISTRY)) if row is None else self._row_input(running, row)
             case State.TAKING_OVER:
                 # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
-                return Unavailable("another proxy took the session over")
+                return Unavailable(RetryLater("another proxy took the session over"))
             case State.ACTIVATING:
                 claimed_from = Epoch(machine.epoch - 1)
                 return acquisition_rows.activation_input(claimed_from, machine.proxy, row)
@@ -115,7 +119,7 @@ class AcquisitionAnswers:
 
     def _read_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         if isinstance(answer, WaypostError):
-            return Unavailable(NO_REGISTRY)
+            return Unavailable(RetryLater(NO_REGISTRY))
         assert answer is None or isinstance(answer, Ownership)
         refusal = running.machine.refusal
         if refusal is not None and answer == refusal.owner and self.lives_elsewhere(answer):
@@ -126,14 +130,14 @@ class AcquisitionAnswers:
         """Return what the changelogs say of a session that has no row."""
         machine, lost = running.machine, self._env.registry_memory.lost_row(running.machine.session)
         if not isinstance(answer, FoundCheckpoint):
-            return Unavailable("the changelogs cannot be read yet")
+            return Unavailable(RetryLater("the changelogs cannot be read yet"))
         for found in filter(None, (answer.last_of_owner, answer.last)):
             if machine.is_outdated_by(found.epoch, found.serial) and not _is_outlived(found, machine.row, lost):
                 return inputs.RecordOutdated(found.epoch, by_owner=found.serial > 0)
         if not answer.complete:
             # The changelog that has it may be the one that is away.
             if not running.request.create:
-                return Unavailable("the changelog of a site does not answer, and may have the session")
+                return Unavailable(RetryLater("the changelog of a site does not answer, and may have the session"))
             is_lost = lost is not None and not lost.deleted
             if is_lost and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
                 return inputs.ROLLED_BACK
@@ -147,7 +151,7 @@ class AcquisitionAnswers:
         if machine.outdated is None or not machine.outdated.by_owner:
             return self._unless_only_wanted(running, inputs.RowUnchanged())
         if not self._env.cluster.is_watching:
-            return Unavailable(NO_LEASE)
+            return Unavailable(RetryLater(NO_LEASE))
         if not memory.is_final(machine.session, machine.row, and_woken=True):
             return inputs.ROLLED_BACK
         return inputs.RowLost()
@@ -158,7 +162,7 @@ class AcquisitionAnswers:
         lost = self._env.registry_memory.lost_row(machine.session) if machine.has_no_row else None
         owner = lost if machine.has_no_row else machine.row
         unread = Unavailable(
-            "the session's last checkpoint cannot be read yet: the changelog of a site does not answer"
+            RetryLater("the session's last checkpoint cannot be read yet: the changelog of a site does not answer")
         )
         if not isinstance(answer, FoundCheckpoint):
             return unread
@@ -193,12 +197,13 @@ class AcquisitionAnswers:
         assert machine.row is not None
         may_come_back = machine.row.proxy != self._env.proxy
         if may_come_back and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
-            return Unavailable(f"{why}; proxy {machine.row.proxy}, whose lease has ended, may have it on its disk")
+            holder = f"proxy {machine.row.proxy}, whose lease has ended, may have it on its disk"
+            return Unavailable(RetryLater(f"{why}; {holder}"))
         return inputs.NobodyHasIt(why)
 
     def _unless_only_wanted(self, running: RunningAcquisition, input: AcquisitionInput) -> AcquisitionInput:
         """Return the input by which the session is made, unless whoever wants it means one that there is."""
-        return input if running.request.create else Unavailable(None)
+        return input if running.request.create else Unavailable(NoSuchSession())
 
     # ------------------------------------------------------------ what a row means
 
@@ -217,9 +222,9 @@ class AcquisitionAnswers:
         if self.lives_elsewhere(row):
             return inputs.OwnedElsewhere(row)
         if not self._is_gone(session, row):
-            return Unavailable("the registry's watch is behind: the owner may be alive")
+            return Unavailable(RetryLater("the registry's watch is behind: the owner may be alive"))
         if not self._env.lease.may_serve() or not self._env.cluster.is_watching:
-            return Unavailable(NO_LEASE)
+            return Unavailable(RetryLater(NO_LEASE))
         return inputs.OwnerEnded(row)
 
     def copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> AcquisitionInput:
@@ -231,7 +236,7 @@ class AcquisitionAnswers:
         proxy, epoch = self._env.proxy, copy.epoch
         if copy.role is Role.SERVING:
             is_served = self._sessions.serving(copy.id) is copy
-            return inputs.CopyServed() if is_served else Unavailable(NO_LEASE)
+            return inputs.CopyServed() if is_served else Unavailable(RetryLater(NO_LEASE))
         if copy.role not in (Role.DORMANT, Role.ORPHAN):
             return inputs.CopyInTransfer()
         lost = self._env.registry_memory.lost_row(copy.id)
@@ -258,7 +263,7 @@ class AcquisitionAnswers:
             is_final = is_final and (row is None or not self.lives_elsewhere(row))
             input = acquisition_rows.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_final)
         takes = isinstance(input, inputs.CopyToActivate | inputs.CopyToCheck | inputs.CopyToCommit)
-        return Unavailable(NO_LEASE) if takes and not self._env.lease.may_serve() else input
+        return Unavailable(RetryLater(NO_LEASE)) if takes and not self._env.lease.may_serve() else input
 
     def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
@@ -268,16 +273,16 @@ class AcquisitionAnswers:
             # The watch has not told of it yet that the registry was restored, or is another.
             self._env.registry_memory.row_lost(session, known)
         if self._env.registry_memory.awaits_row_repair:
-            return Unavailable("the registry has lost rows: the session may be one that there is")
+            return Unavailable(RetryLater("the registry has lost rows: the session may be one that there is"))
         if not self._env.lease.may_serve():
-            return Unavailable(NO_LEASE)
+            return Unavailable(RetryLater(NO_LEASE))
         if not request.create:
             # There is none, unless some changelog says otherwise.
             return inputs.RowAbsent(row)
         if len(self._sessions) >= self._env.settings.max_sessions:
-            return Unavailable("this proxy has as many sessions as it may; attach at another one")
+            return Unavailable(RetryLater("this proxy has as many sessions as it may; attach at another one"))
         if not self.creation_rate.take():
-            return Unavailable("many sessions are being made here at the moment")
+            return Unavailable(RetryLater("many sessions are being made here at the moment"))
         return inputs.RowAbsent(row)
 
     def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
@@ -304,7 +309,7 @@ class AcquisitionAnswers:
 def _recorded_input(answer: object) -> AcquisitionInput:
     if isinstance(answer, CheckpointOutdated):
         return inputs.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
-    return inputs.Recorded() if answer is None else Unavailable("the changelog does not answer")
+    return inputs.Recorded() if answer is None else Unavailable(RetryLater("the changelog does not answer"))
 
 
 def _checked_input(running: RunningAcquisition, answer: object) -> AcquisitionInput:
@@ -316,7 +321,7 @@ def _checked_input(running: RunningAcquisition, answer: object) -> AcquisitionIn
     machine = running.machine
     if not isinstance(answer, FoundCheckpoint):
         if machine.is_row_lost:
-            return Unavailable("the changelogs cannot be read yet")
+            return Unavailable(RetryLater("the changelogs cannot be read yet"))
         return inputs.NothingFound(is_certain=False)
     found = answer.last_of_owner
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):

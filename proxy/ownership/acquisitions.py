@@ -1,7 +1,7 @@
 """Sessions on their way to be served here: the machine of `handover/acquisition.py`, joined to registry and changelog.
 
-Every question has a key, and :meth:`Acquisitions._take_reply` is the one place where an answer comes back: one that was
-asked for something that has changed since is refused there, and counted by what has changed.
+Every question has a key, and :meth:`Acquisitions._asking` is the one place where an answer finds who asked: one
+that was asked for something that has changed since is refused there, and counted by what has changed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from handover import acquisition_inputs as inputs
 from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, session_lost
 from handover.acquisition import AcquisitionState as State
 from handover.acquisition_effects import AcquisitionEffect, Conclusion, CopyConclusion
-from handover.acquisition_inputs import AcquisitionInput, Unavailable
+from handover.acquisition_inputs import AcquisitionInput, RetryLater, Unavailable
 from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest, FetchRequested, SessionServed, SessionUnavailable
+from proxy.core.events import AcquireRequest, FetchRequested, SessionServed, SessionUnavailable, TransferFailed
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
@@ -84,20 +84,30 @@ class Acquisitions:
         if running is not None:
             running.request = running.request._replace(create=False)
 
-    def not_handed_over(self, session: SessionId, owner: Ownership, lost: str) -> None:
-        """Continue after a transfer to here that came to nothing.
+    def not_handed_over(self, failed: TransferFailed) -> None:
+        """Continue after a transfer to here that came to nothing."""
+        session, owner, lost = failed.session, failed.owner, failed.lost
+        running = self._current(session)
+        if failed.key is not None:
+            gone = not self._env.cluster.alive(owner.proxy)
+            self._take_reply(failed.key, inputs.OwnerGone() if gone else inputs.NotHandedOver(owner, lost))
+        if running is None:
+            # It was the owner who offered the session, or who asked for it has gone: clients may wait all the same.
+            self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
+
+    def relayed(self, key: ReplyKey | None) -> bool:
+        """End the acquisition of that key: the session stays at its owner. Return False if the key is stale.
 
         Args:
-            owner: the owner that did not hand over.
-            lost: why no proxy has the session any more, as the owner says; empty: it does not say so.
+            key: None: the owner had offered the session, and nothing was asked for.
         """
-        running = self._current(session)
-        if running is not None and running.machine.state in (State.ASKING, State.FETCHING):
-            gone = not self._env.cluster.alive(owner.proxy)
-            self._feed(running, inputs.OwnerGone() if gone else inputs.NotHandedOver(owner, lost))
-        elif running is None:
-            # It was the owner who offered the session.
-            self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
+        if key is None:
+            return True
+        running = self._asking(key)
+        if running is None:
+            return False
+        self.end(key.session)
+        return True
 
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
         """Take the next epoch for a dormant copy, which the store says is ours, in its turn.
@@ -201,7 +211,9 @@ class Acquisitions:
         session = running.machine.session
         match effect:
             case effects.Fetch(owner=owner):
-                self._output.report(FetchRequested(session, owner, running.request))
+                running.attempt = self._next_attempt()
+                key = running.machine.key(running.attempt)
+                self._output.report(FetchRequested(session, owner, running.request, key))
             case effects.ReadRow():
                 self._output.emit(ReadRow(session, self._reply(running)))
             case effects.LookForLost():
@@ -263,7 +275,7 @@ class Acquisitions:
         """Claim a session of which there is no copy here; not where one has come and gone meanwhile, and is written."""
         session, reply = running.machine.session, self._reply(running)
         if session in self._sessions or self._persister.store.is_dropping(session):
-            reply(Unavailable("a copy of the session has come meanwhile"))
+            reply(Unavailable(RetryLater("a copy of the session has come meanwhile")))
         else:
             self._output.emit(claim_row(session, before, own_row, reply))
 
@@ -299,7 +311,8 @@ class Acquisitions:
                 self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
             case effects.DropCopy():
                 self._served.drop(copy)
-                self._output.report(SessionUnavailable(copy.id, "what is here of the session is not its latest"))
+                outdated = RetryLater("what is here of the session is not its latest")
+                self._output.report(SessionUnavailable(copy.id, outdated))
             case effects.ReleaseCopy(row=row):
                 # What the store has is none of it (handover rule 22).
                 self._served.release(copy, row)
@@ -372,17 +385,27 @@ class Acquisitions:
         return self._attempts
 
     def _take_reply(self, key: ReplyKey, answer: object) -> None:
-        """Take an answer, unless what it was asked for has changed since: then it is refused, and counted by name."""
+        """Take an answer, unless what it was asked for has changed since."""
+        running = self._asking(key)
+        if running is not None:
+            self._feed(running, self.answers.input_of(running, answer))
+
+    def _asking(self, key: ReplyKey) -> RunningAcquisition | None:
+        """Return the acquisition that waits for the answer of that key.
+
+        None: what was asked for has changed since. The answer is refused then, counted by what has changed, and nothing
+        waits for it any more.
+        """
         running = self._running.get(key.session)
         stale = self._why_stale(running, key)
-        if stale is None and running is not None:
-            self._feed(running, self.answers.input_of(running, answer))
-            return
-        self._output.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
+        if stale is None:
+            return running
+        self._output.counters.stale_replies[stale] += 1
         if running is not None and running.attempt == key.attempt:
             self.end(key.session)
-            reason = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE
-            self._output.report(SessionUnavailable(key.session, reason))
+            why = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE
+            self._output.report(SessionUnavailable(key.session, RetryLater(why)))
+        return None
 
     def _why_stale(self, running: RunningAcquisition | None, key: ReplyKey) -> StaleReply | None:
         """Return what has changed since the question of that key was asked; None: nothing that matters."""

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import assert_never
 
 from handover import machine, target
+from handover.acquisition import ReplyKey
 from handover.messages import (
     ATTACH,
     Aborted,
@@ -76,6 +77,8 @@ class Incoming:
     record: TransferRecord
     request: AcquireRequest
     """Who made us ask, and what the asking rests on."""
+    key: ReplyKey | None
+    """The acquisition that waits for it; None: none does."""
     partial_copy: PartialCopy | None = None
     """What an earlier transfer brought; it is this one's until it ends."""
     shadow: Session | None = None
@@ -89,8 +92,8 @@ class Incoming:
     """The name of what is copied."""
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk of what was stored then came."""
-    why_lost: str = ""
-    """Why nobody has the session any more, as its owner says."""
+    why_lost: str | None = None
+    """Why nobody has the session any more, as its owner says; None: it does not."""
 
 
 class IncomingTransfers(TransferDriver[Incoming]):
@@ -113,18 +116,28 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._coverage = stream.coverage
         self._served = served
 
-    def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
+    def fetch(
+        self,
+        session: SessionId,
+        owner: Ownership,
+        request: AcquireRequest,
+        *,
+        key: ReplyKey | None = None,
+        reason: str = ATTACH,
+    ) -> None:
         """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
 
         Args:
             owner: the row that names the owner and its epoch.
             request: kept for a failover, should the owner end meanwhile.
+            key: of the acquisition that waits for it, also if a transfer runs already; None: the owner made the offer.
             reason: one of :data:`handover.messages.TRIGGERS`.
         """
         if session in self.running:
+            self.running[session].key = key or self.running[session].key
             return
         if session in self._sessions or not self._env.lease.may_serve():
-            self._output.report(TransferFailed(session, owner))
+            self._output.report(TransferFailed(session, owner, key))
             return
         now = self._env.time.now_ms
         name = f"{self._env.proxy}-{self._env.rng.getrandbits(64):016x}"
@@ -133,6 +146,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             machine=transfer,
             record=self.record(reason),
             request=request,
+            key=key,
             partial_copy=self._partial_copies.pop(session, None),
         )
         self.begin(incoming)
@@ -309,7 +323,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._discard(incoming)
             case target.Relay():
                 self._end(incoming)
-                self._output.report(RelayRequested(transfer.session, transfer.owned.proxy))
+                self._output.report(RelayRequested(transfer.session, transfer.owned.proxy, incoming.key))
             case target.FailOver():
                 self._output.report(SessionRequested(transfer.session, incoming.request))
             case _:
@@ -466,7 +480,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _discard(self, incoming: Incoming) -> None:
         self._end(incoming)
-        self._output.report(TransferFailed(incoming.machine.session, incoming.machine.owned, incoming.why_lost))
+        machine = incoming.machine
+        self._output.report(TransferFailed(machine.session, machine.owned, incoming.key, incoming.why_lost))
 
 
 def _misfit(incoming: Incoming, chunk: Chunk) -> str:

@@ -13,6 +13,7 @@ from proxy.core.events import AcquireRequest, CopyCheckRequested, NextEpochReque
 from proxy.core.output import Output
 from proxy.core.registry_memory import SWEEPS_A_ROUND
 from proxy.core.session_table import SessionTable
+from proxy.ownership.copy_replies import CopyReplies
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.session.session import Role, Session
 from proxy.stream.incremental_scan import IncrementalScan
@@ -39,6 +40,7 @@ class RowChecks:
         self._output = output
         self._persister = persister
         self._served = served
+        self._replies = CopyReplies(env, sessions, output)
         self._sweep_at = 0
         self._session_scan: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
         self._rows: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
@@ -66,14 +68,14 @@ class RowChecks:
         """
 
         def on_done(answer: Ownership | WaypostError | None) -> None:
-            if isinstance(answer, WaypostError) or self._sessions.get(session.id) is not session:
+            if isinstance(answer, WaypostError):
                 return
             if self._is_row_older(session, answer):
                 self._write_again(session, answer)
             elif answer is not None and session.role in (Role.SERVING, Role.FROZEN):
                 self._output.report(OwnerRead(session.id, answer))
 
-        self._output.emit(ReadRow(session.id, on_done))
+        self._output.emit(ReadRow(session.id, self._replies.to(session, on_done)))
 
     def _is_row_older(self, session: Session, current: Ownership | None) -> bool:
         """Tell whether a registry that says so was restored from an older copy: it has said otherwise before.
@@ -92,7 +94,7 @@ class RowChecks:
                 return
             self._env.cluster.owned_by(session.id, answer.current)
             self._output.counters.rows_lost += int(answer.won and earlier is None)
-            if not answer.won and self._sessions.get(session.id) is session:
+            if not answer.won:
                 self._output.report(OwnerRead(session.id, answer.current))
 
         if not self._env.lease.may_serve():
@@ -102,7 +104,7 @@ class RowChecks:
                 self._served.sleep(session, "the registry has lost what it knew of the session")
                 self._output.report(NextEpochRequested(session, earlier))
         else:
-            self._output.emit(claim_row(session.id, earlier, served, on_done))
+            self._output.emit(claim_row(session.id, earlier, served, self._replies.to(session, on_done)))
 
     def _settle_outdated(self, identity: SessionId, outdated: CheckpointOutdated) -> None:
         """A changelog has a checkpoint that counts more than what is written of a session served here (rule 19).
@@ -111,10 +113,15 @@ class RowChecks:
         that one: what clients were answered is there and not here, so the session is rebuilt from it. Where it is
         damaged, the copy here takes an epoch above it.
         """
+        session = self._sessions.serving(identity)
+        if session is None:
+            self._persister.checkpoints.outdated.pop(identity, None)
+            return
 
         def on_done(answer: Ownership | WaypostError | None) -> None:
-            session = self._sessions.serving(identity)
-            if session is None or not isinstance(answer, Ownership) or identity in self._sessions.transfers:
+            if session.role is not Role.SERVING or identity in self._sessions.transfers:
+                return
+            if not isinstance(answer, Ownership):
                 return
             if answer == Ownership(self._env.proxy, session.epoch):
                 self._output.counters.outdated += 1
@@ -127,10 +134,8 @@ class RowChecks:
             elif answer.epoch > session.epoch:
                 self._output.report(OwnerRead(identity, answer))
 
-        if self._sessions.serving(identity) is None:
-            self._persister.checkpoints.outdated.pop(identity, None)
-        elif identity not in self._sessions.transfers:
-            self._output.emit(ReadRow(identity, on_done))
+        if identity not in self._sessions.transfers:
+            self._output.emit(ReadRow(identity, self._replies.to(session, on_done)))
 
     # ------------------------------------------------------------ the sweep
 

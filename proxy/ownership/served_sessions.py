@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from federation.ports import Claimed
+from handover.acquisition_inputs import RetryLater
 from proxy.core import journal_facts
 from proxy.core.effects import ClaimRow, Send, ignore_result
 from proxy.core.environment import Environment
 from proxy.core.events import NO_REQUESTER, OwnerRead, Requester, SessionServed, SessionUnavailable
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
+from proxy.ownership.copy_replies import CopyReplies
 from proxy.session.session import Role, Session
 from proxy.stream.stream import Stream
 from waypost.errors import ReceiverTaken, WaypostError
@@ -26,6 +28,7 @@ class ServedSessions:
         self._output = output
         self._persister = stream.persister
         self._coverage = stream.coverage
+        self._replies = CopyReplies(env, sessions, output)
         self._reasons: dict[SessionId, str] = {}
         """Why we want sessions deleted."""
 
@@ -61,13 +64,12 @@ class ServedSessions:
         """
 
         def on_done(answer: Claimed | WaypostError) -> None:
-            is_here = self._sessions.get(session.id) is session
-            if is_here and isinstance(answer, Claimed) and answer.current is not None:
+            if isinstance(answer, Claimed) and answer.current is not None:
                 self._output.report(OwnerRead(session.id, answer.current))
 
         self._reasons[session.id] = reason
         own_row = Ownership(self._env.proxy, session.epoch)
-        self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), on_done))
+        self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), self._replies.to(session, on_done)))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
         """Tell the attached receivers where the session went, and delete it here: the registry names another owner.
@@ -93,7 +95,7 @@ class ServedSessions:
                 wait = Wait(WaitCause.MOVED, "the session has moved", self._env.settings.retry_ms)
                 self._output.emit(Send(receiver.connection, wait))
         self.drop(session)
-        self._output.report(SessionUnavailable(session.id, "the session has moved"))
+        self._output.report(SessionUnavailable(session.id, RetryLater("the session has moved")))
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
         reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
@@ -109,7 +111,7 @@ class ServedSessions:
                 self._output.emit(Send(receiver.connection, Wait(WaitCause.MOVED, reason, self._env.settings.retry_ms)))
             receiver.disconnect()
         session.become(Role.DORMANT)
-        self._output.report(SessionUnavailable(session.id, reason))
+        self._output.report(SessionUnavailable(session.id, RetryLater(reason)))
 
     def fence(self) -> None:
         """Serve nothing until new epochs are taken under a new lease: ours may have ended."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
+from handover.acquisition import StaleReply
 from handover.messages import TRIGGERS, StoredEntry, TransferMessage
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
@@ -283,6 +284,12 @@ class TransferDriver(ABC, Generic[Running]):
     def _is_running(self, running: Running) -> bool:
         return self.running.get(running.machine.session) is running
 
+    def _is_stale(self, running: Running) -> bool:
+        """Tell whether an answer comes for a transfer that is over, and count it then."""
+        is_over = not self._is_running(running)
+        self._output.counters.stale_replies[StaleReply.ANOTHER_ATTEMPT] += int(is_over)
+        return is_over
+
     def _claim(self, running: Running, claim: machine.Claim) -> None:
         self.claim_after(running, claim.expected, claim.new)
 
@@ -295,7 +302,7 @@ class TransferDriver(ABC, Generic[Running]):
         """
 
         def on_done(answer: Claimed | WaypostError) -> None:
-            if not self._is_running(running):
+            if self._is_stale(running):
                 return
             if isinstance(answer, WaypostError):
                 self.feed(running, machine.ClaimUnknown())
@@ -306,7 +313,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def _read(self, running: Running) -> None:
         def on_done(answer: Ownership | WaypostError | None) -> None:
-            if self._is_running(running) and not isinstance(answer, WaypostError):
+            if not self._is_stale(running) and not isinstance(answer, WaypostError):
                 self.answered(running, answer)
 
         self._output.emit(ReadRow(running.machine.session, on_done))

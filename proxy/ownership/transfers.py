@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handover.messages import Aborted, ChunkStored, HandoverOffer, Prepare, Ready, ToSource, ToTarget
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest
+from proxy.core.events import AcquireRequest, FetchRequested
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import TransferView
@@ -41,9 +41,9 @@ class Transfers:
             self.targets.message(sender, message)
         self.proceed()
 
-    def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest) -> None:
-        """Begin to take a session over from its live owner; the result is reported as an event."""
-        self.targets.fetch(session, owner, request)
+    def fetch(self, wanted: FetchRequested) -> None:
+        """Begin to take a session over from its live owner; an event with the same key reports the result."""
+        self.targets.fetch(wanted.session, wanted.owner, wanted.request, key=wanted.key)
 
     def offered(self, sender: ProxyId, offer: HandoverOffer) -> None:
         """Begin to fetch a session that its owner offers; an offer that the watch knows to be outdated is refused."""
@@ -52,7 +52,7 @@ class Transfers:
             detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
             self._output.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
             return
-        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), offer.reason)
+        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), reason=offer.reason)
 
     def shown(self) -> list[TransferView]:
         """Return the transfers that run and those that ended lately, the latest first; for operators."""

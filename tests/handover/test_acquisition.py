@@ -109,7 +109,7 @@ def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() ->
     assert steps(machine, inputs.NotHandedOver(yours(2), "")) == [effects.ReadRow()]
     assert steps(machine, inputs.OwnedElsewhere(yours(3))) == [effects.Fetch(yours(3))]
     assert steps(machine, inputs.NotHandedOver(yours(3), "")) == [
-        effects.GiveUp("the session could not be handed over yet")
+        effects.GiveUp(inputs.RetryLater("the session could not be handed over yet"))
     ]
     assert machine.over
 
@@ -237,8 +237,8 @@ def test_staged_copy_that_cannot_be_stored_does_not_commit() -> None:
 @pytest.mark.parametrize("state", BY_ROW)
 def test_row_means_the_same_wherever_it_is_learnt(state: AcquisitionState) -> None:
     assert steps(acquiring(state), inputs.OwnedElsewhere(yours(3))) == [effects.Fetch(yours(3))]
-    assert steps(acquiring(state), inputs.Unavailable("away")) == [effects.GiveUp("away")]
-    assert steps(acquiring(state), inputs.CopyServed()) == [effects.ReportServed()]
+    wait = inputs.RetryLater("away")
+    assert steps(acquiring(state), inputs.Unavailable(wait)) == [effects.GiveUp(wait)]
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state is not AcquisitionState.QUEUED])

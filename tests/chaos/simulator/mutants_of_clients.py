@@ -145,7 +145,7 @@ MUTANTS = (
         "a receiver gets past what policy removed before the journal has the record",
         replaced(DeliveryHandler, "_record", _record_meanwhile),
         ("LOST",),
-        (308, 798),
+        (308, 798, 2277, 2859),
         rule=21,
     ),
     Mutant(

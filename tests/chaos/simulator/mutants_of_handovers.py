@@ -84,7 +84,7 @@ def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> No
 
 def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:
     if running.machine.session not in self._sessions and row is not None and row.proxy == self._env.proxy:
-        return inputs.Unavailable("the session is not here")
+        return inputs.Unavailable(inputs.RetryLater("the session is not here"))
     return _row_input(self, running, row)
 
 
@@ -93,13 +93,13 @@ def _any_staged_input(
 ) -> object:
     if row is not None:
         return inputs.CopyToActivate(row) if row.proxy == proxy else inputs.CopySuperseded()
-    return inputs.Unavailable("no row")
+    return inputs.Unavailable(inputs.RetryLater("no row"))
 
 
 def _no_staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
-    return inputs.Unavailable("no row") if row is None else inputs.CopySuperseded()
+    return inputs.Unavailable(inputs.RetryLater("no row")) if row is None else inputs.CopySuperseded()
 
 
 def _staged_input_of_the_very_epoch(

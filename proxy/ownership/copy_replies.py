@@ -1,0 +1,54 @@
+"""Answers about a session that has a copy here: they are taken as long as what they were asked for has not changed.
+
+An answer decides who owns a session, or whether a copy of it is the right one. So it names the copy, its epoch and the
+lease under which it was asked for, as those of an acquisition do (:class:`handover.acquisition.ReplyKey`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from handover.acquisition import StaleReply
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
+from proxy.session.session import Session
+from waypost.identity import Epoch, Incarnation
+
+Answer = TypeVar("Answer")
+
+
+class CopyReplies:
+    """Takes the answers of the registry about copies that are here; what is stale is refused, and counted by name."""
+
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+
+    def to(self, session: Session, take: Callable[[Answer], None]) -> Callable[[Answer], None]:
+        """Return what takes the answer to a question about the session as it is now.
+
+        Args:
+            session: the copy that is here.
+            take: is called with the answer if neither the copy, its epoch nor the lease has changed since.
+        """
+        epoch, incarnation = session.epoch, self._env.lease.incarnation
+
+        def on_done(answer: Answer) -> None:
+            stale = self._why_stale(session, epoch, incarnation)
+            if stale is None:
+                take(answer)
+            else:
+                self._output.counters.stale_replies[stale] += 1
+
+        return on_done
+
+    def _why_stale(self, session: Session, epoch: Epoch, incarnation: Incarnation) -> StaleReply | None:
+        """Return what has changed since a question about the copy was asked; None: nothing that matters."""
+        if incarnation != self._env.lease.incarnation:
+            return StaleReply.ANOTHER_INCARNATION
+        if self._sessions.get(session.id) is not session or session.epoch != epoch:
+            return StaleReply.ANOTHER_COPY
+        return None
