@@ -1,7 +1,7 @@
 """The law of the order: what must be durable before it is told (persist before send).
 
-Effects are performed in the order in which they come out, and each is answered when it is done. Whatever a client,
-another proxy or the registry is told as done must survive this process, and where the table says so its disk: the
+Effects are performed in the order in which they come out, and each is answered when it is done. Whatever a client or
+the registry is told as done must survive this process, and where the table says so its disk: the
 effect that makes it durable has been answered before the effect that tells it comes out. etcd raft states the same
 law at its Ready: entries are in stable storage before messages are sent.
 
@@ -11,7 +11,9 @@ law at its Ready: entries are in stable storage before messages are sent.
 (`chaos/simulator/checks/durability.py`).
 
 What is not in the table may be told at once: it is the proxy's own state (`Welcome`, `Wait`, `Moved`, `Interest`), it
-is durable already (`Deliver`: the site log has it), or it comes again after a crash (chunks of a copy).
+is durable already (`Deliver`: the site log has it), or it comes again after a crash. The latter holds of all that
+another proxy is told in a handover: a chunk that is acknowledged (`ChunkStored`) need not be on a disk, because the
+source has everything until the registry names the target, and before that row the target has stored it (`ClaimRow`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from waypost.messages import (
     AccessChanged,
     Acknowledged,
     Attached,
+    Attested,
     BecameEffective,
     Forgotten,
     Gap,
@@ -58,6 +61,8 @@ LAW: Mapping[type, frozenset[Durable]] = {
     BecameEffective: frozenset((Durable.STORE_OR_CHANGELOG, Durable.JOURNAL)),
     # A gap: whoever gets past it has it on record (handover rule 21).
     Gap: frozenset((Durable.JOURNAL,)),
+    # What a receiver says that it has: its library forgets an attestation that a journal has.
+    Attested: frozenset((Durable.JOURNAL,)),
     # A notification that its producer need not keep any more.
     Acknowledged: frozenset((Durable.SITE_LOG,)),
     # A row that is made: without its first checkpoint it would mean that the session was lost.

@@ -21,6 +21,7 @@ from waypost.messages import (
     AccessChanged,
     Acknowledged,
     Attached,
+    Attested,
     BecameEffective,
     Forgotten,
     Gap,
@@ -95,6 +96,10 @@ class Statement:
     def _is_journalled(self) -> bool:
         name, message = self._session.id, self._message
         facts = [fact for fact in self._node.world.journal if fact.session == name]
+        if isinstance(message, Attested):
+            writer = f"receiver/{name}/{self._receiver}/"
+            facts = [fact for fact in self._node.world.journal if fact.writer.startswith(writer)]
+            return any(fact.number >= message.number for fact in facts)
         if isinstance(message, Gap):
             return any(fact.kind == FactKind.GAP and fact.origin == message.origin for fact in facts)
         told = {

@@ -22,10 +22,10 @@ from waypost.client.connector import Connector, ConnectorState
 from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.identity import Origin, Ownership, SessionId
-from waypost.messages import Attach, Attached
+from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
-_follow = Connector._follow
+_follow, _put_on_record = Connector._follow, ClientDispatcher._put_on_record
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
 
 
@@ -40,6 +40,11 @@ def _record_meanwhile(self: DeliveryHandler, session: Session, receiver: Receive
     removed = [(stored.origin, stored.offset, removed_by(number, matched)) for number, stored, matched in gone]
     self._expiry.note(session, removed)
     receiver.window.recorded |= {number for number, _, _ in gone}
+
+
+def _attest_at_once(self: ClientDispatcher, connection: Connection, attestations: list[Attestation]) -> None:
+    _put_on_record(self, connection, attestations)
+    self._send(connection, Attested(attestations[-1].number))
 
 
 def _made_as_one_copy(self: Session, *given: Any) -> None:
@@ -147,6 +152,13 @@ MUTANTS = (
         ("LOST",),
         (308, 798, 2277, 2859),
         rule=21,
+    ),
+    Mutant(
+        "attests before the journal has it",
+        "a receiver is told that its attestations are on record before the journal has them",
+        replaced(ClientDispatcher, "_put_on_record", _attest_at_once),
+        ("BEFORE",),
+        (0, 1, 2),
     ),
     Mutant(
         "copies of one name",
