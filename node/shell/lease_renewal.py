@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from federation.ports import Lease, LeaseRenewer
+from node.machines.lease_keeper import LeaseKeeper
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.limits import HEARTBEAT_S
@@ -38,8 +39,40 @@ class Heart:
         return time.monotonic() - self._beat_s < HEARTBEAT_S
 
 
+class Renewals:
+    """A lease and the clock, joined to the machine that says when it is renewed (`node/machines/lease_keeper.py`)."""
+
+    def __init__(self, lease: Lease, clock: Clock) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._keeper = LeaseKeeper(lease.ttl_ms, clock.now_ms())
+
+    def pause_s(self) -> float:
+        """Return how long to wait for the next renewal, in seconds."""
+        return max(0, self._keeper.next_deadline() - self._clock.now_ms()) / 1000
+
+    def postpone(self) -> None:
+        """Renew nothing this time."""
+        self._keeper.postponed(self._clock.now_ms())
+
+    async def renew(self) -> int | None:
+        """Renew the lease; return until when it holds, in ms of the clock, or None: it has ended.
+
+        Raises:
+            TimeoutError, WaypostError: the registry did not answer.
+        """
+        began = self._clock.now_ms()
+        try:
+            async with asyncio.timeout(self._lease.ttl_ms / 1000):
+                is_held = await self._lease.renew()
+        except (WaypostError, TimeoutError):
+            self._keeper.failed(self._clock.now_ms())
+            raise
+        return self._keeper.renewed(began) if is_held else None
+
+
 class LeaseRenewal:
-    """Renews one lease, every third of its time to live; after a failure it tries again ten times as soon.
+    """Renews one lease until it has ended.
 
     Args:
         connect: returns a connection to the registry, to be used and closed in the thread.
@@ -100,22 +133,19 @@ class LeaseRenewal:
     async def _run(self, lease: Lease, stop: threading.Event, tell: Callable[..., None]) -> None:
         registry = self._connect()
         renewed_lease = registry.same_lease(lease)
-        pause_s = regular_s = lease.ttl_ms / 3_000
+        renewals = Renewals(renewed_lease, self._clock)
         try:
-            while not await asyncio.to_thread(stop.wait, pause_s):
+            while not await asyncio.to_thread(stop.wait, renewals.pause_s()):
                 if not self._heart.beats:
+                    renewals.postpone()
                     continue
-                began = self._clock.now_ms()
                 try:
-                    async with asyncio.timeout(lease.ttl_ms / 1000):
-                        if not await renewed_lease.renew():
-                            return
+                    until_ms = await renewals.renew()
                 except (WaypostError, TimeoutError) as error:
-                    # Another member of the registry may answer while the lease lasts.
-                    pause_s = regular_s / 10
                     tell(self._failed, error)
                 else:
-                    pause_s = regular_s
-                    tell(self._on_renewed, began + lease.ttl_ms)
+                    if until_ms is None:
+                        return
+                    tell(self._on_renewed, until_ms)
         finally:
             await registry.close()

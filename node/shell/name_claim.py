@@ -12,7 +12,8 @@ from federation.names import NameInUse
 from federation.ports import Lease, ProxyRow
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency, DependencyHealth
-from node.shell.lease_renewal import Heart, LeaseRenewal
+from node.machines.lease_keeper import NameWait
+from node.shell.lease_renewal import Heart, LeaseRenewal, Renewals
 from node.startup.backends import Backends, changelog_locator
 from node.startup.instance import Instance
 from waypost.clock import Clock
@@ -22,8 +23,6 @@ from waypost.identity import Incarnation, ProxyId, SiteId
 log = structlog.get_logger("waypost")
 
 NAME_POLL_S = 0.25
-NAME_MARGIN_MS = 2_500
-"""Delay with which leases may end, in ms: etcd counts in seconds, and looks for ended ones twice a second."""
 
 
 class NameClaim:
@@ -73,7 +72,7 @@ class NameClaim:
         """
         earlier = self.ended = tuple(self._instance.earlier)
         await asyncio.to_thread(self._instance.announcing, incarnation)
-        ends_ms: int | None = None
+        wait = NameWait(self._config.lease_ttl_ms)
         while True:
             began = self._clock.now_ms()
             try:
@@ -83,8 +82,9 @@ class NameClaim:
                 self._replaces = False
                 return began
             except NameInUse as error:
-                if ends_ms is None:
-                    ends_ms = began + max(error.holder.lease_ttl_ms, self._config.lease_ttl_ms) + NAME_MARGIN_MS
+                if wait.is_over(began, error.holder.lease_ttl_ms):
+                    raise
+                if not self.waits_for:
                     self.waits_for = error.holder.url
                     self.ended = (*earlier, error.holder.incarnation)
                     log.warning(
@@ -92,8 +92,6 @@ class NameClaim:
                         proxy=self._config.name,
                         url=error.holder.url,
                     )
-                if began >= ends_ms:
-                    raise
             await asyncio.sleep(NAME_POLL_S)
 
     async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
@@ -131,17 +129,17 @@ class NameClaim:
             renewal = LeaseRenewal(self._backends.renewing, self._clock, heart, on_renewed, self._not_renewed)
             await renewal.keep(lease)
             return
-        pause = lease.ttl_ms / 3000
+        renewals = Renewals(lease, self._clock)
         while True:
-            await asyncio.sleep(pause)
-            began = self._clock.now_ms()
+            await asyncio.sleep(renewals.pause_s())
             try:
-                async with asyncio.timeout(lease.ttl_ms / 1000):
-                    if not await lease.renew():
-                        return
-                on_renewed(began + lease.ttl_ms)
+                until_ms = await renewals.renew()
             except (WaypostError, TimeoutError) as error:
                 self._not_renewed(error)
+            else:
+                if until_ms is None:
+                    return
+                on_renewed(until_ms)
 
     def _not_renewed(self, error: Exception) -> None:
         self._health.unavailable(Dependency.REGISTRY, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import assert_never
 
 import msgspec
 
@@ -17,6 +18,8 @@ from waypost.client.connector import (
     Close,
     Connector,
     Effect,
+    Find,
+    Found,
     Input,
     Lost,
     MoveTo,
@@ -64,8 +67,8 @@ from waypost.queue import PRIORITY, goes_by_attributes
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
-MAX_TRIES = 4
-"""So often it finds nobody at a proxy, and goes to another one."""
+HAS_NO_LIST = 1 / 3
+"""With this chance a client of a schedule has no list of proxies, and finds those that run."""
 POLL_MS, LONG_POLL_MS = 4, 200
 """Time for one notification, in ms, of a client that takes one at a time; and where it is to be overtaken by what comes
 meanwhile."""
@@ -169,7 +172,9 @@ class Client:
             options=options,
             credential=credential,
         )
-        self.connector = Connector(self.machine, [], random.Random(f"connector {world.seed}/{name}"))
+        rng = random.Random(f"connector {world.seed}/{name}")
+        finds = world.seed is not None and rng.random() < HAS_NO_LIST
+        self.connector = Connector(self.machine, [] if finds else list(world.nodes), rng)
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
         is_held = options.reliability is None or options.reliability.connection == "persistent"
@@ -210,7 +215,6 @@ class Client:
         """The settings that the client asked for last."""
         self.unaware = False
         """Its session was deleted, and it has not heard of that."""
-        self._tries = 0
 
     @property
     def credential(self) -> Credential:
@@ -223,8 +227,7 @@ class Client:
         """Be at this proxy from now on."""
         if self.gone:
             return
-        self.proxy, self.away, self.stopped, self._tries = name, False, False, 0
-        self.connector.addresses = [name]
+        self.proxy, self.away, self.stopped = name, False, False
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self._step(MoveTo(name))
@@ -268,23 +271,22 @@ class Client:
                     self._speak()
                 case Report(event=event):
                     self._react(event)
+                case Find():
+                    self.world.later(self.world.delay(), self._find)
                 case _:
-                    pass
+                    assert_never(effect)
         now, due = self.world.clock.now_ms(), self.connector.next_deadline()
         if due != NEVER and due != self._tick_at:
             self._tick_at = due
             self.world.later(max(0, due - now), self._tick)
 
     def _open(self, name: str) -> None:
-        self.wire = self._connect(name)
-        if self.wire is not None:
-            self._tries = 0
-            self._step(Opened())
-            return
-        self._tries += 1
-        self._step(Lost("nobody is there"))
-        if self._tries > MAX_TRIES and (others := self.world.live_nodes()):
-            self.go(self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy)
+        self.proxy, self.wire = name, self._connect(name)
+        self._step(Opened() if self.wire is not None else Lost("nobody is there"))
+
+    def _find(self) -> None:
+        found = [node.proxy for node in self.world.live_nodes()]
+        self._step(Found(found) if found else Lost("no proxy was found"))
 
     def _connect(self, name: str) -> Wire | None:
         """Return a connection to the proxy of that name; None: it does not run."""

@@ -22,6 +22,7 @@ from federation.links.inputs import RegistryChanged
 from federation.ports import ProxyRow, RegistryEvent
 from handover.machine import Deadline
 from node.machines import lifecycle
+from node.machines.lease_keeper import LeaseKeeper
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
 from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, ReadRecords, Wait
 from node.machines.log_start import (
@@ -415,7 +416,7 @@ class Node(PerformingProcess):
                 self.link_shell.incarnation = incarnation
                 self.step_engine(LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease(incarnation=incarnation):
-                self.schedule(LEASE_MS // 3, lambda: self._renew(incarnation))
+                self._renew_when_due(incarnation, LeaseKeeper(LEASE_MS, self.world.clock.time_ms))
             case lifecycle.ProlongLease(until_ms=until_ms):
                 self.step_engine(LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
@@ -494,7 +495,11 @@ class Node(PerformingProcess):
         if replaced:
             self.start()
 
-    def _renew(self, incarnation: Incarnation) -> None:
+    def _renew_when_due(self, incarnation: Incarnation, keeper: LeaseKeeper) -> None:
+        pause_ms = max(0, keeper.next_deadline() - self.world.clock.time_ms)
+        self.schedule(pause_ms, lambda: self._renew(incarnation, keeper))
+
+    def _renew(self, incarnation: Incarnation, keeper: LeaseKeeper) -> None:
         now = self.world.clock.time_ms
         if self.leaving or self.is_log_replaced:
             return
@@ -507,8 +512,15 @@ class Node(PerformingProcess):
                 self._starts += 1
                 self._live_by(lifecycle.LeaseEnded(Incarnation(f"{self.proxy}#{self._starts}")))
                 return
-            self.schedule(self.world.delay(), lambda: self._live_by(lifecycle.Renewed(now + LEASE_MS)))
-        self.schedule(LEASE_MS // 3, lambda: self._renew(incarnation))
+            self.schedule(self.world.delay(), lambda: self._renewed(incarnation, keeper, now))
+        else:
+            keeper.failed(now)
+            self._renew_when_due(incarnation, keeper)
+
+    def _renewed(self, incarnation: Incarnation, keeper: LeaseKeeper, began_ms: int) -> None:
+        until_ms = keeper.renewed(began_ms)
+        self._live_by(lifecycle.Renewed(until_ms))
+        self._renew_when_due(incarnation, keeper)
 
     def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while. While it is broken it tells nothing."""
