@@ -310,8 +310,8 @@ class Engine:
                 )
             case Rebalance():
                 self._rebalance()
-            case Administered(change):
-                change()
+            case Administered(change, on_done):
+                self.dispatcher.administration.make(change, on_done)
             case CloseLog(on_done):
                 self._close_log(on_done)
             case StopHandovers():

@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-
-from msgspec.structs import asdict, replace
 
 from node.http.schemas import (
     AccessRequest,
@@ -18,16 +15,18 @@ from node.http.schemas import (
     SubscriptionRequest,
 )
 from node.shell.node import Node
-from proxy.clients.admin import Administration, OnDone
-from proxy.core.inputs import Administered
-from proxy.session.session import Session
-from proxy.session.session_policy import SessionPolicy, policy_of
-from proxy.session.subscription import Subscription
+from proxy.core.inputs import (
+    Administered,
+    ChangeAccess,
+    ChangePolicy,
+    ChangeRetention,
+    EndSubscription,
+    SessionChange,
+    UnregisterReceiver,
+)
 from waypost.errors import BadMessage, NoAnswer
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
-from waypost.queue import UNBOUNDED
-from waypost.reliability import reliability_of
 
 CHANGE_S = 10.0
 """A change that takes longer is answered with NoAnswer: it may have been made."""
@@ -36,58 +35,32 @@ CHANGE_S = 10.0
 async def set_access(node: Node, body: AccessRequest) -> SessionId:
     """Replace all grants of a session."""
     grants = {name: Granted(grant.rights, grant.password, grant.by_token) for name, grant in body.grants.items()}
-    return await _changed(
-        node, body.session, lambda admin, session, on_done: admin.set_access(session, grants, on_done)
-    )
+    return await _changed(node, ChangeAccess(SessionId(body.session), grants))
 
 
 async def set_policy(node: Node, body: PolicyRequest) -> SessionId:
     """Change the expiry, the queue and the reliability of a session; a field that is not named stays as it was."""
     _check_named(body, "expiry_s", "queue", "reliability")
-
-    def wanted(session: Session) -> SessionPolicy:
-        policy, named = policy_of(session), body.model_fields_set
-        if "expiry_s" in named:
-            policy = policy._replace(expiry_s=body.expiry_s)
-        if "queue" in named:
-            fields = body.queue.model_dump(exclude_unset=True) if body.queue else None
-            policy = policy._replace(queue=UNBOUNDED if fields is None else replace(policy.queue, **fields))
-        if "reliability" in named:
-            levels = asdict(policy.reliability) | body.reliability.model_dump(exclude_unset=True)
-            policy = policy._replace(reliability=reliability_of(**levels))
-        return policy
-
-    return await _changed(
-        node, body.session, lambda admin, session, on_done: admin.set_policy(session, wanted, on_done)
-    )
+    named = body.model_dump(include=body.model_fields_set - {"session"}, exclude_unset=True)
+    return await _changed(node, ChangePolicy(session=SessionId(body.session), **named))
 
 
 async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
     """Change how long, and how many, notifications are stored for a subscription; a field not named stays."""
-    name, named = SubscriptionId(body.subscription), body.model_fields_set
     _check_named(body, "ttl_s", "max_count")
-
-    def wanted(known: Subscription) -> tuple[int | None, int | None]:
-        return (
-            body.ttl_s if "ttl_s" in named else known.ttl_s,
-            body.max_count if "max_count" in named else known.max_count,
-        )
-
-    return await _changed(
-        node, body.session, lambda admin, session, on_done: admin.retain(session, name, wanted, on_done)
-    )
+    session, subscription = SessionId(body.session), SubscriptionId(body.subscription)
+    named = body.model_dump(include=body.model_fields_set & {"ttl_s", "max_count"})
+    return await _changed(node, ChangeRetention(session=session, subscription=subscription, **named))
 
 
 async def unsubscribe(node: Node, body: SubscriptionRequest) -> SessionId:
     """End a subscription of a session, for all its receivers."""
-    name = SubscriptionId(body.subscription)
-    return await _changed(node, body.session, lambda admin, session, on_done: admin.unsubscribe(session, name, on_done))
+    return await _changed(node, EndSubscription(SessionId(body.session), SubscriptionId(body.subscription)))
 
 
 async def forget(node: Node, body: ReceiverRequest) -> SessionId:
     """Unregister a receiver that is away: nothing is stored for it any more."""
-    name = ReceiverId(body.receiver)
-    return await _changed(node, body.session, lambda admin, session, on_done: admin.unregister(session, name, on_done))
+    return await _changed(node, UnregisterReceiver(SessionId(body.session), ReceiverId(body.receiver)))
 
 
 def _check_named(body: SessionRequest, *fields: str) -> None:
@@ -96,17 +69,12 @@ def _check_named(body: SessionRequest, *fields: str) -> None:
         raise BadMessage(f"nothing is to be changed; name one of {', '.join(fields)}", field=fields[0])
 
 
-async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, OnDone], None]) -> SessionId:
+async def _changed(node: Node, change: SessionChange) -> SessionId:
     """Make a change, and return its session once it is durable. Raises WaypostError."""
-    administration, identity = node.serving_engine.dispatcher.administration, SessionId(session)
-
-    def requested(on_done: OnDone) -> Administered:
-        return Administered(partial(change, administration, identity, on_done))
-
     try:
-        failure = await node.answer_to(requested, CHANGE_S)
+        failure = await node.answer_to(partial(Administered, change), CHANGE_S)
     except TimeoutError:
         raise NoAnswer("the change was not written in time; see how the session is now", field="session") from None
     if failure is not None:
         raise failure
-    return identity
+    return change.session

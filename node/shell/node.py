@@ -114,6 +114,7 @@ from waypost.reliability import reliability_of
 
 T = TypeVar("T")
 log = structlog.get_logger("waypost")
+STARTING = "the proxy is starting"
 MARK_S = 10.0
 POLL_S = 2.0
 RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
@@ -239,7 +240,7 @@ class Node:
     def serving_engine(self) -> Engine:
         """The engine. Raises Unreachable: the node has not started yet."""
         if self.engine is None:
-            raise Unreachable("the proxy is starting")
+            raise Unreachable(STARTING)
         return self.engine
 
     # ------------------------------------------------------------ life cycle
@@ -729,8 +730,11 @@ class Node:
 
         Raises:
             TimeoutError: it took longer.
+            Unreachable: the node has not started yet.
             WaypostError: the request is refused.
         """
+        if self.engine is None:
+            raise Unreachable(STARTING)
         answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.step(request(lambda answer: None if answered.done() else answered.set_result(answer)))
         async with asyncio.timeout(within_s):

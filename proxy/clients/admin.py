@@ -8,21 +8,33 @@ is said again is hashed again, and whoever is attached by it has to say it again
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from proxy.clients.access_control import AccessControl
 from proxy.clients.durable_reply import when_durable
 from proxy.clients.subscribe import Subscriptions
 from proxy.core.environment import Environment
+from proxy.core.inputs import (
+    ChangeAccess,
+    ChangePolicy,
+    ChangeRetention,
+    EndSubscription,
+    SessionChange,
+    UnregisterReceiver,
+)
 from proxy.core.session_table import SessionTable
 from proxy.session.session import Session
-from proxy.session.session_policy import SessionPolicy
-from proxy.session.subscription import Subscription
+from proxy.session.session_policy import SessionPolicy, policy_of
 from proxy.stream.stream import Stream
 from waypost.errors import CheckpointOutdated, NoAnswer, NotFound, NotServed, Refused, Unreachable, WaypostError
 from waypost.facts import Departure
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
-from waypost.reliability import check_level
+from waypost.queue import UNBOUNDED
+from waypost.reliability import check_level, reliability_of
 
 OnDone = Callable[[WaypostError | None], None]
 """Called with the error; with None once the change is done, and durable."""
@@ -70,18 +82,30 @@ class Administration:
             raise NotServed(f"session {identity} is with proxy {owner.proxy}, at {row.url}; ask there", field="session")
         raise NotServed(f"session {identity} cannot be changed at this moment; ask again", field="session")
 
-    # ------------------------------------------------------------ what may be changed
-
-    def set_access(self, identity: SessionId, grants: Mapping[str, Granted], on_done: OnDone) -> None:
-        """Replace the session's access.
-
-        Args:
-            grants: the whole new access, by principal; empty: everybody may do everything.
+    def make(self, change: SessionChange, on_done: OnDone) -> None:
+        """Make a change.
 
         Raises:
-            Refused: the change is not valid (:meth:`Authorizer.hash`), or as :meth:`session`; Unreachable too.
+            NotFound, NotServed, Unreachable: as :meth:`session` does, or there is no such subscription or receiver.
+            Refused: the change is not valid.
         """
+        match change:
+            case ChangeAccess(identity, grants):
+                self._change_access(identity, grants, on_done)
+            case ChangePolicy():
+                self._change_policy(change, on_done)
+            case ChangeRetention():
+                self._change_retention(change, on_done)
+            case EndSubscription(identity, subscription):
+                self._unsubscribe(identity, subscription, on_done)
+            case UnregisterReceiver(identity, receiver):
+                self._unregister(identity, receiver, on_done)
+            case _:
+                assert_never(change)
 
+    # ------------------------------------------------------------ what may be changed
+
+    def _change_access(self, identity: SessionId, grants: Mapping[str, Granted], on_done: OnDone) -> None:
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
             if isinstance(hashes, WaypostError):
                 on_done(hashes)
@@ -96,44 +120,26 @@ class Administration:
 
         self._access.authorizer.hash(self.session(identity), None, grants, hashed)
 
-    def set_policy(self, identity: SessionId, change: Callable[[Session], SessionPolicy], on_done: OnDone) -> None:
-        """Change the policy of a session as a whole: its expiry, reliability and queue.
-
-        Args:
-            change: returns the new policy, given the session as it is now.
-
-        Raises:
-            Refused: the reliability is higher than the proxy allows, or as :meth:`session`; Unreachable too.
-        """
-        session = self.session(identity)
-        policy = change(session)
+    def _change_policy(self, change: ChangePolicy, on_done: OnDone) -> None:
+        session = self.session(change.session)
+        policy = _changed_policy(policy_of(session), change)
         if policy.reliability != session.reliability:
             check_level(policy.reliability, self._env.settings.reliability, "reliability")
         self._expiry.apply_policy(session, policy)
         self._reply_when_durable(session, on_done)
 
-    def retain(
-        self,
-        identity: SessionId,
-        subscription: SubscriptionId,
-        change: Callable[[Subscription], tuple[int | None, int | None]],
-        on_done: OnDone,
-    ) -> None:
-        """Change a subscription's time to live and maximum count; its receivers are told.
-
-        Args:
-            change: returns both, in seconds and entries, given the subscription as it is now; None: no bound.
-
-        Raises:
-            Refused: there is no such subscription, or as :meth:`session`; Unreachable too.
-        """
-        session = self.session(identity)
-        ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
+    def _change_retention(self, change: ChangeRetention, on_done: OnDone) -> None:
+        """Its receivers are told."""
+        session = self.session(change.session)
+        subscription = self._known(session, change.subscription)
+        known = session.subscriptions[subscription]
+        ttl_s = known.ttl_s if change.ttl_s is UNSET else change.ttl_s
+        max_count = known.max_count if change.max_count is UNSET else change.max_count
         self._subscriptions.retain(session, subscription, ttl_s, max_count)
         self._reply_when_durable(session, on_done, lambda: self._subscriptions.altered(session, subscription))
 
-    def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: OnDone) -> None:
-        """End a subscription; its receivers are told. Raises as :meth:`retain`."""
+    def _unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: OnDone) -> None:
+        """Its receivers are told."""
         session = self.session(identity)
         self._subscriptions.unsubscribe(session, self._known(session, subscription))
 
@@ -142,12 +148,8 @@ class Administration:
 
         self._subscriptions.end_replies.reply_when_known(session, subscription, object(), answer)
 
-    def unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
-        """Unregister a receiver that is not attached: it is owed nothing any more.
-
-        Raises:
-            Refused: there is no such receiver, it is attached, or as :meth:`session`; Unreachable too.
-        """
+    def _unregister(self, identity: SessionId, receiver: ReceiverId, on_done: OnDone) -> None:
+        """It is owed nothing any more."""
         session = self.session(identity)
         registered = session.receivers.get(receiver)
         if registered is None:
@@ -182,3 +184,14 @@ class Administration:
         if self._sessions.get(session.id) is session:
             self._sessions.mark_changed(session.id)
         when_durable(self._sessions, self._persister, session, kept, lost)
+
+
+def _changed_policy(policy: SessionPolicy, change: ChangePolicy) -> SessionPolicy:
+    """Return the policy after a change of it."""
+    if change.expiry_s is not UNSET:
+        policy = policy._replace(expiry_s=change.expiry_s)
+    if change.queue is not UNSET:
+        policy = policy._replace(queue=UNBOUNDED if change.queue is None else replace(policy.queue, **change.queue))
+    if change.reliability is not UNSET:
+        policy = policy._replace(reliability=reliability_of(**{**asdict(policy.reliability), **change.reliability}))
+    return policy

@@ -5,16 +5,18 @@ Times in them are ms of the clock by which the engine is stepped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from federation.messages import LogEndMessage
 from federation.ports import Batch, RegistryEvent
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from waypost.errors import WaypostError
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
-from waypost.messages import ClientMessage
+from waypost.identity import Incarnation, Ownership, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.messages import ClientMessage, Granted
 
 ToProxy = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage
 """Messages of one proxy to another: of a handover, a drain, a relay, or a question for the end of a log."""
@@ -140,10 +142,77 @@ class Rebalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Administered:
-    """An operator changes a session; `change` calls a method of :class:`proxy.clients.admin.Administration`."""
+class ChangeAccess:
+    """Replace the session's access.
 
-    change: Callable[[], None]
+    Args:
+        grants: the whole new access, by principal; empty: everybody may do everything.
+    """
+
+    session: SessionId
+    grants: Mapping[str, Granted]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePolicy:
+    """Change what holds for a session as a whole; what is UNSET stays as it is.
+
+    Args:
+        expiry_s: in seconds; None: it does not expire.
+        queue: the bounds that change, by their names in :class:`waypost.queue.Queue`; None: no bounds of its own.
+        reliability: the levels that change, by their names in :class:`waypost.reliability.Reliability`.
+    """
+
+    session: SessionId
+    expiry_s: int | UnsetType | None = UNSET
+    queue: Mapping[str, Any] | UnsetType | None = UNSET
+    reliability: Mapping[str, Any] | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRetention:
+    """Change the retention of a subscription; what is UNSET stays as it is, and None is no bound.
+
+    Args:
+        ttl_s: the time to live, in seconds.
+        max_count: the maximum count, in notifications.
+    """
+
+    session: SessionId
+    subscription: SubscriptionId
+    ttl_s: int | UnsetType | None = UNSET
+    max_count: int | UnsetType | None = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class EndSubscription:
+    """End a subscription of a session, for all its receivers."""
+
+    session: SessionId
+    subscription: SubscriptionId
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterReceiver:
+    """Unregister a receiver that is away."""
+
+    session: SessionId
+    receiver: ReceiverId
+
+
+SessionChange = ChangeAccess | ChangePolicy | ChangeRetention | EndSubscription | UnregisterReceiver
+
+
+@dataclass(frozen=True, slots=True)
+class Administered:
+    """An operator changes a session that is served here.
+
+    Args:
+        on_done: called with the error; with None once the change is done, and durable.
+    """
+
+    change: SessionChange
+    on_done: Callable[[WaypostError | None], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,15 @@ from proxy.session.stored_notification import Entry
 from proxy.session.subscription import Subscription
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import SubscriptionRow
-from waypost.client.connector import Connector, ConnectorState
+from waypost.client.connector import Connector, ConnectorState, Lost
 from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
-_follow, _put_on_record = Connector._follow, ClientDispatcher._put_on_record
+_follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
+_put_on_record = ClientDispatcher._put_on_record
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
 
 
@@ -101,7 +102,35 @@ def _lost_and_that_is_all(self: Connector, reason: str, now_ms: int) -> list[Any
     return []
 
 
+def _lost_at_the_first_address(self: Connector, lost: Lost, now_ms: int) -> list[Any]:
+    effects = _lost(self, lost, now_ms)
+    self._next_index = 0
+    return effects
+
+
+def _find_once(self: Connector) -> list[Any]:
+    effects = _open_next(self)
+    if self._attempts and self.state is ConnectorState.FINDING:
+        self.state = ConnectorState.PAUSING
+        return []
+    return effects
+
+
 MUTANTS = (
+    Mutant(
+        "tries one proxy of its list",
+        "a client that loses its connection tries the first proxy of its list again, and no other one",
+        replaced(Connector, "_lost", _lost_at_the_first_address),
+        ("STUCK",),
+        (144,),
+    ),
+    Mutant(
+        "looks for proxies once",
+        "a client that was given no list of proxies looks for those that run when it starts, and not again",
+        replaced(Connector, "_open_next", _find_once),
+        ("STUCK",),
+        (28, 59, 61),
+    ),
     Mutant(
         "does not go where the session is",
         "a client that is told where its session has gone stays where it is",

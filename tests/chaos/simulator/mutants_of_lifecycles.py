@@ -6,6 +6,7 @@ from federation.links.inputs import RecordsFolded
 from handover.machine import Deadline
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
+from node.machines.lease_keeper import LeaseKeeper
 from node.machines.lifecycle import TABLE, LifecycleState
 from node.machines.runtime import STREAM_TABLE, Runtime, RuntimeEffect, StreamState
 from proxy.core.effects import Attest
@@ -15,7 +16,7 @@ from tests.chaos.simulator.mutation import Mutant, replaced, rows
 _S = LifecycleState
 
 
-_step = Runtime.step
+_step, _renewed = Runtime.step, LeaseKeeper.renewed
 
 
 def _folded_by_links_first(
@@ -49,7 +50,34 @@ def _takes_all(self: JournalQueue) -> list[Attest]:
 
 
 _take_written = JournalQueue._take_written
+
+
+def _twice_as_long(self: LeaseKeeper, began_ms: int) -> int:
+    until_ms = _renewed(self, began_ms)
+    return until_ms + 2 * (until_ms - began_ms)
+
+
+def _at_its_end(self: LeaseKeeper, began_ms: int) -> int:
+    until_ms = _renewed(self, began_ms)
+    self._due_ms = until_ms
+    return until_ms
+
+
 MUTANTS = (
+    Mutant(
+        "believes in a lease for longer than it lasts",
+        "a proxy counts on its lease for longer than the registry grants it",
+        replaced(LeaseKeeper, "renewed", _twice_as_long),
+        ("LEASE",),
+        (90, 259, 286, 308),
+    ),
+    Mutant(
+        "renews a lease at its end",
+        "a lease is renewed when it ends, and not before",
+        replaced(LeaseKeeper, "renewed", _at_its_end),
+        ("STUCK",),
+        (19, 21, 67),
+    ),
     Mutant(
         "one lease and no other",
         "a process whose lease has ended announces no other incarnation",
