@@ -41,7 +41,7 @@ MAX_POSITIONAL = 5
 
 def identifiers(source: Path) -> set[str]:
     with source.open("rb") as file:
-        return {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+        return {token.string.lstrip("_") for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
 
 
 def test_words_of_the_first_build_do_not_come_back() -> None:

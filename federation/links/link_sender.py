@@ -104,7 +104,7 @@ class LinkSender:
         """Whether the neighbour's filters took long: others have their turn before the next tick, which is due at
         once.
         """
-        self._line: deque[tuple[Sequence[LinkRecord], int]] = deque()
+        self._ready: deque[tuple[Sequence[LinkRecord], int]] = deque()
         """Records that wait for room in the window, with their bytes: of one batch of the log, and markers."""
         self._number = 0
         self._sent: deque[tuple[int, int]] = deque()
@@ -142,7 +142,7 @@ class LinkSender:
         self._sender = ForwardingFilter(self._state, opening.site, opening.epoch, opening.frontier, start)
         self._offset = self._sender.start
         self._queue(self._sender.hello())
-        if not self._line:
+        if not self._ready:
             self._send([], 0, now_ms)
         self._quiet_at = now_ms + QUIET_MS
         self._pump(now_ms)
@@ -213,9 +213,9 @@ class LinkSender:
         """Send while there are records and room for them, and the time slice is not used up."""
         work_ns = 0
         while self._sender is not None and not self._closed:
-            while self._line and self._has_room():
-                self._send(*self._line.popleft(), now_ms)
-            if self._line or self._reading or self._pausing:
+            while self._ready and self._has_room():
+                self._send(*self._ready.popleft(), now_ms)
+            if self._ready or self._reading or self._pausing:
                 return
             if not self._sender.follow(self._bounds.request_filters):
                 self._pausing = True
@@ -277,7 +277,7 @@ class LinkSender:
 
     def _queue(self, records: Sequence[LinkRecord]) -> None:
         bounds = self._bounds
-        self._line.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
+        self._ready.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
 
     def _send_progress(self, now_ms: int) -> None:
         """Queue progress markers, behind the records that wait, without which they would not be true."""

@@ -41,7 +41,7 @@ class LifecycleState(Enum):
     ANNOUNCING = auto()
     SERVING = auto()
     HANDING_BACK = auto()
-    SPEAKING_LAST = auto()
+    WRITING_FINALLY = auto()
     REVOKING = auto()
     ENDED = auto()
 
@@ -245,16 +245,16 @@ TABLE: Table = {
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},
-    (_S.HANDING_BACK, HandedBack): ((WriteFinally,), _S.SPEAKING_LAST),
-    (_S.HANDING_BACK, Deadline): ((WriteFinally,), _S.SPEAKING_LAST),
-    (_S.SPEAKING_LAST, FinalWritesDone): ((RevokeLease,), _S.REVOKING),
-    (_S.SPEAKING_LAST, Deadline): ((RevokeLease,), _S.REVOKING),
+    (_S.HANDING_BACK, HandedBack): ((WriteFinally,), _S.WRITING_FINALLY),
+    (_S.HANDING_BACK, Deadline): ((WriteFinally,), _S.WRITING_FINALLY),
+    (_S.WRITING_FINALLY, FinalWritesDone): ((RevokeLease,), _S.REVOKING),
+    (_S.WRITING_FINALLY, Deadline): ((RevokeLease,), _S.REVOKING),
     (_S.REVOKING, Revoked): ((End,), _S.ENDED),
     (_S.REVOKING, Deadline): ((End,), _S.ENDED),
 }
 _TIMEOUTS_MS: Mapping[Enum, int] = {
     _S.HANDING_BACK: TAKE_BACK_MS,
-    _S.SPEAKING_LAST: FINAL_WRITES_MS,
+    _S.WRITING_FINALLY: FINAL_WRITES_MS,
     _S.REVOKING: REVOKE_MS,
 }
 

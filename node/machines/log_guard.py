@@ -98,7 +98,7 @@ class Wait:
 Question = FindFirst | FindEnd | ReadRecords | FindSeen | AppendRecord | ReadLogRow | ClaimLogRow | AskWitnesses | Wait
 """What a procedure has performed."""
 Procedure: TypeAlias = Generator[Question, Any, None]
-_Asking: TypeAlias = Generator[Question, Any, bool]
+_Questions: TypeAlias = Generator[Question, Any, bool]
 
 
 def find_identity(first: int, end: int) -> Generator[ReadRecords, Any, LogBegun | None]:
@@ -287,7 +287,7 @@ class LogGuard:
             if again < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
-    def _check_ended(self, origin: Origin, offset: int) -> _Asking:
+    def _check_ended(self, origin: Origin, offset: int) -> _Questions:
         """Return whether the registry has it now; False: somebody changed the row meanwhile."""
         new = with_seen(self.row, origin, offset)
         if new == self.row:
@@ -297,7 +297,7 @@ class LogGuard:
         yield AppendRecord(record_of(self._federation, new))
         return True
 
-    def _check_present(self, offset: int) -> _Asking:
+    def _check_present(self, offset: int) -> _Questions:
         """Return True: the log has it; False: somebody changed the row meanwhile."""
         while lost_above(self._state, offset, (yield FindEnd())) is not None or self._state.position <= offset:
             # Sure is what is so twice, and after all of it was read.
@@ -312,12 +312,12 @@ class LogGuard:
             return False
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
 
-    def _claim_loss(self, seen: int, end: int) -> _Asking:
+    def _claim_loss(self, seen: int, end: int) -> _Questions:
         """Claim the row of the log without all from `end` on. Return as :meth:`_claim`."""
         is_same = yield from self._is_same_log(end)
         return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
 
-    def _is_same_log(self, end: int) -> _Asking:
+    def _is_same_log(self, end: int) -> _Questions:
         """Tell whether the log is the one that was read, or its rest; else it was made anew, and may have our own
         appends by now.
         """
@@ -335,7 +335,7 @@ class LogGuard:
             if (yield from self._claim(self.row.model_copy(update={"seen": seen}))):
                 return
 
-    def _claim(self, new: SiteLogRow) -> _Asking:
+    def _claim(self, new: SiteLogRow) -> _Questions:
         """Return whether the row is `new` now; else read it again."""
         if (yield ClaimLogRow(self.row, new)):
             self.row = new

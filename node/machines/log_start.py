@@ -88,10 +88,10 @@ class LogStart:
 
 
 AnswerT = TypeVar("AnswerT")
-_Asking: TypeAlias = Generator[StartQuestion, Any, AnswerT]
+_Questions: TypeAlias = Generator[StartQuestion, Any, AnswerT]
 
 
-def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -> _Asking[LogStart]:
+def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -> _Questions[LogStart]:
     """Find where to begin, and have the registry name the log epoch.
 
     A log that has lost its end enters the next log epoch.
@@ -150,7 +150,7 @@ def _is_to_be_named(row: SiteLogRow, seen: LogSeen) -> bool:
     return seen.begun is None and seen.end == 0 and row.seen < 0 and row.log_epoch == 1
 
 
-def _find_federation(site: SiteId, mark: LogMark) -> _Asking[str]:
+def _find_federation(site: SiteId, mark: LogMark) -> _Questions[str]:
     """Find the identity of the federation.
 
     A registry that lost everything gets its secret again from a live proxy. If this one made another secret first,
@@ -175,7 +175,7 @@ def _find_federation(site: SiteId, mark: LogMark) -> _Asking[str]:
     return federation_of(secret)
 
 
-def _inspect(mark: LogMark, known: SiteLogRow | None) -> _Asking[LogSeen]:
+def _inspect(mark: LogMark, known: SiteLogRow | None) -> _Questions[LogSeen]:
     """Find the bounds and the identity of the log, and whether it has the record that was read last."""
     while True:
         first: int = yield FindFirst()
@@ -193,7 +193,7 @@ def _inspect(mark: LogMark, known: SiteLogRow | None) -> _Asking[LogSeen]:
         return LogSeen(first=first, end=end, begun=begun, mark=mark, intact=intact, known=known)
 
 
-def _has(mark: LogMark, first: int, end: int) -> _Asking[bool | None]:
+def _has(mark: LogMark, first: int, end: int) -> _Questions[bool | None]:
     """Tell whether the log has the record that was read last; None: it cannot be compared."""
     if not mark.is_comparable or not first <= mark.offset < end:
         return None
@@ -207,7 +207,7 @@ def _has(mark: LogMark, first: int, end: int) -> _Asking[bool | None]:
     return mark.is_confirmed_by(*found[0])
 
 
-def _find_snapshot() -> _Asking[Snapshot | None]:
+def _find_snapshot() -> _Questions[Snapshot | None]:
     kept: SiteSnapshot | None = yield FindSnapshot()
     if kept is None:
         return None
@@ -218,7 +218,7 @@ def _find_snapshot() -> _Asking[Snapshot | None]:
         return None
 
 
-def _of_this_log(known: Snapshot, seen: LogSeen) -> _Asking[Snapshot | None]:
+def _of_this_log(known: Snapshot, seen: LogSeen) -> _Questions[Snapshot | None]:
     """Return the changelog's snapshot of the site; None where it is of another log."""
     intact = yield from _has(known.mark, seen.first, seen.end)
     if known.position > seen.end or intact is False:

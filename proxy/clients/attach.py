@@ -239,7 +239,7 @@ class AttachHandler:
 
     def _send_attached(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
-        fresh = receiver.take_new()
+        is_new = receiver.take_new()
         frontier = dict(message.frontier)
         self._output.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
@@ -253,7 +253,7 @@ class AttachHandler:
             site=site,
             subscriptions=subscriptions,
             stored=stored,
-            joined=fresh,
+            joined=is_new,
         )
         self._send(connection, attached)
         self.tell_promises(connection, session, session.active())
@@ -465,7 +465,7 @@ class AttachHandler:
 
 
 def _wanted(session: Session, message: Attach) -> SessionPolicy:
-    """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
+    """Return the policy of the session as whoever attaches wants them; what is not said, stays as it was."""
     policy = policy_of(session)
     return SessionPolicy(
         policy.expiry_s if message.session_expiry_s is None else message.session_expiry_s,

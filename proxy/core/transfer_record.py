@@ -26,7 +26,7 @@ RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
 COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
 """Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
 Unsettled: our lease ended first; the registry says later who has it."""
-_WHY_STAY = {
+_WHY_DECLINED = {
     DeclineReason.OTHERS_ATTACHED: "others are attached at the source",
     DeclineReason.LONG_COPY: "the session follows when it is copied",
     DeclineReason.ACCESS: "the source looks first whether the receiver may have it",
@@ -44,7 +44,7 @@ class TransferRecord:
     began_ms: int
     began_at_ms: int
     """The beginning in Unix time, in ms."""
-    turned_ms: int
+    phase_since_ms: int
     """Since when it is in its present phase."""
     spent_ms: dict[str, int] = field(default_factory=dict)
     """In each phase before."""
@@ -61,8 +61,8 @@ class TransferRecord:
             phase: the name of the phase that is over.
             now_ms: by the engine's clock.
         """
-        self.spent_ms[phase] = self.spent_ms.get(phase, 0) + now_ms - self.turned_ms
-        self.turned_ms = now_ms
+        self.spent_ms[phase] = self.spent_ms.get(phase, 0) + now_ms - self.phase_since_ms
+        self.phase_since_ms = now_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def ending_of(input: object) -> Ending:
         case Aborted(reason=reason):
             return Ending("target gave up", reason)
         case TransferDeclined(reason=reason):
-            return Ending(reason.value, _WHY_STAY[reason])
+            return Ending(reason.value, _WHY_DECLINED[reason])
         case machine.PeerGone():
             return Ending("peer gone", "the lease of the other proxy has ended")
         case machine.OwnedByOther() | machine.OwnedByUs():

@@ -52,7 +52,7 @@ class Acquisitions:
         self._running: dict[SessionId, RunningAcquisition] = {}
         self._attempts = 0
         """Questions that were asked so far."""
-        self._line = ActivationQueue(self._env.settings.bounds.activations_at_once)
+        self._activations = ActivationQueue(self._env.settings.bounds.activations_at_once)
         self.answers = AcquisitionAnswers(env, sessions)
 
     # ------------------------------------------------------------ somebody wants a session
@@ -68,7 +68,7 @@ class Acquisitions:
         if running is not None:
             running.request, running.is_waited_for = running.request.joined(request), True
             if running.machine.state is State.QUEUED:
-                self._line.join(session, is_waited_for=True)
+                self._activations.join(session, is_waited_for=True)
             return
         owner = self._env.cluster.owners.get(session)
         running = self._begin(session, request, None)
@@ -148,7 +148,7 @@ class Acquisitions:
         if running is None:
             running = self._begin(copy.id, AcquireRequest(), copy)
         elif is_waited_for and running.machine.state is State.QUEUED:
-            self._line.join(copy.id, is_waited_for=True)
+            self._activations.join(copy.id, is_waited_for=True)
             return
         elif running.machine.state is not State.READING or isinstance(input, inputs.CopyInDoubt):
             return
@@ -162,12 +162,12 @@ class Acquisitions:
     def end(self, session: SessionId) -> None:
         """End the acquisition of a session, if one runs: the session is served here, or its clients are relayed."""
         self._running.pop(session, None)
-        self._line.leave(session)
+        self._activations.leave(session)
 
     def fence(self) -> None:
         """End all acquisitions: the lease may have ended. Answers under way are refused when they come."""
         self._running.clear()
-        self._line.fence()
+        self._activations.fence()
 
     # ------------------------------------------------------------ the machine
 
@@ -233,7 +233,7 @@ class Acquisitions:
             case effects.TakeOver(row=row):
                 self._claim_in_place(running, row, Ownership(self._env.proxy, running.machine.epoch))
             case effects.Enqueue():
-                self._join_line(running)
+                self._enqueue(running)
             case effects.ClaimNext(row=row):
                 self._claim_next(running, row)
             case effects.StoreCopy():
@@ -339,17 +339,17 @@ class Acquisitions:
         self._persister.store.replace_copy(session.id)
         self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
 
-    # ------------------------------------------------------------ copies in line
+    # ------------------------------------------------------------ copies that wait for their activation
 
-    def _join_line(self, running: RunningAcquisition) -> None:
+    def _enqueue(self, running: RunningAcquisition) -> None:
         copy = running.copy
         if copy is not None and copy.role is Role.ORPHAN:
             copy.become(Role.DORMANT)
-        self._line.join(running.machine.session, is_waited_for=running.is_waited_for)
-        self._advance_line()
+        self._activations.join(running.machine.session, is_waited_for=running.is_waited_for)
+        self._dequeue_next()
 
-    def _advance_line(self) -> None:
-        while (session := self._line.next()) is not None:
+    def _dequeue_next(self) -> None:
+        while (session := self._activations.next()) is not None:
             running = self._current(session)
             if running is not None and running.machine.state is State.QUEUED:
                 self._feed(running, inputs.Dequeued())
@@ -364,12 +364,12 @@ class Acquisitions:
 
     def _in_turn(self, reply: Callable[[object], None]) -> Callable[[object], None]:
         """Return what takes the answer to a question of which the line lets only so many be under way at a time."""
-        self._line.question_begins()
+        self._activations.question_begins()
 
         def on_done(answer: object) -> None:
-            self._line.question_ends()
+            self._activations.question_ends()
             reply(answer)
-            self._advance_line()
+            self._dequeue_next()
 
         return on_done
 

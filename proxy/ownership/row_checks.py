@@ -106,7 +106,7 @@ class RowChecks:
         else:
             self._output.emit(claim_row(session.id, earlier, served, self._replies.to(session, on_done)))
 
-    def _settle_outdated(self, identity: SessionId, outdated: CheckpointOutdated) -> None:
+    def _reconcile_outdated(self, identity: SessionId, outdated: CheckpointOutdated) -> None:
         """A changelog has a checkpoint that counts more than what is written of a session served here (rule 19).
 
         Nothing of that counts, then, and nobody is answered. Where an owner wrote it, the registry went back to before
@@ -169,11 +169,11 @@ class RowChecks:
         registrations: Iterable[tuple[ProxyId, SessionId]],
     ) -> None:
         for identity, outdated in list(islice(self._persister.checkpoints.outdated.items(), SCANNED_AT_ONCE)):
-            self._settle_outdated(identity, outdated)
+            self._reconcile_outdated(identity, outdated)
         present = [self._sessions[identity] for identity in session_ids if identity in self._sessions]
         for session in present:
             self._check(session)
-        # An append of a hold may have failed: say again what the log does not have.
+        # An append of a registration may have failed: append again what the log does not have.
         self._sessions.interest.correct(session for session in present if self._sessions.get(session.id) is session)
         for proxy, identity in registrations:
             if proxy == self._env.proxy and identity not in self._sessions:

@@ -102,7 +102,7 @@ class TransferDriver(ABC, Generic[Running]):
             trigger=trigger if trigger in TRIGGERS else "other",
             began_ms=now,
             began_at_ms=self._env.time.unix_ms,
-            turned_ms=now,
+            phase_since_ms=now,
         )
 
     def begin(self, running: Running) -> None:
@@ -184,7 +184,7 @@ class TransferDriver(ABC, Generic[Running]):
             ending: why the transfer has ended, if it has by this step.
         """
         if running.machine.state is not before:
-            self._turned(running, before, effects, ending)
+            self._enter_phase(running, before, effects, ending)
         for effect in effects:
             if isinstance(effect, machine.Claim):
                 self._claim(running, effect)
@@ -193,7 +193,7 @@ class TransferDriver(ABC, Generic[Running]):
             else:
                 self.act(running, effect)
 
-    def _turned(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
+    def _enter_phase(self, running: Running, before: Any, effects: Sequence[object], ending: Ending) -> None:
         """Record the end of a phase, or of the transfer."""
         now = self._env.time.now_ms
         running.record.enter_phase(before.name.lower(), now)
@@ -270,7 +270,7 @@ class TransferDriver(ABC, Generic[Running]):
             why=ending.why,
             began_at_ms=record.began_at_ms,
             age_ms=now - record.began_ms,
-            phase_ms=now - record.turned_ms,
+            phase_ms=now - record.phase_since_ms,
             phases_ms=dict(record.spent_ms),
             entries=sum(record.entries.values()),
             bytes=sum(record.bytes.values()),

@@ -92,7 +92,7 @@ class LinkShell:
         match effect:
             case link_effects.SendPeer():
                 self._invariants.sends(self._node.proxy, self.machine)
-                _way_of(self._node.site, world.nodes[effect.proxy].site, effect.message, self._links).carry(
+                _link_of(self._node.site, world.nodes[effect.proxy].site, effect.message, self._links).carry(
                     self._node.proxy, effect.proxy, effect.message
                 )
             case link_effects.Append():
@@ -254,7 +254,7 @@ Links = dict[tuple[SiteId, SiteId], Link]
 """(near, far) -> the link."""
 
 
-def _way_of(one: SiteId, other: SiteId, message: LinkMessage, links: Links) -> Link:
+def _link_of(one: SiteId, other: SiteId, message: LinkMessage, links: Links) -> Link:
     """Return the link that a message from a proxy of site `one` to a proxy of site `other` belongs to."""
     return links[(one, other) if isinstance(message, LinkRecords | LeaseGranted) else (other, one)]
 
