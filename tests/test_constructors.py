@@ -1,4 +1,4 @@
-"""Parts of the proxy get what they work with when they are made: few others, and no functions of theirs."""
+"""Parts of proxy, links and node get what they work with when they are made: few others, and no functions of theirs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MOST_PARTS = 5
-FILES = sorted(path for room in ("proxy", "handover") for path in (ROOT / room).rglob("*.py"))
-VALUES = {"str", "int", "float", "bool", "Random", "Clock", "Settings", "ProxyId", "SiteId", "SessionId", "Epoch"}
+FILES = sorted(
+    path
+    for room in ("proxy", "handover", "federation/links", "federation/site", "node/machines")
+    for path in (ROOT / room).rglob("*.py")
+)
+VALUES = {
+    "str",
+    "int",
+    "float",
+    "bool",
+    "Random",
+    "Clock",
+    "Settings",
+    "ProxyId",
+    "SiteId",
+    "SessionId",
+    "Epoch",
+    "Mapping",
+}
 """Types of arguments that are no parts."""
 
 
@@ -54,7 +71,7 @@ def test_only_a_connection_changes_what_it_knows_of_its_client(path: Path) -> No
     assert not [target.lineno for target in targets if ast.unparse(target).startswith("connection.")]
 
 
-@pytest.mark.parametrize("room", ["proxy", "handover"])
+@pytest.mark.parametrize("room", ["proxy", "handover", "federation.links", "federation.site", "node.machines"])
 def test_no_constructor_takes_a_function_by_another_name(room: str) -> None:
     """An alias of its type does not hide one. Inputs and effects are values: they carry what takes their answer."""
     package = importlib.import_module(room)

@@ -100,4 +100,3 @@ class SeenBeyond(msgspec.Struct, frozen=True):
 LinkEffect = (
     SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Resign | ClaimTree | Ended | EnteredTree | SeenBeyond
 )
-Emit = Callable[[LinkEffect], None]

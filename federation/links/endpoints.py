@@ -25,8 +25,10 @@ from federation.links.inputs import (
     RecordsFolded,
     RegistryChanged,
 )
-from federation.links.link_receiver import LinkReceiver, Pulling, Rows
+from federation.links.link_receiver import LinkReceiver, Pulling
 from federation.links.link_sender import LinkSender, Sending
+from federation.links.neighbour_proxies import NeighbourProxies
+from federation.links.output import LinkOutput, RequestAnswered, SendingEnded
 from federation.links.tree_keeper import TreeKeeper
 from federation.messages import (
     NO_OPENING,
@@ -53,19 +55,19 @@ class LinkEndpoints:
 
     Args:
         state: our site's state, as this proxy folds it.
-        rows: returns the live proxies of a site, by the registry's watch.
         rng: for jitter and claims.
         bounds: of the queues and batches; None: those of waypost/limits.py.
     """
 
-    def __init__(self, state: SiteState, rows: Rows, rng: random.Random, bounds: Bounds | None = None) -> None:
+    def __init__(self, state: SiteState, rng: random.Random, bounds: Bounds | None = None) -> None:
         self._state = state
         self._bounds = bounds = bounds or Bounds()
         self.index = PositionIndex(bounds.position_every)
-        self._effects: list[LinkEffect] = []
-        self._tree_keeper = TreeKeeper(state, rows, rng, self._emit)
+        self._output = LinkOutput()
+        self._proxies = NeighbourProxies()
+        self._tree_keeper = TreeKeeper(state, self._proxies, rng, self._output)
         self._has_lease, self._log_answers = False, True
-        self._rows, self._rng = rows, rng
+        self._rng = rng
         self._receivers = {site: self._new_receiver(site) for site in state.neighbours}
         self._senders: dict[SiteId, LinkSender] = {}
         self._early: dict[SiteId, tuple[ProxyId, LinkOpen]] = {}
@@ -80,14 +82,7 @@ class LinkEndpoints:
         """What becomes of the requests of each neighbour."""
 
     def _new_receiver(self, site: SiteId) -> LinkReceiver:
-        return LinkReceiver(site, self._state, self._rows, self._rng, self._emit, self._bounds)
-
-    def _emit(self, effect: LinkEffect) -> None:
-        self._effects.append(effect)
-
-    def _drain(self) -> list[LinkEffect]:
-        effects, self._effects = self._effects, []
-        return effects
+        return LinkReceiver(site, self._state, self._proxies, self._rng, self._output, self._bounds)
 
     @property
     def neighbours(self) -> list[SiteId]:
@@ -128,6 +123,7 @@ class LinkEndpoints:
             case LinkEffectCompleted(on_done, result):
                 on_done(result, now_ms)
             case RegistryChanged(event):
+                self._proxies.reported(event)
                 self._tree_keeper.reported(event, now_ms)
                 self._follow_links(now_ms)
                 for link in self._receivers.values():
@@ -149,7 +145,22 @@ class LinkEndpoints:
                 self._tree_keeper.lease_ended()
             case _:
                 assert_never(input)
-        return self._drain()
+        self._handle_events(now_ms)
+        return self._output.drain_effects()
+
+    def _handle_events(self, now_ms: int) -> None:
+        """Handle what the ends have reported; this dispatch alone says which other end it concerns."""
+        while (event := self._output.next_event()) is not None:
+            match event:
+                case SendingEnded(site, error):
+                    if site in self._senders and self._senders[site].is_closed:
+                        self._ended(site, error)
+                case RequestAnswered(request, is_applied):
+                    link = self._senders.get(request.link)
+                    if link is not None and link.opening.epoch == request.link_epoch:
+                        link.answer(request.serial, now_ms, is_applied=is_applied)
+                case _:
+                    assert_never(event)
 
     def _follow_links(self, now_ms: int) -> None:
         """Have a pulling end for each neighbour that the registry knows a link with, and for those of the tree."""
@@ -160,7 +171,7 @@ class LinkEndpoints:
                 link.lease_granted(now_ms)
         for site in sorted(self._receivers.keys() - neighbours):
             self._receivers.pop(site).lease_ended()
-            self._emit(Resign(link_name(site, self._state.site), lambda error, now_ms: None))
+            self._output.emit(Resign(link_name(site, self._state.site), lambda error, now_ms: None))
 
     def _tree_entered(self, now_ms: int) -> None:
         """Serve openings of the tree that our log has entered, and no other ones."""
@@ -173,7 +184,7 @@ class LinkEndpoints:
         tree = self._state.tree
         if tree.epoch > self._reported_tree:
             self._reported_tree = tree.epoch
-            self._emit(EnteredTree(tree.epoch, tree.edges))
+            self._output.emit(EnteredTree(tree.epoch, tree.edges))
         self._follow_links(now_ms)
         early, self._early = self._early, {}
         for peer, message in early.values():
@@ -186,7 +197,8 @@ class LinkEndpoints:
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._end_if_outlived(site)
         for installer in list(self._installers.values()):
-            installer.folded(now_ms)
+            installer.folded()
+        self._handle_events(now_ms)
         for sending in list(self._senders.values()):
             self._begin_if_requested(sending, now_ms)
             sending.feed(batch, now_ms)
@@ -213,10 +225,10 @@ class LinkEndpoints:
             case LinkWants():
                 is_of_tree = message.tree_epoch == self._state.tree.epoch
                 if is_of_tree and not self._is_outlived(peer, message):
-                    self._take_request(request_of(message), now_ms)
+                    self._take_request(request_of(message))
             case LeaseRequest():
                 if self._has_lease and self._log_answers:
-                    self._emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
+                    self._output.emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
             case LeaseGranted():
                 if message.site in self._receivers:
                     self._receivers[message.site].granted(message, now_ms)
@@ -228,7 +240,8 @@ class LinkEndpoints:
         for link in self._all():
             link.tick(now_ms)
         self._tree_keeper.tick(now_ms)
-        return self._drain()
+        self._handle_events(now_ms)
+        return self._output.drain_effects()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing but other inputs is waited
@@ -250,7 +263,7 @@ class LinkEndpoints:
         last = max(requested.rank, self._opened.get(message.site, (0, 0)))
         if _name(message) < last:
             epoch, serial = last
-            self._emit(
+            self._output.emit(
                 SendPeer(
                     peer, LinkRecords(site=self._state.site, epoch=epoch, opening=NO_OPENING, number=serial, records=[])
                 )
@@ -278,15 +291,15 @@ class LinkEndpoints:
         if site in self._senders:
             self._senders[site].close()
             self._late.pop(site, None)
-        link = LinkSender(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
+        link = LinkSender(peer, message, self._state, self._output, self._bounds)
         self._senders[site] = link
-        self._take_request(request_of(message), now_ms)
+        self._take_request(request_of(message))
         start = self.index.position_for(message.frontier)
         if start is not None:
             self._late[site] = start
             self._begin_if_requested(link, now_ms)
         else:
-            self._emit(FindFirst(partial(self._begin, link)))
+            self._output.emit(FindFirst(partial(self._begin, link)))
 
     def _compare(self, far: Mapping[Origin, int]) -> None:
         """Report a neighbour that has seen more of our log than we have, or than is known to be lost."""
@@ -296,7 +309,7 @@ class LinkEndpoints:
             # Of an origin of ours a neighbour knows the offsets of notifications, and where it began.
             known = state.frontier[origin] if origin == state.origin else ended.seen if ended else offset
             if site_of(origin) == state.site and offset > known:
-                self._emit(SeenBeyond(origin, offset))
+                self._output.emit(SeenBeyond(origin, offset))
 
     def _begin(self, link: LinkSender, first: int | WaypostError, now_ms: int) -> None:
         if self._senders.get(link.opening.site) is not link:
@@ -328,29 +341,23 @@ class LinkEndpoints:
         self._late.pop(site, None)
         if isinstance(error, HistoryTruncated):
             self.index.forget(error.first)
-        self._emit(Ended(site, str(error) if error else why))
+        self._output.emit(Ended(site, str(error) if error else why))
 
-    def _take_request(self, request: FiltersRequested, now_ms: int) -> None:
+    def _take_request(self, request: FiltersRequested) -> None:
         """Have a neighbour's request come to the log. Raises Refused: an expression in it is not valid."""
         site = request.link
         if site not in self._state.neighbours:
             return
         installer = self._installers.get(site)
         if installer is None:
-            answer = self._answer_request
-            installer = self._installers[site] = FilterInstaller(site, self._state, self._emit, answer)
+            installer = self._installers[site] = FilterInstaller(site, self._state, self._output)
         known = installer.in_force
         for expression in request.installations.keys() - known.filters.keys():
             parse(expression)
         is_empty = request.part is RequestPart.CHANGE and not request.installations and not request.removed
         # Once the log has what the opening itself requests, no earlier request can come to be in force any more.
         is_probe = is_empty and rank_of(request) > self._opened.get(site, (0, 0))
-        installer.take(request, now_ms, is_probe=is_probe)
-
-    def _answer_request(self, request: FiltersRequested, is_applied: bool, now_ms: int) -> None:
-        link = self._senders.get(request.link)
-        if link is not None and link.opening.epoch == request.link_epoch:
-            link.answer(request.serial, now_ms, is_applied=is_applied)
+        installer.take(request, is_probe=is_probe)
 
 
 def _name(opening: LinkOpen | LinkWants) -> tuple[int, int]:

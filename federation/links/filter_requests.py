@@ -7,11 +7,12 @@ is larger than a record of a log may be, however many filters there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import nsmallest
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Emit
+from federation.links.effects import Append
+from federation.links.output import LinkOutput, RequestAnswered
 from federation.messages import LinkOpen, LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, Wanted, digest_of, rank_of
 from federation.site.state import SiteState
@@ -171,22 +172,13 @@ class FilterInstaller:
     Args:
         neighbour: the site that requests.
         state: our site's state, as this proxy folds it.
-        emit: takes the appends.
-        answer: called with a request, whether it is in force, and the time; a request that a later one has overtaken
-            has no answer.
+        output: takes the appends, and RequestAnswered; a request that a later one has overtaken has no answer.
     """
 
-    def __init__(
-        self,
-        neighbour: SiteId,
-        state: SiteState,
-        emit: Emit,
-        answer: Callable[[FiltersRequested, bool, int], None],
-    ) -> None:
+    def __init__(self, neighbour: SiteId, state: SiteState, output: LinkOutput) -> None:
         self._neighbour = neighbour
         self._state = state
-        self._emit = emit
-        self._answer = answer
+        self._output = output
         self._under_way: FiltersRequested | None = None
         self._offset: int | None = None
         """The offset of the request under way; None: the log has not answered yet."""
@@ -198,48 +190,50 @@ class FilterInstaller:
         """The neighbour's filters, as far as the log was read."""
         return self._state.filters_of(self._neighbour)
 
-    def take(self, request: FiltersRequested, now_ms: int, *, is_probe: bool = False) -> None:
+    def take(self, request: FiltersRequested, *, is_probe: bool = False) -> None:
         """Take a request; an earlier one than the last is ignored.
 
         Args:
             request: of a leader that no later one is known of.
-            now_ms: of the caller's clock.
             is_probe: if it changes nothing, nothing is written.
         """
         known = self.in_force
         if rank_of(request) <= known.rank:
             if rank_of(request) == known.rank:
-                self._answer(request, True, now_ms)
+                self._answer(request, True)
         elif self._under_way is not None:
             if rank_of(request) > rank_of(self._next[0] if self._next else self._under_way):
                 self._next = (request, is_probe)
         elif is_probe or not known.fits(request):
-            self._answer(request, known.fits(request), now_ms)
+            self._answer(request, known.fits(request))
         else:
             self._under_way, self._offset = request, None
-            self._emit(Append([request], self._appended))
+            self._output.emit(Append([request], self._appended))
 
     def _appended(self, answer: list[int] | WaypostError, now_ms: int) -> None:
         if isinstance(answer, WaypostError):
-            self._take_next(now_ms)
+            self._take_next()
         else:
             self._offset = answer[0]
-            self.folded(now_ms)
+            self.folded()
 
-    def folded(self, now_ms: int) -> None:
+    def folded(self) -> None:
         """Handle that the log was read further."""
         if self._under_way is None or self._offset is None or self._state.position <= self._offset:
             return
         request, rank = self._under_way, self.in_force.rank
         if rank_of(request) >= rank:
-            self._answer(request, rank_of(request) == rank, now_ms)
-        self._take_next(now_ms)
+            self._answer(request, rank_of(request) == rank)
+        self._take_next()
 
-    def _take_next(self, now_ms: int) -> None:
+    def _answer(self, request: FiltersRequested, is_applied: bool) -> None:
+        self._output.report(RequestAnswered(request, is_applied))
+
+    def _take_next(self) -> None:
         following, self._under_way, self._next = self._next, None, None
         if following is not None:
             request, is_probe = following
-            self.take(request, now_ms, is_probe=is_probe)
+            self.take(request, is_probe=is_probe)
 
 
 def request_of(message: LinkOpen | LinkWants) -> FiltersRequested:

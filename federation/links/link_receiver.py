@@ -44,9 +44,11 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Append, Elect, Emit, FindEnd, Resign, SendPeer
+from federation.links.effects import Append, Elect, FindEnd, Resign, SendPeer
 from federation.links.filter_requests import FilterRequester
 from federation.links.link_lease import LinkLease
+from federation.links.neighbour_proxies import NeighbourProxies
+from federation.links.output import LinkOutput
 from federation.messages import (
     NO_OPENING,
     LeaseGranted,
@@ -77,8 +79,6 @@ PROBE_MS = 30_000
 """The interval at which is compared what we want with what is in force there, while nothing changes."""
 
 Answer = TypeVar("Answer")
-Rows = Callable[[SiteId], list[ProxyRow]]
-"""The live proxies of a site, in a fixed order."""
 
 
 class Phase(Enum):
@@ -126,9 +126,9 @@ class LinkReceiver:
     Args:
         neighbour: the site that sends.
         state: our site's state, as this proxy folds it.
-        rows: returns the live proxies of a site, by the registry's watch.
+        proxies: by site.
         rng: for jitter and claims.
-        emit: takes the effects, in order.
+        output: takes the effects.
         bounds: of the queues.
     """
 
@@ -136,9 +136,9 @@ class LinkReceiver:
         self,
         neighbour: SiteId,
         state: SiteState,
-        rows: Rows,
+        proxies: NeighbourProxies,
         rng: random.Random,
-        emit: Emit,
+        output: LinkOutput,
         bounds: Bounds,
     ) -> None:
         self.phase = Phase.RESTING
@@ -153,9 +153,9 @@ class LinkReceiver:
         """The value of :attr:`_known_epoch` at the last election, and the epoch that the neighbour reported."""
         self._neighbour = neighbour
         self._state = state
-        self._rows = rows
+        self._proxies = proxies
         self._rng = rng
-        self._emit = emit
+        self._output = output
         self._bounds = bounds
         self._lease = LinkLease(bounds.lease_ms)
         self._is_resigning = False
@@ -271,12 +271,12 @@ class LinkReceiver:
             self._resign_ms = now_ms
         if self.phase is Phase.UNREACHED and now_ms >= self._resign_ms:
             self._is_resigning, self._resign_ms = True, NEVER
-            self._emit(Resign(self._link, partial(self._resigned, self._term)))
+            self._output.emit(Resign(self._link, partial(self._resigned, self._term)))
         if self._lease.is_due(now_ms):
-            number, rows = self._lease.requested(now_ms), self._rows(self._neighbour)
+            number, rows = self._lease.requested(now_ms), self._proxies.of(self._neighbour)
             if rows:
                 request = LeaseRequest(self._state.site, number, self._lease.lease_ms)
-                self._emit(SendPeer(rows[number % len(rows)].proxy, request))
+                self._output.emit(SendPeer(rows[number % len(rows)].proxy, request))
 
     # ------------------------------------------------------------ elections
 
@@ -291,7 +291,7 @@ class LinkReceiver:
         """Request another term; answers to requests of the one before are ignored."""
         self._resign(Phase.ELECTING)
         self._asked_knowing = self._known_epoch
-        self._emit(Elect(self._link, self._answered(self._elected)))
+        self._output.emit(Elect(self._link, self._answered(self._elected)))
 
     def _elected(self, epoch: int | None, now_ms: int) -> None:
         if epoch is None:
@@ -338,11 +338,11 @@ class LinkReceiver:
         if self._appending or now_ms < self._due or not self._may_open:
             return
         self.phase, self._end = Phase.SYNCING, None
-        self._emit(FindEnd(self._answered(self._found_end)))
+        self._output.emit(FindEnd(self._answered(self._found_end)))
 
     @property
     def _may_open(self) -> bool:
-        return self._neighbour in self._state.neighbours and bool(self._rows(self._neighbour))
+        return self._neighbour in self._state.neighbours and bool(self._proxies.of(self._neighbour))
 
     def _found_end(self, end: int, now_ms: int) -> None:
         if self.phase is Phase.SYNCING:
@@ -359,7 +359,7 @@ class LinkReceiver:
             self._name_epoch()
         elif self._known_epoch > self.epoch:
             self._wait(now_ms)
-        elif rows := self._rows(self._neighbour):
+        elif rows := self._proxies.of(self._neighbour):
             self._open(rows[self._next_index % len(rows)], now_ms)
         else:
             self._pause(now_ms, 0)
@@ -379,7 +379,7 @@ class LinkReceiver:
         self.phase = Phase.NAMING
         self._claim = LinkLed(self._neighbour, self.epoch, f"{self._rng.getrandbits(64):016x}")
         self._claim_offset = None
-        self._emit(Append([self._claim], self._answered(self._claim_appended)))
+        self._output.emit(Append([self._claim], self._answered(self._claim_appended)))
 
     def _claim_appended(self, offsets: list[int], now_ms: int) -> None:
         self._claim_offset = offsets[0]
@@ -476,7 +476,7 @@ class LinkReceiver:
         self._queued, self._queued_bytes = [], 0
         self._appending = True
         records = [record for record in received if record.link == self._neighbour]
-        self._emit(Append(records, self._answered(partial(self._appended, self._opening, len(received)))))
+        self._output.emit(Append(records, self._answered(partial(self._appended, self._opening, len(received)))))
 
     def _appended(self, opening: int, count: int, _: list[int], now_ms: int) -> None:
         self._appending = False
@@ -501,7 +501,7 @@ class LinkReceiver:
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
-        self._emit(SendPeer(self._peer.proxy, message))
+        self._output.emit(SendPeer(self._peer.proxy, message))
 
     # ------------------------------------------------------------ changes of the state and of proxies
 
@@ -528,7 +528,7 @@ class LinkReceiver:
         """Handle a change of the neighbour's proxies."""
         if self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
-        elif self.phase is Phase.PULLING and self._peer not in self._rows(self._neighbour):
+        elif self.phase is Phase.PULLING and self._peer not in self._proxies.of(self._neighbour):
             self._reopen(now_ms)
 
     # ------------------------------------------------------------ time

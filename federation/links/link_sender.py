@@ -16,14 +16,15 @@ Our log              the opening ends; the far side receives nothing, and opens 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from federation.links.bounds import Bounds
-from federation.links.effects import Emit, ReadLog, SendPeer
+from federation.links.effects import ReadLog, SendPeer
 from federation.links.forwarding_filter import ForwardingFilter, Position
+from federation.links.output import LinkOutput, SendingEnded
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
 from federation.site.acceptance import LogMark
@@ -70,8 +71,7 @@ class LinkSender:
         peer: the proxy that opened it.
         opening: its message.
         state: our site's state, as this proxy folds it.
-        emit: takes the effects, in order.
-        ended: called when our log fails (with the error), or the far side is given up (None).
+        output: takes the effects, and SendingEnded when our log fails or the far side is given up.
         bounds: of the queues and batches.
     """
 
@@ -80,8 +80,7 @@ class LinkSender:
         peer: ProxyId,
         opening: LinkOpen,
         state: SiteState,
-        emit: Emit,
-        ended: Callable[[WaypostError | None], None],
+        output: LinkOutput,
         bounds: Bounds,
     ) -> None:
         self.peer = peer
@@ -89,11 +88,10 @@ class LinkSender:
         self._applied_serial = self._refused_serial = 0
         """The serials of the peer's last requests of filters that are in force, and that are not."""
         self._state = state
-        self._emit = emit
-        self._ended = ended
+        self._output = output
         self._bounds = bounds
         self._sender: ForwardingFilter | None = None
-        self._closed = False
+        self.is_closed = False
         self._offset = 0
         self._live: deque[tuple[int, Record]] = deque()
         self._live_bytes = 0
@@ -136,7 +134,7 @@ class LinkSender:
 
     def begin(self, start: Position, now_ms: int) -> None:
         """Send the announcements in force again (handover rule 12), and then the records from `start` on."""
-        if self._closed:
+        if self.is_closed:
             return
         opening = self.opening
         self._sender = ForwardingFilter(self._state, opening.site, opening.epoch, opening.frontier, start)
@@ -156,12 +154,12 @@ class LinkSender:
         self._send([], 0, now_ms)
 
     def close(self) -> None:
-        """End it without a call of `ended`: another opening has replaced it."""
-        self._closed = True
+        """End it, and report nothing: another opening has replaced it."""
+        self.is_closed = True
 
     def _end(self, error: WaypostError | None) -> None:
-        self._closed = True
-        self._ended(error)
+        self.is_closed = True
+        self._output.report(SendingEnded(self.opening.site, error))
 
     # ------------------------------------------------------------ reading
 
@@ -176,7 +174,7 @@ class LinkSender:
 
     def _read(self, answer: Batch | WaypostError, now_ms: int) -> None:
         self._reading = False
-        if self._closed:
+        if self.is_closed:
             return
         if isinstance(answer, WaypostError):
             self._end(answer)
@@ -195,11 +193,11 @@ class LinkSender:
             self._pump(now_ms)
         else:
             self._reading = True
-            self._emit(ReadLog(mark.offset, 1, partial(self._compared, batch, mark)))
+            self._output.emit(ReadLog(mark.offset, 1, partial(self._compared, batch, mark)))
 
     def _compared(self, batch: Batch, mark: LogMark, answer: Batch | WaypostError, now_ms: int) -> None:
         self._reading = False
-        if self._closed:
+        if self.is_closed:
             return
         if isinstance(answer, WaypostError) and not isinstance(answer, HistoryTruncated):
             self._end(answer)
@@ -212,7 +210,7 @@ class LinkSender:
     def _pump(self, now_ms: int) -> None:
         """Send while there are records and room for them, and the time slice is not used up."""
         work_ns = 0
-        while self._sender is not None and not self._closed:
+        while self._sender is not None and not self.is_closed:
             while self._ready and self._has_room():
                 self._send(*self._ready.popleft(), now_ms)
             if self._ready or self._reading or self._pausing:
@@ -240,7 +238,7 @@ class LinkSender:
             return batch
         if live or offset < self._state.position:
             self._reading = True
-            self._emit(ReadLog(offset, self._bounds.read, self._read))
+            self._output.emit(ReadLog(offset, self._bounds.read, self._read))
         return []
 
     def _fitting(self, records: deque[tuple[int, Record]]) -> int:
@@ -307,7 +305,7 @@ class LinkSender:
             applied_serial=self._applied_serial,
             refused_serial=self._refused_serial,
         )
-        self._emit(SendPeer(self.peer, message))
+        self._output.emit(SendPeer(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:
         """Record that the far log has `count` more records. Bytes are released with the last record of their

@@ -14,8 +14,9 @@ import random
 from collections.abc import Collection
 from functools import partial
 
-from federation.links.effects import Append, ClaimTree, Emit
-from federation.links.link_receiver import Rows
+from federation.links.effects import Append, ClaimTree
+from federation.links.neighbour_proxies import NeighbourProxies
+from federation.links.output import LinkOutput
 from federation.ports import (
     LeaderChanged,
     LinkChanged,
@@ -53,16 +54,16 @@ class TreeKeeper:
 
     Args:
         state: our site's state, as this proxy folds it.
-        rows: returns the live proxies of a site, by the registry's watch.
+        proxies: by site.
         rng: for jitter.
-        emit: takes the effects, in order.
+        output: takes the effects.
     """
 
-    def __init__(self, state: SiteState, rows: Rows, rng: random.Random, emit: Emit) -> None:
+    def __init__(self, state: SiteState, proxies: NeighbourProxies, rng: random.Random, output: LinkOutput) -> None:
         self._state = state
-        self._rows = rows
+        self._proxies = proxies
         self._rng = rng
-        self._emit = emit
+        self._output = output
         self.row = TreeRow()
         self._links: dict[Edge, LinkRow] = {}
         self.led: set[str] = set()
@@ -150,7 +151,7 @@ class TreeKeeper:
         is_removed = [edge in self._links and self._links[edge].removed for edge in failed]
         if all(is_removed):
             return JOIN_MS
-        may_return = [edge for edge in failed if self._directions(edge) and all(map(self._rows, edge))]
+        may_return = [edge for edge in failed if self._directions(edge) and all(map(self._proxies.of, edge))]
         pause_ms = HALF_FAILED_MS if may_return else FAILED_MS
         return max(pause_ms, self._spared_until_ms - since_ms)
 
@@ -165,11 +166,11 @@ class TreeKeeper:
         if now_ms >= self._claim_ms and self._wanted is not None:
             self._is_claiming, self._claim_ms = True, NEVER
             new = TreeRow(epoch=max(self.row.epoch, self._state.tree.epoch) + 1, links=self._wanted)
-            self._emit(ClaimTree(self.row, new, partial(self._claimed, new)))
+            self._output.emit(ClaimTree(self.row, new, partial(self._claimed, new)))
         if now_ms >= self._enter_ms:
             self._enter_ms = now_ms + AGAIN_MS
             if self.row.epoch > self._state.tree.epoch:
-                self._emit(Append([TreeEntered(self.row.epoch, self.row.links)], _ignore))
+                self._output.emit(Append([TreeEntered(self.row.epoch, self.row.links)], _ignore))
 
     def _claimed(self, new: TreeRow, answer: bool | WaypostError, now_ms: int) -> None:
         """Whoever won, the watch reports it; a claim that failed is made again, if the tree is not as wanted then."""

@@ -317,7 +317,7 @@ class Node:
         guard = LogGuard(engine.state, begin.federation, begin.row)
         self.guarded_log = GuardedLog(guard, parts.log, parts.registry, self.witnesses)
         self.effect_runner.begin(parts, engine.env)
-        ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
+        ends = LinkEndpoints(engine.state, self._rng)
         self.runtime = Runtime(engine, ends)
         self.links = Links(
             self.proxy,

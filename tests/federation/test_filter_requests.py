@@ -12,9 +12,11 @@ import pytest
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, LinkEffect
 from federation.links.filter_requests import FilterInstaller, FilterRequester, request_of
+from federation.links.output import LinkEvent, RequestAnswered
 from federation.messages import LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, digest_of
 from federation.site.state import SiteState
+from tests.helpers.link_parts import ToTest
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN, SIDES, Key, Protection
@@ -37,7 +39,7 @@ class Pair:
         """Appends that were said to have failed, and may come to the log all the same."""
         bounds = Bounds(request_filters=self.rng.choice([1, 2, 100]), request_bytes=self.rng.choice([1, 200, 10_000]))
         self.requester = FilterRequester(self.near, A, bounds)
-        self.installer = FilterInstaller(B, self.far, self._perform, self._answered)
+        self.installer = FilterInstaller(B, self.far, ToTest(self._perform, self._reported))
         self.serial = 0
         self.answers = (0, 0)
         self.lossy = True
@@ -73,11 +75,11 @@ class Pair:
         self.fold_far(record)
         effect.on_done([len(self.far_log) - 1], 0)
 
-    def _answered(self, request: FiltersRequested, is_applied: bool, now_ms: int) -> None:
+    def _reported(self, event: LinkEvent) -> None:
+        assert isinstance(event, RequestAnswered)
         if not self.odd(0.2):
-            applied, refused = self.answers
-            serial = request.serial
-            self.answers = (max(applied, serial), refused) if is_applied else (applied, max(refused, serial))
+            (applied, refused), serial = self.answers, event.request.serial
+            self.answers = (max(applied, serial), refused) if event.is_applied else (applied, max(refused, serial))
 
     def open(self) -> None:
         self.serial += 1
@@ -94,7 +96,7 @@ class Pair:
     def _send(self, request: LinkWants) -> None:
         for _ in range(self.rng.choice([1, 1, 1, 0, 2]) if self.lossy else 1):
             assert len(request.installations) <= LINK_REQUEST_FILTERS
-            self.installer.take(request_of(request), 0)
+            self.installer.take(request_of(request))
 
     def wanted(self) -> dict[str, tuple[int, tuple[Protection, ...]]]:
         wanted = {expression: self.near.wanted(A, expression) for expression in self.near.wants[A]}

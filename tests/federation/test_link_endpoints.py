@@ -15,10 +15,17 @@ from federation.links import effects as link_effects
 from federation.links.bounds import Bounds
 from federation.links.effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinkEffectCompleted, LinkInput, LinksLeaseGranted, NeighbourSent, RecordsFolded
+from federation.links.inputs import (
+    LinkEffectCompleted,
+    LinkInput,
+    LinksLeaseGranted,
+    NeighbourSent,
+    RecordsFolded,
+    RegistryChanged,
+)
 from federation.links.link_sender import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import NO_OPENING, LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
-from federation.ports import ProxyRow
+from federation.ports import ProxyRow, ProxyUp
 from federation.site.neighbour_filters import digest_of
 from federation.site.state import SiteState
 from waypost.clock import NEVER
@@ -46,7 +53,7 @@ class Serving:
 
     def __init__(self, *records: Record) -> None:
         self.state = SiteState(A, (B,))
-        self.endpoints = LinkEndpoints(self.state, lambda site: [], random.Random(1), Bounds(position_every=2))
+        self.endpoints = LinkEndpoints(self.state, random.Random(1), Bounds(position_every=2))
         self.log: list[Record] = []
         self._wanted: list[LinkEffect] = []
         for record in records:
@@ -351,13 +358,12 @@ class Proxy:
         self.state = SiteState(self.site, (B if self.site == A else A,))
         self.events: list[Any] = []
         bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3, request_bytes=1)
-        self.endpoints = LinkEndpoints(self.state, self.rows, random.Random(name), bounds)
+        self.endpoints = LinkEndpoints(self.state, random.Random(name), bounds)
         self.tick_at = 0
+        for other, site in (("a1", A), ("a2", A), ("b1", B), ("b2", B)):
+            row = ProxyRow(proxy=ProxyId(other), incarnation=Incarnation("1"), site=site, url="")
+            self.step(partial(self.endpoints.step, RegistryChanged(ProxyUp(row))))
         self.step(partial(self.endpoints.step, LinksLeaseGranted()))
-
-    def rows(self, site: SiteId) -> list[ProxyRow]:
-        names = ("a1", "a2") if site == A else ("b1", "b2")
-        return [ProxyRow(proxy=ProxyId(name), incarnation=Incarnation("1"), site=site, url="") for name in names]
 
     def hear(self, peer: ProxyId, message: LinkMessage) -> None:
         self.step(partial(self.endpoints.step, NeighbourSent(peer, message)))

@@ -31,6 +31,7 @@ from federation.messages import (
 from federation.ports import ProxyRow
 from federation.site.neighbour_filters import digest_of
 from federation.site.state import SiteState
+from tests.helpers.link_parts import ProxiesOfTest, ToTest
 from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
@@ -80,7 +81,9 @@ class Pulling:
         self.grants = True
         """Whether the neighbour grants them, at once."""
         bounds = Bounds(queue=5, request_bytes=request_bytes)
-        self.link = LinkReceiver(A, self.state, lambda _: self.rows, random.Random(1), self._emit, bounds)
+        self.link = LinkReceiver(
+            A, self.state, ProxiesOfTest(lambda _: self.rows), random.Random(1), ToTest(self._emit), bounds
+        )
 
     def _emit(self, effect: LinkEffect) -> None:
         if isinstance(effect, SendPeer) and isinstance(effect.message, LeaseRequest):

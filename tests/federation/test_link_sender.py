@@ -10,10 +10,12 @@ from federation.links.bounds import Bounds
 from federation.links.effects import LinkEffect, ReadLog, SendPeer
 from federation.links.forwarding_filter import Position
 from federation.links.link_sender import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkSender
+from federation.links.output import LinkEvent, SendingEnded
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
 from federation.site.acceptance import Acceptance
 from federation.site.state import SiteState
+from tests.helpers.link_parts import ToTest
 from waypost.errors import HistoryTruncated, LogUnavailable, WaypostError
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.notification import Notification
@@ -49,7 +51,11 @@ class Sending:
             self.state.fold(offset, record)
         self.ends: list[WaypostError | None] = []
         opening = LinkOpen(site=B, epoch=7, frontier={}, serial=9, digest=0)
-        self.link = LinkSender(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
+        self.link = LinkSender(B1, opening, self.state, ToTest(self.effects.append, self._reported), bounds)
+
+    def _reported(self, event: LinkEvent) -> None:
+        assert isinstance(event, SendingEnded)
+        self.ends.append(event.error)
 
     def begin(self, start: int = 0) -> None:
         self.link.begin(Position(start, Acceptance(A)), self.now)

@@ -19,6 +19,7 @@ from federation.links.tree_keeper import (
 )
 from federation.ports import LeaderChanged, LinkChanged, LinkRow, ProxyDown, ProxyRow, Reloaded, TreeChosen, TreeRow
 from federation.site.state import SiteState
+from tests.helpers.link_parts import ProxiesOfTest, ToTest
 from waypost.clock import NEVER
 from waypost.errors import RegistryUnavailable
 from waypost.identity import Edge, Incarnation, ProxyId, SiteId, edge
@@ -37,7 +38,7 @@ class Keeping:
         self.effects: list[LinkEffect] = []
         self.live = [A, B, C]
         self.state = SiteState(A)
-        self.keeper = TreeKeeper(self.state, self._rows, random.Random(1), self.effects.append)
+        self.keeper = TreeKeeper(self.state, ProxiesOfTest(self._rows), random.Random(1), ToTest(self.effects.append))
         self.links = links
         if lease:
             self.keeper.lease_granted(self.now)

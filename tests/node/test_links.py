@@ -62,7 +62,7 @@ class Sent:
 
 def links(log: SlowLog, sent: Sent) -> Links:
     state = SiteState(A, (B,))
-    ends, site_log = LinkEndpoints(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
+    ends, site_log = LinkEndpoints(state, random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))

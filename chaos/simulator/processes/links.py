@@ -21,7 +21,6 @@ from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, NeighbourSent
 from federation.messages import LeaseGranted, LeaseRequest, LinkMessage, LinkRecords
-from federation.ports import ProxyRow
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
 from proxy.core import effects
@@ -51,12 +50,8 @@ class LinkShell:
         """Under which this proxy takes part in elections."""
         rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
         bounds = replace(BOUNDS, lease_ms=node.world.link_lease_ms)
-        self.machine = LinkEndpoints(node.engine.state, self._rows, rng, bounds)
+        self.machine = LinkEndpoints(node.engine.state, rng, bounds)
         self._tick_at = 0
-
-    def _rows(self, site: SiteId) -> list[ProxyRow]:
-        rows = self._engine.env.cluster.proxies.values()
-        return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     # ------------------------------------------------------------ inputs
 

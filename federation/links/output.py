@@ -1,0 +1,65 @@
+"""What the ends of links give: effects for the shell, and events for each other. They only add to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from federation.links.effects import LinkEffect
+from waypost.errors import WaypostError
+from waypost.identity import SiteId
+from waypost.records import FiltersRequested
+
+
+@dataclass(frozen=True, slots=True)
+class SendingEnded:
+    """A sending end has come to its end.
+
+    Args:
+        site: the neighbour that it sent to.
+        error: of our log; None: the far side acknowledges nothing any more.
+    """
+
+    site: SiteId
+    error: WaypostError | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """It is known what became of a neighbour's request of filters.
+
+    Args:
+        request: what was requested.
+        is_applied: whether it is in force.
+    """
+
+    request: FiltersRequested
+    is_applied: bool
+
+
+LinkEvent = SendingEnded | RequestAnswered
+
+
+class LinkOutput:
+    """What has come out since the ends of links were last asked."""
+
+    def __init__(self) -> None:
+        self._effects: list[LinkEffect] = []
+        self._events: deque[LinkEvent] = deque()
+
+    def emit(self, effect: LinkEffect) -> None:
+        """Add an effect behind the others: in this order the shell begins them."""
+        self._effects.append(effect)
+
+    def report(self, event: LinkEvent) -> None:
+        """Add an event behind the others."""
+        self._events.append(event)
+
+    def next_event(self) -> LinkEvent | None:
+        """Remove and return the first event; None: there is none."""
+        return self._events.popleft() if self._events else None
+
+    def drain_effects(self) -> list[LinkEffect]:
+        """Return the effects since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects
