@@ -71,7 +71,7 @@ def test_only_a_connection_changes_what_it_knows_of_its_client(path: Path) -> No
     assert not [target.lineno for target in targets if ast.unparse(target).startswith("connection.")]
 
 
-@pytest.mark.parametrize("room", ["proxy", "handover", "federation.links", "federation.site", "node.machines"])
+@pytest.mark.parametrize("room", MACHINE_ROOMS)
 def test_no_constructor_takes_a_function_by_another_name(room: str) -> None:
     """An alias of its type does not hide one. Inputs and effects are values: they carry what takes their answer."""
     package = importlib.import_module(room)
