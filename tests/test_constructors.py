@@ -15,11 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MOST_PARTS = 5
-FILES = sorted(
-    path
-    for room in ("proxy", "handover", "federation/links", "federation/site", "node/machines")
-    for path in (ROOT / room).rglob("*.py")
-)
+MACHINE_ROOMS = ("proxy", "handover", "federation.links", "federation.site", "node.machines")
+FILES = sorted(path for room in MACHINE_ROOMS for path in (ROOT / room.replace(".", "/")).rglob("*.py"))
 VALUES = {
     "str",
     "int",
