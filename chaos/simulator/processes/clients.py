@@ -67,8 +67,8 @@ from waypost.queue import PRIORITY, goes_by_attributes
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
-HAS_NO_LIST = 1 / 3
-"""With this chance a client of a schedule has no list of proxies, and finds those that run."""
+LISTS = ("all", "one", "none")
+"""The proxies that a client of a schedule is given: all; where it is told to be; none, and it finds them."""
 POLL_MS, LONG_POLL_MS = 4, 200
 """Time for one notification, in ms, of a client that takes one at a time; and where it is to be overtaken by what comes
 meanwhile."""
@@ -173,8 +173,8 @@ class Client:
             credential=credential,
         )
         rng = random.Random(f"connector {world.seed}/{name}")
-        finds = world.seed is not None and rng.random() < HAS_NO_LIST
-        self.connector = Connector(self.machine, [] if finds else list(world.nodes), rng)
+        self._list = "all" if world.seed is None else rng.choice(LISTS)
+        self.connector = Connector(self.machine, list(world.nodes) if self._list == "all" else [], rng)
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
         is_held = options.reliability is None or options.reliability.connection == "persistent"
@@ -228,6 +228,8 @@ class Client:
         if self.gone:
             return
         self.proxy, self.away, self.stopped = name, False, False
+        if self._list == "one":
+            self.connector.addresses = [name]
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self._step(MoveTo(name))
