@@ -118,15 +118,16 @@ from proxy.ownership.transfers import Transfers
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
+from proxy.stream.closing_markers import ClosingMarkers
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
 from proxy.stream.promises import Promises
+from proxy.stream.registrations import Registrations
 from proxy.stream.repairs import Repairs
 from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds
 from waypost.clock import NEVER
-from waypost.errors import WaypostError
 from waypost.facts import FactKind, GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
@@ -214,6 +215,8 @@ class Engine:
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
         self.session_moves = SessionMoves(env, sessions, output)
         self._deleted_rows = DeletedRows(env, output)
+        self._registrations = Registrations(env, sessions, self.coverage)
+        self._closing_markers = ClosingMarkers(env, sessions, output)
         self.served_sessions = ServedSessions(env, sessions, output, stream)
         self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served_sessions)
         self.row_checks = RowChecks(env, sessions, output, self.persister, self.served_sessions)
@@ -232,7 +235,6 @@ class Engine:
         """These send and save what has come of all that."""
         self._had: Mapping[Origin, int] = {}
         """The frontier up to which the sessions of our store had read."""
-        self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
             live_from = dict(state.frontier)
             if is_intact:
@@ -313,7 +315,7 @@ class Engine:
             case Administered(change, on_done):
                 self.dispatcher.administration.make(change, on_done)
             case CloseLog(on_done):
-                self._close_log(on_done)
+                self._closing_markers.append(on_done)
             case StopHandovers():
                 self.transfers.sources.leave()
                 self._after()
@@ -493,24 +495,24 @@ class Engine:
                     case OriginClosed():
                         self.coverage.ended(event)
                         if site_of(event.origin) == self.state.site:
-                            self._end_lost()
+                            self._registrations.log_end_lost()
                     case LogDamaged():
                         self.coverage.damaged(event)
                     case StateReset():
-                        self._state_reset()
+                        self._registrations.reset()
                     case RegistrationsExpired() if event.proxy == self.env.proxy:
-                        self._registrations_expired(event)
+                        self._registrations.expired(event)
                     case InterestWithdrawn() if event.proxy == self.env.proxy:
-                        self._interest_withdrawn(event)
+                        self._registrations.withdrawn(event)
             match record:
                 case Closed():
-                    self._closed()
+                    self._closing_markers.read()
                 case Damaged():
                     self.output.counters.damaged["log"] += 1
                 case InterestRegistered() if record.proxy == self.env.proxy and record.session in self.sessions:
                     registered_here[record.session] = self.sessions[record.session]
                     if record.incarnation != self.env.lease.incarnation:
-                        self._registered_by_earlier_incarnation(registered_here[record.session])
+                        self._registrations.registered_by_earlier_incarnation(record.session)
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -547,91 +549,10 @@ class Engine:
                 self.persister.store.count_unstored(stored, matched)
         return matches
 
-    def _registrations_expired(self, event: RegistrationsExpired) -> None:
-        """Mark sessions as broken whose interests expired with a lease of ours: the log may have a hole from here on.
-
-        Also where another session has registered the same: it may withdraw that before our next record is read.
-        """
-        for session in list(self.sessions.values()):
-            if session.interest_expressions() and not self.sessions.interest.is_covered(session):
-                self.coverage.broken(session)
-            self.sessions.interest.forget(session.id)
-        if event.incarnation != self.env.lease.incarnation:
-            self._register_interests_again()
-
-    def _state_reset(self) -> None:
-        """Register all interests again after a reset of the site's state; of other origins we may lack something."""
-        for session in list(self.sessions.values()):
-            self.coverage.broken(session)
-            self.sessions.interest.forget(session.id)
-        self._register_interests_again()
-
-    def _interest_withdrawn(self, event: InterestWithdrawn) -> None:
-        """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
-        session = self.sessions.get(event.session)
-        if session is not None and event.expressions.intersection(session.interest_expressions()):
-            self.coverage.broken(session)
-
-    def _registered_by_earlier_incarnation(self, session: Session) -> None:
-        """Register again where a record of an earlier incarnation came to the log after ours."""
-        if session.interest_expressions() and not self.sessions.interest.is_exact(session):
-            self.sessions.interest.forget(session.id)
-            self.sessions.interest.register(session)
-
-    def _end_lost(self) -> None:
-        """Register again what the lost end of our log may have had: records of ours that we had not read yet."""
-        for session in self.sessions.values():
-            if not self.sessions.interest.is_exact(session):
-                self.sessions.interest.forget(session.id)
-        self._register_interests_again()
-        for proxy, identity in list(self.state.registered):
-            if proxy == self.env.proxy and identity not in self.sessions:
-                self.sessions.interest.forget(identity)
-                self.sessions.interest.withdraw(identity)
-
-    def _register_interests_again(self) -> None:
-        self.sessions.interest.register_all(
-            session for session in self.sessions.values() if session.interest_expressions()
-        )
-
-    def _closed(self) -> None:
-        """Note each served session's frontier at a closing marker; it is attested once its receivers have all of it."""
-        for session in self.sessions.values():
-            if session.role is Role.SERVING:
-                self._undrained[session.id] = self.env.frontier(session)  # type: ignore[assignment]
-
-    def _attest_drained(self) -> None:
-        for identity in list(self._undrained):
-            session = self.sessions.serving(identity)
-            if session is None:
-                del self._undrained[identity]
-            elif not session.gates:
-                self._attest_receivers(session)
-
-    def _attest_receivers(self, session: Session) -> None:
-        frontier = self._undrained[session.id]
-        if any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values()):
-            return
-        del self._undrained[session.id]
-        for receiver in session.receivers.values():
-            self.output.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
-
-    def _close_log(self, on_done: Callable[[int | WaypostError], None]) -> None:
-        closed = Closed(self.output.journal.writer, self.env.time.unix_ms, dict(self.state.frontier))
-
-        def appended(answer: list[int] | WaypostError) -> None:
-            if isinstance(answer, WaypostError):
-                on_done(answer)
-                return
-            self.output.journal.attest(FactKind.MARKED)
-            self.output.journal.once_attested(lambda: on_done(answer[0]))
-
-        self.output.append(closed, appended)
-
     @property
     def undrained(self) -> int:
         """The number of sessions whose receivers do not have all yet that is owed below the last closing marker."""
-        return len(self._undrained)
+        return self._closing_markers.undrained
 
     @property
     def is_handing_over(self) -> bool:
@@ -641,7 +562,7 @@ class Engine:
     def _leave(self, on_done: Callable[[None], None], *, marked: bool) -> None:
         self.persister.leaving()
         if marked:
-            self._close_log(ignore_result)
+            self._closing_markers.append(ignore_result)
         self._lease_lost()
         self.persister.checkpoints.write_last(on_done)
         self.output.journal.attest(FactKind.CLOSED)
@@ -687,7 +608,7 @@ class Engine:
         for earlier in ended:
             self.output.journal.attest(FactKind.ENDED, proxy=writer_of(self.env.proxy, earlier))
         self.env.lease.granted(until_ms)
-        self._register_interests_again()
+        self._registrations.register_all()
         for session in list(self.sessions.values()):
             if session.role is Role.DORMANT:
                 self.acquisitions.activate(session)
@@ -801,8 +722,8 @@ class Engine:
     def _after(self) -> None:
         """Do what follows from an input."""
         self._dispatch()
-        if self._undrained:
-            self._attest_drained()
+        if self.undrained:
+            self._closing_markers.attest_drained()
 
 
 def _begin(

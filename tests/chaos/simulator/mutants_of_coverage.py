@@ -27,7 +27,6 @@ from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.publish import PublishHandler
 from proxy.core.interest import Interest
 from proxy.core.journal import Journal
-from proxy.engine import Engine
 from proxy.ownership import incoming_transfers
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.session.receivers import Receiver
@@ -38,6 +37,7 @@ from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.log_ends import LogEnds
 from proxy.stream.promises import Promises
+from proxy.stream.registrations import Registrations
 from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         "holes look like silence",
         "a proxy does not mind that its interests were dropped",
-        replaced(Engine, "_registrations_expired", lambda self, event: None),
+        replaced(Registrations, "expired", lambda self, event: None),
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
         rule=3,
@@ -390,7 +390,7 @@ MUTANTS = (
     Mutant(
         "given and taken back",
         "a proxy that took a session back does not mind to read late that it had let go of it",
-        replaced(Engine, "_interest_withdrawn", lambda self, event: None),
+        replaced(Registrations, "withdrawn", lambda self, event: None),
         ("LOST",),
         scenarios=("taken_back_before_the_log_knows_that_it_was_given",),
         rule=9,

@@ -8,8 +8,8 @@ from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
 from node.machines.log_guard import LogGuard
 from proxy.core.interest import Interest
-from proxy.engine import Engine
 from proxy.stream.coverage import Coverage
+from proxy.stream.registrations import Registrations
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import Incarnation, ProxyId
 
@@ -98,7 +98,7 @@ MASKED = (
     Mutant(
         "believes to have said it",
         "interests that were registered, and lost with the end of the log before it was read, is not said again",
-        replaced(Engine, "_end_lost", lambda self: None),
+        replaced(Registrations, "log_end_lost", lambda self: None),
         masked_by="rule 27: whoever had an answer to what the log has lost begins anew, and says all of it again",
     ),
 )

@@ -1,0 +1,66 @@
+"""Closing markers: up to there the site log is complete, and it is attested which receivers have all below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.core.environment import Environment
+from proxy.core.output import Output
+from proxy.core.session_table import SessionTable
+from proxy.session.session import Role, Session
+from waypost.errors import WaypostError
+from waypost.facts import FactKind
+from waypost.identity import Origin, SessionId
+from waypost.records import Closed
+
+
+class ClosingMarkers:
+    """Appends markers, and attests of each receiver that it has all that is owed below the last one."""
+
+    def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._output = output
+        self._undrained: dict[SessionId, dict[Origin, int]] = {}
+        """The frontiers at the last marker of sessions whose receivers do not have all below."""
+
+    @property
+    def undrained(self) -> int:
+        """The number of sessions whose receivers do not have all yet that is owed below the last marker."""
+        return len(self._undrained)
+
+    def append(self, on_done: Callable[[int | WaypostError], None]) -> None:
+        """Append a marker; `on_done`: as of :class:`proxy.core.inputs.CloseLog`."""
+        closed = Closed(self._output.journal.writer, self._env.time.unix_ms, dict(self._env.state.frontier))
+
+        def appended(answer: list[int] | WaypostError) -> None:
+            if isinstance(answer, WaypostError):
+                on_done(answer)
+                return
+            self._output.journal.attest(FactKind.MARKED)
+            self._output.journal.once_attested(lambda: on_done(answer[0]))
+
+        self._output.append(closed, appended)
+
+    def read(self) -> None:
+        """Note each served session's frontier at a marker that was read just now."""
+        for session in self._sessions.values():
+            if session.role is Role.SERVING:
+                self._undrained[session.id] = self._env.frontier(session)
+
+    def attest_drained(self) -> None:
+        """Attest the receivers that have all below the last marker by now."""
+        for identity in list(self._undrained):
+            session = self._sessions.serving(identity)
+            if session is None:
+                del self._undrained[identity]
+            elif not session.gates:
+                self._attest_receivers(session)
+
+    def _attest_receivers(self, session: Session) -> None:
+        frontier = self._undrained[session.id]
+        if any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values()):
+            return
+        del self._undrained[session.id]
+        for receiver in session.receivers.values():
+            self._output.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))

@@ -1,0 +1,69 @@
+"""Interests that the site log has lost, or had removed: they are registered again, and sessions that may lack something
+catch up.
+"""
+
+from __future__ import annotations
+
+from federation.site.events import InterestWithdrawn, RegistrationsExpired
+from proxy.core.environment import Environment
+from proxy.core.session_table import SessionTable
+from proxy.stream.coverage import Coverage
+from waypost.identity import SessionId
+
+
+class Registrations:
+    """Compares what the site log has of this proxy's interests with what its sessions need."""
+
+    def __init__(self, env: Environment, sessions: SessionTable, coverage: Coverage) -> None:
+        self._env = env
+        self._sessions = sessions
+        self._coverage = coverage
+
+    def register_all(self) -> None:
+        """Register the interests of all sessions that have any."""
+        self._sessions.interest.register_all(
+            session for session in self._sessions.values() if session.interest_expressions()
+        )
+
+    def expired(self, event: RegistrationsExpired) -> None:
+        """Mark sessions as broken whose interests expired with a lease of ours: the log may have a hole from here on.
+
+        Also where another session has registered the same: it may withdraw that before our next record is read.
+        """
+        for session in list(self._sessions.values()):
+            if session.interest_expressions() and not self._sessions.interest.is_covered(session):
+                self._coverage.broken(session)
+            self._sessions.interest.forget(session.id)
+        if event.incarnation != self._env.lease.incarnation:
+            self.register_all()
+
+    def reset(self) -> None:
+        """Register all interests again after a reset of the site's state; of other origins we may lack something."""
+        for session in list(self._sessions.values()):
+            self._coverage.broken(session)
+            self._sessions.interest.forget(session.id)
+        self.register_all()
+
+    def withdrawn(self, event: InterestWithdrawn) -> None:
+        """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
+        session = self._sessions.get(event.session)
+        if session is not None and event.expressions.intersection(session.interest_expressions()):
+            self._coverage.broken(session)
+
+    def registered_by_earlier_incarnation(self, identity: SessionId) -> None:
+        """Register again where a record of an earlier incarnation came to the log after ours."""
+        session = self._sessions[identity]
+        if session.interest_expressions() and not self._sessions.interest.is_exact(session):
+            self._sessions.interest.forget(session.id)
+            self._sessions.interest.register(session)
+
+    def log_end_lost(self) -> None:
+        """Register again what the lost end of our log may have had: records of ours that we had not read yet."""
+        for session in self._sessions.values():
+            if not self._sessions.interest.is_exact(session):
+                self._sessions.interest.forget(session.id)
+        self.register_all()
+        for proxy, identity in list(self._env.state.registered):
+            if proxy == self._env.proxy and identity not in self._sessions:
+                self._sessions.interest.forget(identity)
+                self._sessions.interest.withdraw(identity)
