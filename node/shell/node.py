@@ -64,10 +64,10 @@ from node.site_log.guarded_log import GuardedLog
 from node.site_log.log_fold import LogFolding
 from node.site_log.witnesses import Witnesses
 from node.startup.backends import Backends, own_folder
+from node.startup.engine_settings import engine_settings
 from node.startup.instance import Instance
 from node.startup.log_start import run_log_start
 from proxy.core import effects, inputs
-from proxy.core.settings import Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
 from proxy.queue_lengths import Waiting
@@ -87,8 +87,6 @@ from waypost.identity import Incarnation, ProxyId, SiteId, edge, new_incarnation
 from waypost.limits import (
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
-    CREATIONS_A_S,
-    DESCRIBED_IN_MEMORY,
     EFFECT_STALL_MS,
     FACTS_BYTES,
     FACTS_WAITING,
@@ -97,20 +95,13 @@ from waypost.limits import (
     LINK_STALL_MS,
     MAX_UNANSWERED_PUBLISHES,
     PEER_QUEUE,
-    QUEUED_SHARE,
-    SESSION_BYTES,
-    SESSIONS_SHARE,
     STORE_BATCH,
-    SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS_SHARE,
     TAIL_STALL_MS,
     TIMER_STALL_MS,
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage, DeliverEncoded
-from waypost.queue import Queue
 from waypost.records import Record
-from waypost.reliability import reliability_of
 
 T = TypeVar("T")
 log = structlog.get_logger("waypost")
@@ -283,24 +274,10 @@ class Node:
         for neighbour in self.config.neighbours:
             row = LinkRow(sites=edge(self.site, SiteId(neighbour)))
             await self.health.retry(Dependency.REGISTRY, partial(parts.registry.set_link, row, seed=True))
-        settings = Settings(
-            proxy=self.proxy,
-            site=self.site,
-            entry_sweep_ms=self.config.sweep_s * 1_000,
-            max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
-            creations_a_s=CREATIONS_A_S,
-            match_ms=self.config.match_ms,
-            described_bytes=self.config.memory // SESSIONS_SHARE // DESCRIBED_IN_MEMORY,
-            queued_bytes=self.config.memory // QUEUED_SHARE,
-            max_subscriptions=self.config.memory // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES,
-            publishers=frozenset(self.config.publishers),
-            queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
-            reliability=reliability_of(self.config.events, self.config.connection),
-        )
         begin = await run_log_start(self.site, parts, restored, self.health)
         with growing():
             engine = Engine(
-                settings,
+                engine_settings(self.config),
                 self._rng,
                 self._lifecycle.incarnation,
                 now_ms=self.clock.now_ms(),
