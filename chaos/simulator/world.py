@@ -106,7 +106,7 @@ class World(Environment):
         self.links = [
             Link(self, sender, other) for sender in order for other in order if {sender, other} in map(set, edges)
         ]
-        links = {(link.near, link.far): link for link in self.links}
+        links = self._links = {(link.near, link.far): link for link in self.links}
         # The federation has run for a while: every log has entered the first tree, which is the one of epoch 0.
         tree = TreeRow(links=choose_edges((), edges))
         self.registry.links = {edge: LinkRow(sites=edge) for edge in edges}
@@ -176,6 +176,18 @@ class World(Environment):
         is_cut = edge(link.near, link.far) in self.cut_edges
         link.set_cut(records=is_cut, words=is_cut)
 
+    def set_link(self, one: SiteId, other: SiteId, *, removed: bool) -> None:
+        """Have an operator add the link between two sites, or remove it."""
+        self.note(
+            f"the link between {one} and {other} is {'removed' if removed else 'added'}", narrate=True, by=REGISTRY
+        )
+        for near, far in ((one, other), (other, one)):
+            if (near, far) not in self._links:
+                self._links[near, far] = Link(self, near, far)
+                self.links.append(self._links[near, far])
+        self.registry.set_link(LinkRow(sites=edge(one, other), removed=removed), seed=False)
+        self.registry_changed()
+
     def end_site(self, site: SiteId) -> None:
         """End all proxies of a site for the rest of the run; its log and its changelog stay."""
         self.dead_sites.add(site)
@@ -188,7 +200,10 @@ class World(Environment):
         reached = [site]
         for through in reached:
             for link in self.links:
-                passes = through == link.near and edge(link.near, link.far) not in self.cut_edges
+                sites = edge(link.near, link.far)
+                row = self.registry.links.get(sites)
+                is_there = row is not None and not row.removed and sites not in self.cut_edges
+                passes = through == link.near and is_there
                 if passes and link.far not in self.dead_sites and link.far not in reached:
                     reached.append(link.far)
         return set(reached)

@@ -7,6 +7,7 @@ notifications published so far.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 from chaos.simulator.checks.phases import PHASES, phases
 from chaos.simulator.environment.secrets import ANNOUNCED_SECRETS, Secrets
@@ -18,7 +19,7 @@ from federation.site.acceptance import Acceptance
 from handover.messages import MoveRequest
 from proxy.core.inputs import PeerSent
 from waypost.access import EVERYTHING, READ
-from waypost.identity import SessionId, log_epoch_of
+from waypost.identity import SessionId, edge, log_epoch_of
 from waypost.messages import Granted
 
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
@@ -219,6 +220,15 @@ def _cut_for_good(world: World, client: Client, pick: int, number: int) -> None:
         world.cut_for_good(link.near, link.far)
 
 
+def _set_link(world: World, pick: int, *, removed: bool) -> None:
+    """Remove a link that there is, or add one that there is not; a registry that is away takes neither."""
+    there = {sites for sites, row in world.registry.links.items() if not row.removed}
+    pairs = sorted(there if removed else {edge(*pair) for pair in combinations(world.logs, 2)} - there)
+    if pairs and world.registry_answers():
+        one, other = pairs[pick % len(pairs)]
+        world.set_link(one, other, removed=removed)
+
+
 def _end_site(world: World, client: Client, pick: int, number: int) -> None:
     """End a site for good, as long as another one is there."""
     alive = [site for site in world.logs if site not in world.dead_sites]
@@ -313,6 +323,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "put the registry back": lambda world, client, pick, number: world.put_registry_back(),
     "cut a link": _cut,
     "cut a link for good": _cut_for_good,
+    "remove a link": lambda world, client, pick, number: _set_link(world, pick, removed=True),
+    "add a link": lambda world, client, pick, number: _set_link(world, pick, removed=False),
     "end a site": _end_site,
     "lose a link": _lose,
     "forget the beginning": _forget_the_beginning,

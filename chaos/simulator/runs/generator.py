@@ -60,6 +60,8 @@ HAS_FEATURE = 0.25
 HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = 0.1
 HAS_GRAPH = 0.3
 """With this chance a schedule has three to five sites."""
+HAS_OPERATORS = 0.3
+"""With this chance operators change the links of such a schedule."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
 LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
 """Times after which a link that has failed is given up: some are shorter than many faults."""
@@ -72,6 +74,8 @@ def draw(seed: int) -> Schedule:
     run = _draw(seed)
     if random.Random(f"graph of {seed}").random() < HAS_GRAPH:
         run = with_graph(run)
+        if random.Random(f"operators of {seed}").random() < HAS_OPERATORS:
+            run = with_operators(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
@@ -146,6 +150,16 @@ def with_graph(run: Schedule) -> Schedule:
         script.insert(rng.randint(0, len(script)), (rng.randint(0, 1_500), name, rng.getrandbits(16)))
     shape, lease_ms = rng.choice(SHAPES), rng.choice(LEASES_MS)
     return replace(run, sites=sites, shape=shape, link_lease_ms=lease_ms, script=script)
+
+
+def with_operators(run: Schedule) -> Schedule:
+    """Return the same run, in which operators remove links and add others."""
+    rng = random.Random(f"operators {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 4)):
+        step = (rng.randint(0, 1_500), rng.choice(("remove a link", "add a link")), rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
 
 
 def with_retention(run: Schedule) -> Schedule:
