@@ -2,8 +2,8 @@
 
 In a handover every message carries the session, the transfer's id and the epoch that is being handed over; it is
 idempotent, and refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T:
-Prepared, Chunk, Frozen, Refused, TransferDeclined. Where the session stays, its receiver is relayed: then messages
-carry the relay's name and are numbered, each way.
+Prepared, Chunk, Frozen, TransferRefused, TransferDeclined. Where the session stays, its receiver is relayed: then its
+messages carry the relay's name and are numbered, each way.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Frozen(TransferMessage, tag="frozen", frozen=True, kw_only=True):
     next_number: int
 
 
-class Refused(TransferMessage, tag="refused", frozen=True):
+class TransferRefused(TransferMessage, tag="refused", frozen=True):
     """I do not hand over: `reason`. A staged copy waits for the registry, never for this message.
 
     `lost`: I own the session and have it no more, and neither has any changelog; `reason` says how I know.
@@ -175,7 +175,7 @@ class MoveRequest(msgspec.Struct, frozen=True, tag="move-request"):
 
 
 ToSource = Prepare | ChunkStored | Ready | Aborted
-ToTarget = Prepared | Chunk | Frozen | Refused | TransferDeclined
+ToTarget = Prepared | Chunk | Frozen | TransferRefused | TransferDeclined
 
 
 # ---------------------------------------------------------------- a receiver that is attached elsewhere

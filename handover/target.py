@@ -31,7 +31,7 @@ from handover.machine import (
     Timing,
     TransferMachine,
 )
-from handover.messages import Chunk, Frozen, Prepared, Refused, TransferDeclined
+from handover.messages import Chunk, Frozen, Prepared, TransferDeclined, TransferRefused
 from waypost.identity import Ownership, ProxyId, SessionId
 
 
@@ -131,7 +131,7 @@ TargetInput = (
     Prepared
     | Chunk
     | Frozen
-    | Refused
+    | TransferRefused
     | TransferDeclined
     | Complete
     | Incomplete
@@ -169,7 +169,7 @@ def _before_staging() -> dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]]:
     rows: dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]] = {}
     for state in (_T.PREPARING, _T.SHADOWING, _T.READY):
         rows |= {
-            (state, Refused): ((Discard,), _T.ENDED),
+            (state, TransferRefused): ((Discard,), _T.ENDED),
             (state, Deadline): ((SendAborted, Discard), _T.ENDED),
             (state, PeerGone): ((Discard, FailOver), _T.ENDED),
             (state, OwnedByOther): ((Discard,), _T.ENDED),
@@ -199,7 +199,7 @@ TABLE: Table = _before_staging() | {
     (_T.STAGING, Chunk): ((), _T.STAGING),
     (_T.STAGING, Incomplete): ((), _T.STAGING),
     (_T.STAGING, Frozen): ((), _T.STAGING),
-    (_T.STAGING, Refused): ((), _T.STAGING),
+    (_T.STAGING, TransferRefused): ((), _T.STAGING),
     (_T.STAGING, PeerGone): ((), _T.STAGING),
     (_T.STAGING, Retry): ((), _T.STAGING),
     (_T.STAGING, Deadline): ((), _T.STAGING),
@@ -211,7 +211,7 @@ TABLE: Table = _before_staging() | {
     (_T.COMMITTING, Chunk): ((), _T.COMMITTING),
     (_T.COMMITTING, Incomplete): ((), _T.COMMITTING),
     (_T.COMMITTING, Frozen): ((), _T.COMMITTING),
-    (_T.COMMITTING, Refused): ((), _T.COMMITTING),
+    (_T.COMMITTING, TransferRefused): ((), _T.COMMITTING),
     (_T.COMMITTING, PeerGone): ((), _T.COMMITTING),
     (_T.COMMITTING, Deadline): ((), _T.COMMITTING),
     (_T.COMMITTING, Retry): ((Claim,), _T.COMMITTING),

@@ -22,7 +22,7 @@ from chaos.simulator.processes.node import LEASE_MS, Node
 from chaos.simulator.processes.peer_channels import PeerChannel
 from federation.ports import LinkRow, TreeRow
 from federation.site.dispatching_tree import Tree, choose_edges
-from proxy.core.settings import Bounds
+from proxy.core.settings import EngineBounds
 from waypost.client.options import AttachOptions
 from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
 from waypost.limits import LINK_LEASE_MS
@@ -30,7 +30,7 @@ from waypost.messages import VERSION, Credential
 from waypost.records import Published
 
 Shape = Literal["mesh", "line", "star", "ring"]
-SMALL = Bounds(
+SMALL = EngineBounds(
     queue_in_memory=3,
     chunk_entries=2,
     chunk_window=2,
@@ -112,7 +112,7 @@ class World(Environment):
         self.registry.links = {edge: LinkRow(sites=edge) for edge in edges}
         self.registry.tree = tree
         neighbours = {site: Tree(0, tree.links).neighbours(site) for site in order}
-        bounds = SMALL if small else Bounds()
+        bounds = SMALL if small else EngineBounds()
         self.nodes = {
             name: Node(
                 self,

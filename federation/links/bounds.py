@@ -20,7 +20,7 @@ from waypost.limits import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class LinkBounds:
     """The bounds of both ends; waypost/limits.py describes each. A simulator has smaller ones."""
 
     batch: int = LINK_BATCH

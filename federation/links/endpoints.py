@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import assert_never
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
 from federation.links.filter_requests import FilterInstaller, request_of
 from federation.links.forwarding_filter import Position, PositionIndex
@@ -59,9 +59,9 @@ class LinkEndpoints:
         bounds: of the queues and batches; None: those of waypost/limits.py.
     """
 
-    def __init__(self, state: SiteState, rng: random.Random, bounds: Bounds | None = None) -> None:
+    def __init__(self, state: SiteState, rng: random.Random, bounds: LinkBounds | None = None) -> None:
         self._state = state
-        self._bounds = bounds = bounds or Bounds()
+        self._bounds = bounds = bounds or LinkBounds()
         self.index = PositionIndex(bounds.position_every)
         self._output = LinkOutput()
         self._proxies = NeighbourProxies()

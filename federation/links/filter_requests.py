@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import nsmallest
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Append
 from federation.links.output import LinkOutput, RequestAnswered
 from federation.messages import LinkOpen, LinkWants
@@ -36,7 +36,7 @@ class FilterRequester:
         bounds: of one request.
     """
 
-    def __init__(self, state: SiteState, neighbour: SiteId, bounds: Bounds) -> None:
+    def __init__(self, state: SiteState, neighbour: SiteId, bounds: LinkBounds) -> None:
         self._state = state
         self._neighbour = neighbour
         self._bounds = bounds

@@ -43,7 +43,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Append, Elect, FindEnd, Resign, SendPeer
 from federation.links.filter_requests import FilterRequester
 from federation.links.link_lease import LinkLease
@@ -139,7 +139,7 @@ class LinkReceiver:
         proxies: NeighbourProxies,
         rng: random.Random,
         output: LinkOutput,
-        bounds: Bounds,
+        bounds: LinkBounds,
     ) -> None:
         self.phase = Phase.RESTING
         self.epoch = 0

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import ReadLog, SendPeer
 from federation.links.forwarding_filter import ForwardingFilter, Position
 from federation.links.output import LinkOutput, SendingEnded
@@ -81,7 +81,7 @@ class LinkSender:
         opening: LinkOpen,
         state: SiteState,
         output: LinkOutput,
-        bounds: Bounds,
+        bounds: LinkBounds,
     ) -> None:
         self.peer = peer
         self.opening = opening

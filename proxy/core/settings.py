@@ -27,7 +27,7 @@ from waypost.reliability import PERSISTENT, Reliability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class EngineBounds:
     """Bounds that come to bear only on large sessions, so that a simulator can have small ones: waypost/limits.py."""
 
     queue_in_memory: int = QUEUE_IN_MEMORY
@@ -67,7 +67,7 @@ class Settings:
     """So often a proxy says that it could not read a record, until the log says so."""
     dwell_ms: int = 30_000
     """A session stays so long at its owner at least before it follows its busiest receiver."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: EngineBounds = field(default_factory=EngineBounds)
     match_ms: int = MATCH_MS_PROXY
     """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has
     before it takes no other one of a client; 0: no bound."""

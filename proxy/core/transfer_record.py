@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handover import machine, target
-from handover.messages import Aborted, DeclineReason, Refused, TransferDeclined
+from handover.messages import Aborted, DeclineReason, TransferDeclined, TransferRefused
 from waypost.identity import ProxyId, SessionId
 
 
@@ -96,7 +96,7 @@ class TransferView:
 def ending_of(input: object) -> Ending:
     """Return the reason by which this input ends a transfer, if it does; NO_ENDING: it never ends one."""
     match input:
-        case Refused(reason=reason):
+        case TransferRefused(reason=reason):
             return Ending("refused", reason)
         case Aborted(reason=reason):
             return Ending("target gave up", reason)

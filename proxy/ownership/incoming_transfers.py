@@ -19,9 +19,9 @@ from handover.messages import (
     Prepare,
     Prepared,
     Ready,
-    Refused,
     ToSource,
     ToTarget,
+    TransferRefused,
     checksum,
 )
 from handover.target import TargetState, TargetTransfer
@@ -161,7 +161,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._unknown_transfer(sender, message)
         elif isinstance(message, Chunk) and incoming.shadow and (violation := _misfit(incoming, message)):
             self.refuse(violation, sender, message)
-        elif isinstance(message, Refused) and message.lost:
+        elif isinstance(message, TransferRefused) and message.lost:
             incoming.why_lost = message.reason
             self.feed(incoming, message)
         elif isinstance(message, Frozen) and not _whole(incoming, message):

@@ -21,10 +21,10 @@ from handover.messages import (
     Frozen,
     Prepare,
     Prepared,
-    Refused,
     StoredEntry,
     ToSource,
     TransferDeclined,
+    TransferRefused,
     checksum,
 )
 from handover.source import SourceState, SourceTransfer
@@ -125,7 +125,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self._activate_first(message.session)
             if reason.violation:
                 self.refuse(reason.violation, requester, message)
-            refusal = Refused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
+            refusal = TransferRefused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
             self._output.emit(SendPeer(requester, refusal))
             return
         session = self._sessions[message.session]
@@ -216,7 +216,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if violation or outgoing is None:
             self.refuse(violation, sender, message)
             if not isinstance(message, Aborted):
-                refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
+                refusal = TransferRefused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._output.emit(SendPeer(sender, refusal))
         elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(outgoing.bounds):
             self.refuse("answer to a chunk that was never sent", sender, message)
@@ -236,7 +236,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             and outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING)
         ):
             transfer = outgoing.machine
-            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
+            refusal = TransferRefused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
             self._output.emit(SendPeer(transfer.target, refusal))
             outgoing.record.ending = RECEIVER_BACK
             self.feed(outgoing, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
@@ -251,7 +251,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         for outgoing in list(self.running.values()):
             transfer, before = outgoing.machine, outgoing.machine.state
             if before in (SourceState.COPYING, SourceState.WAITING):
-                refusal = Refused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
+                refusal = TransferRefused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
                 self._output.emit(SendPeer(transfer.target, refusal))
             elif before is not SourceState.FROZEN:
                 continue

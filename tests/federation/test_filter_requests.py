@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Append, LinkEffect
 from federation.links.filter_requests import FilterInstaller, FilterRequester, request_of
 from federation.links.output import LinkEvent, RequestAnswered
@@ -37,7 +37,9 @@ class Pair:
         self.far_log: list[Record] = []
         self.late: list[Record] = []
         """Appends that were said to have failed, and may come to the log all the same."""
-        bounds = Bounds(request_filters=self.rng.choice([1, 2, 100]), request_bytes=self.rng.choice([1, 200, 10_000]))
+        bounds = LinkBounds(
+            request_filters=self.rng.choice([1, 2, 100]), request_bytes=self.rng.choice([1, 200, 10_000])
+        )
         self.requester = FilterRequester(self.near, A, bounds)
         self.installer = FilterInstaller(B, self.far, ToTest(self._perform, self._reported))
         self.serial = 0
@@ -178,7 +180,7 @@ def test_no_request_is_larger_than_a_record_of_a_log_may_be() -> None:
     """1,700 expressions of 620 bytes."""
     pair = Pair(0)
     pair.lossy = False
-    pair.requester = FilterRequester(pair.near, A, Bounds())
+    pair.requester = FilterRequester(pair.near, A, LinkBounds())
     pair.fold_far(LogBegun(federation="f", identity="i", log_epoch=1))
     for number in range(170):
         long = tuple(f'topic == "{"x" * 600}{10 * number + index:06d}"' for index in range(10))

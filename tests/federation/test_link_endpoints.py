@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from federation.links import effects as link_effects
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import (
@@ -53,7 +53,7 @@ class Serving:
 
     def __init__(self, *records: Record) -> None:
         self.state = SiteState(A, (B,))
-        self.endpoints = LinkEndpoints(self.state, random.Random(1), Bounds(position_every=2))
+        self.endpoints = LinkEndpoints(self.state, random.Random(1), LinkBounds(position_every=2))
         self.log: list[Record] = []
         self._wanted: list[LinkEffect] = []
         for record in records:
@@ -357,7 +357,7 @@ class Proxy:
         self.site = SiteId(name[0].upper())
         self.state = SiteState(self.site, (B if self.site == A else A,))
         self.events: list[Any] = []
-        bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3, request_bytes=1)
+        bounds = LinkBounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3, request_bytes=1)
         self.endpoints = LinkEndpoints(self.state, random.Random(name), bounds)
         self.tick_at = 0
         for other, site in (("a1", A), ("a2", A), ("b1", B), ("b2", B)):

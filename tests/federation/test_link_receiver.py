@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import Append, Elect, FindEnd, LinkEffect, Resign, SendPeer
 from federation.links.link_receiver import (
     ELECT_MS,
@@ -80,7 +80,7 @@ class Pulling:
         """Requests for leases of the link."""
         self.grants = True
         """Whether the neighbour grants them, at once."""
-        bounds = Bounds(queue=5, request_bytes=request_bytes)
+        bounds = LinkBounds(queue=5, request_bytes=request_bytes)
         self.link = LinkReceiver(
             A, self.state, ProxiesOfTest(lambda _: self.rows), random.Random(1), ToTest(self._emit), bounds
         )

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import LinkEffect, ReadLog, SendPeer
 from federation.links.forwarding_filter import Position
 from federation.links.link_sender import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkSender
@@ -25,7 +25,7 @@ A, B = SiteId("A"), SiteId("B")
 OWN, FROM_B = Origin("A/0"), Origin("B/0")
 B1 = ProxyId("b1")
 X = "n > 0"
-BOUNDS = Bounds(batch=2, batch_bytes=10_000, window=4, window_bytes=100_000, live=6, read=4)
+BOUNDS = LinkBounds(batch=2, batch_bytes=10_000, window=4, window_bytes=100_000, live=6, read=4)
 Kind = TypeVar("Kind")
 
 
@@ -42,7 +42,7 @@ def published(number: int, fill: int = 0) -> Published:
 class Sending:
     """A's end of the link to B, opened when A's log had these records. Time is what a test says."""
 
-    def __init__(self, *records: Record, bounds: Bounds = BOUNDS, wanted: str = X) -> None:
+    def __init__(self, *records: Record, bounds: LinkBounds = BOUNDS, wanted: str = X) -> None:
         self.now = 1_000
         self.effects: list[LinkEffect] = []
         self.log: list[Record] = [FiltersRequested(B, 7, 1, {wanted: 3}), *records]
@@ -193,7 +193,7 @@ def test_link_with_a_full_window_waits_for_an_append_of_the_far_log() -> None:
 
 
 def test_link_waits_when_the_window_is_full_of_bytes() -> None:
-    sending = Sending(bounds=Bounds(batch_bytes=4_000, window_bytes=10_000))
+    sending = Sending(bounds=LinkBounds(batch_bytes=4_000, window_bytes=10_000))
     sending.began()
     sending.fold(*(published(number, fill=3_900) for number in range(1, 7)))
     assert numbers(sending.sent()) == [1, 2, 3]
@@ -253,7 +253,7 @@ def test_markers_wait_in_line_with_the_records_that_they_speak_of() -> None:
 
 
 def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_then() -> None:
-    sending = Sending(bounds=Bounds())
+    sending = Sending(bounds=LinkBounds())
     sending.began()
     said = []
     for _ in range(50):
@@ -311,7 +311,7 @@ def test_closed_link_sends_no_message() -> None:
 def test_filters_that_take_long_are_looked_at_a_record_at_a_time_and_others_have_their_turn() -> None:
     texts = ", ".join(f'"text {number}"' for number in range(20))
     costly = f"n > 0 || contains(fill, {texts})"
-    bounds = Bounds(batch=100, batch_bytes=10_000_000, window=100, window_bytes=10_000_000, live=100, read=100)
+    bounds = LinkBounds(batch=100, batch_bytes=10_000_000, window=100, window_bytes=10_000_000, live=100, read=100)
     records = [published(number + 1, 200_000) for number in range(6)]
     sending = Sending(*records[:3], bounds=bounds, wanted=costly)
     sending.begin(1)

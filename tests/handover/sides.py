@@ -30,8 +30,8 @@ from handover.messages import (
     Prepare,
     Prepared,
     Ready,
-    Refused,
     TransferDeclined,
+    TransferRefused,
 )
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
@@ -52,7 +52,7 @@ PREPARED, CHUNK = (
 )
 FROZEN, REFUSED = (
     Frozen(*NAMED, descriptor=Descriptor(), cut={}, chunks=0, oldest=1, next_number=1),
-    Refused(*NAMED, "no"),
+    TransferRefused(*NAMED, "no"),
 )
 
 ALIKE = (Retry(), Deadline(), PeerGone(), ClaimUnknown(), OwnerUnchanged(), OwnedByUs(), OwnedByOther())

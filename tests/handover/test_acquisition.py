@@ -106,9 +106,9 @@ def test_row_that_changed_while_a_session_was_recorded_counts() -> None:
 def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() -> None:
     machine = acquiring()
     assert steps(machine, inputs.OwnerWatched(yours(2))) == [effects.Fetch(yours(2))]
-    assert steps(machine, inputs.NotHandedOver(yours(2), "")) == [effects.ReadRow()]
+    assert steps(machine, inputs.NotHandedOver(yours(2), None)) == [effects.ReadRow()]
     assert steps(machine, inputs.OwnedElsewhere(yours(3))) == [effects.Fetch(yours(3))]
-    assert steps(machine, inputs.NotHandedOver(yours(3), "")) == [
+    assert steps(machine, inputs.NotHandedOver(yours(3), None)) == [
         effects.GiveUp(inputs.RetryLater("the session could not be handed over yet"))
     ]
     assert machine.over

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handover import machine, source, target
-from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused
+from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, TransferRefused
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
 from waypost.checkpoint import Descriptor
@@ -68,7 +68,7 @@ class Pair:
             self.source = SourceTransfer(NAMED[0], FIRST, ProxyId("t"), NAMED[1], TIMING, self.now)
         if self.source is None or self.source.over:
             if not isinstance(message, Aborted):
-                self.send(Refused(*NAMED, "no such transfer"))
+                self.send(TransferRefused(*NAMED, "no such transfer"))
             return
         self.feed(self.source, message)
         if self.source.state is SourceState.WAITING and self.rng.random() < 0.5:

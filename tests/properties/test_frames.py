@@ -40,12 +40,12 @@ from handover.messages import (
     Prepare,
     Prepared,
     Ready,
-    Refused,
     RelayDown,
     RelayEnd,
     RelayUp,
     StoredEntry,
     TransferDeclined,
+    TransferRefused,
 )
 from node.peers.peers import (
     IntroductionMessage,
@@ -210,7 +210,7 @@ FROM_PEER = [
         checksum=0,
     ),
     Frozen(*NAMED, descriptor=DESCRIPTOR, cut={ORIGIN: 1}, chunks=1, oldest=1, next_number=2),
-    Refused(*NAMED, "no"),
+    TransferRefused(*NAMED, "no"),
     TransferDeclined(*NAMED, DeclineReason.OTHERS_ATTACHED),
     HandoverOffer(SESSION, Epoch(1), "drain"),
     MoveRequest(SESSION, Epoch(1), PROXY),

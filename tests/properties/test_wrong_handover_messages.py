@@ -29,10 +29,10 @@ from handover.messages import (
     Prepare,
     Prepared,
     Ready,
-    Refused,
     StoredEntry,
     TransferDeclined,
     TransferMessage,
+    TransferRefused,
     checksum,
 )
 from proxy.core import effects
@@ -220,7 +220,7 @@ def messages_of(place: Stage) -> list[Any]:
         Prepared(*named, descriptor=NOBODYS, stored=9),
         chunk(place, 2, 1),
         Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2),
-        Refused(*named, "why not"),
+        TransferRefused(*named, "why not"),
         TransferDeclined(*named, DeclineReason.OTHERS_ATTACHED),
     ]
 
@@ -357,7 +357,7 @@ def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     assert known(harness) == before
     assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)
     for effect in harness.pending[len(said) :]:
-        assert isinstance(effect, effects.SendPeer) and isinstance(effect.message, Refused | Aborted)
+        assert isinstance(effect, effects.SendPeer) and isinstance(effect.message, TransferRefused | Aborted)
         assert effect.proxy == sender
         harness.pending.remove(effect)
 
@@ -383,7 +383,7 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
     ("wrong sender", "ready", THEY, lambda place: chunk(place, 2, 1)),
     ("unknown transfer", "nothing", YOU, lambda place: Ready(SESSION, "t", place.epoch, {})),
     ("unknown transfer", "copying", YOU, lambda place: Aborted(SESSION, "other", place.epoch, "")),
-    ("unknown transfer", "shadowing", YOU, lambda place: Refused(SESSION, "other", place.epoch, "")),
+    ("unknown transfer", "shadowing", YOU, lambda place: TransferRefused(SESSION, "other", place.epoch, "")),
     (
         "unknown session",
         "nothing",

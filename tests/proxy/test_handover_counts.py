@@ -12,9 +12,9 @@ from handover.messages import (
     DeclineReason,
     Prepare,
     Ready,
-    Refused,
     StoredEntry,
     TransferDeclined,
+    TransferRefused,
     checksum,
 )
 from proxy.core import effects
@@ -161,7 +161,7 @@ def no_lease(place: Stage) -> Stage:
 
 def refused() -> Stage:
     place = preparing()
-    right(place, Refused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
+    right(place, TransferRefused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
     return place
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from federation.ports import Claimed
-from handover.messages import Prepare, Refused
+from handover.messages import Prepare, TransferRefused
 from proxy.core import effects
 from proxy.core.inputs import LeaseGranted, Leave, StopHandovers, StoreAll
 from proxy.session.session import Role
@@ -148,7 +148,7 @@ def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase:
     harness.step(StopHandovers())
     harness.run_effects()
     assert not harness.engine.is_handing_over
-    assert isinstance(harness.next(effects.SendPeer).message, Refused)
+    assert isinstance(harness.next(effects.SendPeer).message, TransferRefused)
     assert harness.engine.sessions[SESSION].role is Role.SERVING
 
 
@@ -157,7 +157,7 @@ def test_proxy_that_leaves_begins_no_handover() -> None:
     place.harness.step(StopHandovers())
     right(place, Prepare(session=SESSION, transfer="late", epoch=place.epoch, receiver="r"))
     assert not place.harness.engine.is_handing_over
-    assert isinstance(place.harness.next(effects.SendPeer).message, Refused)
+    assert isinstance(place.harness.next(effects.SendPeer).message, TransferRefused)
 
 
 def test_state_that_a_receiver_attached_with_is_in_the_changelog_when_its_proxy_has_left() -> None:

@@ -8,7 +8,7 @@ import pytest
 from federation.ports import Claimed, OwnerChanged, ProxyDown, ProxyUp
 from federation.site.state import SiteState
 from handover.machine import Timing
-from handover.messages import Prepare, Ready, Refused
+from handover.messages import Prepare, Ready, TransferRefused
 from proxy.core import effects, journal_facts
 from proxy.core.inputs import (
     ClientDisconnected,
@@ -574,7 +574,7 @@ def asked(harness: EngineHarness, proxy: str) -> Prepare:
 
 def refuse(harness: EngineHarness, prepare: Prepare) -> None:
     harness.received()
-    refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "not here")
+    refusal = TransferRefused(SESSION, prepare.transfer, prepare.epoch, "not here")
     harness.step(PeerSent(ProxyId("you"), refusal))
     harness.run_effects()
 
@@ -583,7 +583,7 @@ def refuse(harness: EngineHarness, prepare: Prepare) -> None:
 def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost(told_by: str) -> None:
     harness, prepare = asking()
     harness.received()
-    refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
+    refusal = TransferRefused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
     harness.step(PeerSent(ProxyId("you"), refusal))
     harness.run_effects()
     current = owner("you", 3) if told_by == "watch" else owner("you", 4)
@@ -591,7 +591,7 @@ def test_client_at_another_proxy_than_the_owner_is_told_that_the_session_is_lost
     if told_by == "registry":
         # The word was of another epoch: it counts for nothing, and the owner is asked again.
         again = asked(harness, "you")
-        refusal = Refused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
+        refusal = TransferRefused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
         harness.step(PeerSent(ProxyId("you"), refusal))
         harness.run_effects()
     assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
@@ -608,9 +608,9 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
         harness.pass_time(5_000)
     assert harness.engine.output.counters.damaged["session"] == 1
 
-    def refusals() -> list[Refused]:
+    def refusals() -> list[TransferRefused]:
         sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
-        return [message for message in sent if isinstance(message, Refused)]
+        return [message for message in sent if isinstance(message, TransferRefused)]
 
     harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4), reason="attach")))
     harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")))

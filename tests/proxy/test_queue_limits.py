@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from federation.ports import Claimed
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected, LeaseLost
-from proxy.core.settings import Bounds
+from proxy.core.settings import EngineBounds
 from proxy.session.queue_limits import SLACK, QueueLimits
 from proxy.session.stored_notification import Entry, StoredNotification
 from tests.helpers.engine_harness import SESSION, EngineHarness
@@ -257,7 +257,7 @@ def test_queue_limits_are_part_of_a_session_and_only_an_administrator_changes_th
 
 def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> None:
     harness = bounded(UNBOUNDED)
-    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=Bounds(queue_in_memory=1))
+    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=EngineBounds(queue_in_memory=1))
     take(harness, 1, 2, 3, 4)
     harness.pass_time(300)
     harness.complete_writes()

@@ -12,7 +12,7 @@ from federation.ports import Claimed
 from federation.site.state import SiteState
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected
-from proxy.core.settings import Bounds
+from proxy.core.settings import EngineBounds
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_dispatcher import delivered
@@ -185,7 +185,7 @@ def test_unacknowledged_backlog_of_one_persistent_receiver_is_stored() -> None:
 
 def test_best_effort_entries_evicted_from_memory_are_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
-    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=Bounds(queue_in_memory=3))
+    harness.engine.env.settings = replace(harness.engine.env.settings, bounds=EngineBounds(queue_in_memory=3))
     publish(harness, 1, 2, 3, 4, 5)
     assert stored(harness) == [1, 2]
     publish(harness, 6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handover.messages import ATTACH, Prepare, Refused
+from handover.messages import ATTACH, Prepare, TransferRefused
 from proxy.core.effects import SendPeer
 from proxy.core.inputs import PeerSent
 from proxy.core.takeover_backoff import TakeoverBackoff
@@ -62,9 +62,9 @@ def test_the_session_is_not_handed_over_back_and_forth() -> None:
     prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
     harness.step(PeerSent(you, prepare))
     harness.run_effects()
-    assert isinstance(harness.next(SendPeer).message, Refused)
+    assert isinstance(harness.next(SendPeer).message, TransferRefused)
     harness.pass_time(TAKEOVER_FIRST_MS)
     harness.pending.clear()
     harness.step(PeerSent(you, prepare))
     harness.run_effects()
-    assert not isinstance(harness.next(SendPeer).message, Refused)
+    assert not isinstance(harness.next(SendPeer).message, TransferRefused)

@@ -16,7 +16,7 @@ import msgspec
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.environment.environment import Environment, Process
 from federation.links import effects as link_effects
-from federation.links.bounds import Bounds
+from federation.links.bounds import LinkBounds
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, NeighbourSent
@@ -31,7 +31,7 @@ from waypost.limits import LOG_BATCH
 
 SECRET = b"federation"
 """The registry's."""
-BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
+BOUNDS = LinkBounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
 """So small that a run comes to every one of them."""
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 

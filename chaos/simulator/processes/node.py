@@ -50,7 +50,7 @@ from proxy.core.inputs import (
     StopHandovers,
     StoreAll,
 )
-from proxy.core.settings import Bounds, Settings
+from proxy.core.settings import EngineBounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
 from waypost.clock import NEVER
@@ -81,7 +81,7 @@ class Node(PerformingProcess):
         proxy: ProxyId,
         site: SiteId,
         neighbours: tuple[SiteId, ...],
-        bounds: Bounds,
+        bounds: EngineBounds,
     ) -> None:
         settings = Settings(
             proxy=proxy,

@@ -9,7 +9,7 @@ from unittest import mock
 
 from handover import acquisition, acquisition_rows, machine, source, target
 from handover import acquisition_inputs as inputs
-from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
+from handover.messages import Aborted, Chunk, Frozen, Prepare, ToSource, TransferRefused
 from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
 from proxy.core.lease import Lease
@@ -374,7 +374,7 @@ MUTANTS = (
         "a target drops its staged copy when the source refuses",
         rows(
             target.TABLE,
-            {(state, Refused): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
+            {(state, TransferRefused): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
         ),
         ("DROP",),
         scenarios=("refused_while_the_commit_is_not_known",),

@@ -11,7 +11,7 @@ from chaos.simulator import world
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.runs.scenario import Scenario
 from handover.messages import Chunk, Prepared
-from proxy.core.settings import Bounds
+from proxy.core.settings import EngineBounds
 from proxy.ownership import incoming_transfers
 from proxy.stream import store_writer
 from waypost.identity import ProxyId, SessionId
@@ -35,7 +35,7 @@ class Transcript:
     """A scenario, and the chunks of it: (transfer, numbers) in the order in which they came or were lost."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> None:
-        monkeypatch.setattr(world, "SMALL", Bounds(chunk_entries=4, chunk_window=1, **bounds))
+        monkeypatch.setattr(world, "SMALL", EngineBounds(chunk_entries=4, chunk_window=1, **bounds))
         self.scenario = Scenario()
         self.chunks: list[tuple[str, list[int]]] = []
         self.prepared: list[Prepared] = []
