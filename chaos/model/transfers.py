@@ -305,7 +305,7 @@ def take(setup: Setup, state: State, message: Message) -> State:
     """Return the state after a proxy has received a message of a transfer; a process that is down ignores it.
 
     The caller has removed the message from those under way. One of an unknown transfer is answered where the other side
-    waits for an answer: with Refused, or with Aborted for a Frozen (handover rule 5).
+    waits for an answer: with TransferRefused, or with Aborted for a Frozen (handover rule 5).
     """
     index = message.to
     if state.proxies[index].status in ("down", "dead"):
@@ -328,7 +328,7 @@ def _to_source(setup: Setup, state: State, index: int, message: Message) -> Stat
     if out is None or out.transfer != message.transfer:
         if message.kind != "Ready":
             return state
-        return send(state, Message(1 - index, "Refused", message.transfer, message.epoch))
+        return send(state, Message(1 - index, "TransferRefused", message.transfer, message.epoch))
     if message.kind == "Took":
         return _release(setup, state, index, message)
     if message.kind == "Ready" and out.state == "COPYING":
@@ -344,7 +344,7 @@ def _prepare(setup: Setup, state: State, index: int, message: Message) -> State:
     busy = out is not None and out.state in ("FROZEN", "CONFIRMING", "RECLAIMING")
     served = serves(state, index) and copy is not None and copy.epoch == message.epoch
     if message.transfer in proxy.over or not served or busy:
-        return send(state, Message(1 - index, "Refused", message.transfer, message.epoch))
+        return send(state, Message(1 - index, "TransferRefused", message.transfer, message.epoch))
     client = state.client
     if message.attach and client.attached and client.at == index:
         return send(state, Message(1 - index, "TransferDeclined", message.transfer, message.epoch))
@@ -362,7 +362,7 @@ def cancel(setup: Setup, state: State, index: int) -> State:
     out = state.proxies[index].out
     if out is None or not out.attach or out.state not in ("COPYING", "WAITING"):
         return state
-    state = send(state, Message(1 - index, "Refused", out.transfer, out.epoch))
+    state = send(state, Message(1 - index, "TransferRefused", out.transfer, out.epoch))
     return feed_source(setup, state, index, "Aborted")
 
 
