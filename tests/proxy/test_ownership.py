@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -782,6 +784,57 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     harness.finish(again, Claimed(True, again.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, again.new.epoch)
+
+
+def deleting() -> tuple[EngineHarness, effects.ClaimRow]:
+    """A session that is served here at epoch 5, and asked to be deleted; and the claim that deletes it."""
+    harness = EngineHarness(disk(Role.SERVING, 4))
+    harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    harness.engine.served_sessions.delete(harness.engine.sessions[SESSION], "an operator asked for it")
+    harness.run_effects()
+    return harness, harness.next(effects.ClaimRow)
+
+
+def test_the_answer_that_a_session_is_deleted_removes_it() -> None:
+    harness, claim = deleting()
+    harness.finish(claim, Claimed(True, claim.new))
+    harness.run_effects()
+    assert role(harness) is None
+    assert not harness.engine.output.counters.stale_replies
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param(
+            lambda harness: (harness.step(LeaseLost()), harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40))),
+            id="another incarnation",
+        ),
+        pytest.param(
+            lambda harness: harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 6)))), id="another copy"
+        ),
+    ],
+)
+def test_an_answer_about_a_copy_that_is_another_one_by_now_is_refused_and_counted(
+    meanwhile: Callable[[EngineHarness], None], request: pytest.FixtureRequest
+) -> None:
+    harness, claim = deleting()
+    meanwhile(harness)
+    harness.run_effects()
+    before = role(harness)
+    harness.finish(claim, Claimed(False, owner("they", 9)))
+    harness.run_effects()
+    assert role(harness) is before
+    assert dict(harness.engine.output.counters.stale_replies) == {request.node.callspec.id: 1}
+
+
+def test_a_handover_that_fails_after_the_request_for_it_has_ended_begins_nothing() -> None:
+    harness, prepare = asking()
+    harness.step(LeaseLost())
+    harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40))
+    harness.run_effects()
+    refuse(harness, prepare)
+    assert not [effect for effect in harness.pending if isinstance(effect, effects.ReadRow)]
 
 
 def test_registered_interest_of_a_session_without_a_local_copy_is_withdrawn() -> None:
