@@ -122,14 +122,14 @@ MUTANTS = (
         "a client that loses its connection tries the first proxy of its list again, and no other one",
         replaced(Connector, "_lost", _lost_at_the_first_address),
         ("STUCK",),
-        (144,),
+        (20675,),
     ),
     Mutant(
         "looks for proxies once",
         "a client that was given no list of proxies looks for those that run when it starts, and not again",
         replaced(Connector, "_open_next", _find_once),
         ("STUCK",),
-        (28, 59, 61),
+        (20008, 20201, 20220),
     ),
     Mutant(
         "does not go where the session is",
@@ -202,7 +202,7 @@ MUTANTS = (
         "a relay has the name of the one before it on the same connection",
         replaced(NearRelays, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
-        (37, 74, 87),
+        (20017, 20181, 20194),
         rule=24,
     ),
     Mutant(

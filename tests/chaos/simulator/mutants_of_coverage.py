@@ -376,7 +376,7 @@ MUTANTS = (
         "an origin of which no coverage is known counts as covered",
         replaced(SiteState, "covered_above", _covered_if_unknown),
         ("LOST",),
-        (21, 145, 158),
+        (20045, 20049, 20058),
         rule=8,
     ),
     Mutant(
@@ -502,7 +502,7 @@ MUTANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (74, 209, 235),
+        (20062, 20177, 20237),
     ),
     Mutant(
         "published before it is kept",

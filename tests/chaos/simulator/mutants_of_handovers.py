@@ -230,7 +230,7 @@ MUTANTS = (
         "a target gives all its transfers of a session one id",
         replaced(TargetTransfer, "__init__", _named_alike),
         ("STUCK",),
-        (388, 1349, 1589),
+        (21490, 21940),
     ),
     Mutant(
         "no barrier at the target",
@@ -280,8 +280,8 @@ MUTANTS = (
         "no sweep",
         "nobody looks for rows that name a proxy without the session",
         replaced(RowChecks, "_sweep", _sweep_the_own_only),
-        ("SIDES", "STUCK"),
-        (1277, 1490, 4520),
+        ("NEVER",),
+        scenarios=("owner_without_its_session_and_nobody_asks",),
         rule=2,
     ),
     Mutant(

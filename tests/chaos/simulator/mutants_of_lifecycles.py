@@ -111,7 +111,7 @@ MUTANTS = (
         "links pass on what the engine has not folded",
         replaced(Runtime, "step", _folded_by_links_first),
         ("STUCK", "QUENCH", "LOST"),
-        (38, 43, 62),
+        (20045, 20067, 20080),
     ),
     Mutant(
         "links without a lease",

@@ -77,7 +77,7 @@ MUTANTS: list[Mutant] = [
         "an origin that arrives over another link than before counts as covered without a break",
         replaced(SiteState, "_uncover", _uncover_nothing),
         ("LOST",),
-        seeds=(11, 57, 67),
+        seeds=(20364, 20467, 20666),
         rule=9,
     ),
     Mutant(
