@@ -183,3 +183,14 @@ def test_acknowledged_frontier_names_promised_origins_that_a_receiver_never_rece
     made.accept(stored(5, B), (X,))
     assert receiver.acknowledged < made.entries.last_number
     assert made.acknowledged_frontier({A: 0, B: 5}).get(B) is not None
+
+
+@pytest.mark.parametrize("role", [Role.FROZEN, Role.DORMANT])
+def test_copy_that_serves_no_more_takes_all_that_may_lie_below_the_end_of_a_subscription(role: Role) -> None:
+    """How far the log went was asked for while it served; whoever serves it next asks anew (handover rule 7)."""
+    made = session()
+    ended = made.end_subscription(X, {})
+    ended.limit({A: 5})
+    assert ended.wants(A, 5) and not ended.wants(A, 6)
+    made.become(role)
+    assert ended.wants(A, 6)

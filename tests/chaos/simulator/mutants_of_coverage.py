@@ -35,7 +35,6 @@ from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
-from proxy.stream.log_ends import LogEnds
 from proxy.stream.promises import Promises
 from proxy.stream.registrations import Registrations
 from proxy.stream.subscription_ends import SubscriptionEnds
@@ -104,11 +103,6 @@ def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> i
     if origin != self._env.state.origin and not self._sessions.interest.is_installed(session):
         return None
     return session.gates[origin].covered_from(self._env.state.covered_above(origin, session.interest_expressions()))
-
-
-def _any_answer(self: LogEnds, site: SiteId, number: int) -> Mapping[Origin, int] | None:
-    asked = self._sites.get(site)
-    return asked.frontier if asked is not None and asked.answered else None
 
 
 def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
@@ -263,14 +257,6 @@ MUTANTS = (
         replaced(Subscription, "wants", _wants_beyond),
         ("BEYOND",),
         (64, 92, 168),
-        rule=7,
-    ),
-    Mutant(
-        "an answer for all",
-        "how far a log goes is taken from an answer to what was asked before",
-        replaced(LogEnds, "answer", _any_answer),
-        ("LOST",),
-        (749, 2321, 3013),
         rule=7,
     ),
     Mutant(

@@ -88,14 +88,6 @@ def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership
     return _row_input(self, running, row)
 
 
-def _any_staged_input(
-    epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
-) -> object:
-    if row is not None:
-        return inputs.CopyToActivate(row) if row.proxy == proxy else inputs.CopySuperseded()
-    return inputs.Unavailable(inputs.RetryLater("no row"))
-
-
 def _no_staged_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
@@ -290,14 +282,6 @@ MUTANTS = (
         replaced(AcquisitionAnswers, "_row_input", _row_input_for_others),
         ("SIDES", "STUCK"),
         (2, 5, 10),
-        rule=2,
-    ),
-    Mutant(
-        "staged copy of any epoch",
-        "a staged copy is served whatever epoch the row has",
-        replaced(acquisition_rows, "staged_input", _any_staged_input),
-        ("LOST", "STUCK", "DROP"),
-        kept=("78015572",),
         rule=2,
     ),
     Mutant(

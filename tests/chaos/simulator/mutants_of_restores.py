@@ -113,14 +113,6 @@ MUTANTS = (
         kept=("92175658",),
     ),
     Mutant(
-        "matches to its limit asleep",
-        "a copy that sleeps takes no more for a subscription that ends than its site had when it was asked, and asks "
-        "anew when it is served",
-        replaced(Session, "become", _keeps_limits(Role.DORMANT)),
-        ("LOST",),
-        kept=("93037079",),
-    ),
-    Mutant(
         "matches to its limit frozen",
         "a source takes no more for a subscription that ends than its site had when it was asked, is owner again, and "
         "asks anew",

@@ -157,6 +157,6 @@ MUTANTS: list[Mutant] = [
         "a site whose log was repaired forwards to nobody",
         _not_after_a_repair,
         ("STUCK",),
-        seeds=(4575, 4887, 5096),
+        seeds=(20315, 22193),
     ),
 ]
