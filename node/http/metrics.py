@@ -266,7 +266,8 @@ METRICS = (
     ),
     counter(
         "waypost_stale_answers_total",
-        "Answers of registry, changelogs or store to how a session is acquired, which came when that was over.",
+        "Answers that decide who owns a session, of registry, changelogs, store and handovers, and came too late: what "
+        "was asked for had changed.",
         lambda snapshot: snapshot.counters.stale_replies,
         labels=("why",),
     ),
