@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.processes.clients import PRIORITIES
 from proxy.session.session import Role
@@ -148,7 +149,7 @@ def verdict(world: World) -> list[str]:
         return []
     violations = list(dict.fromkeys(world.violations))
     published = _published(world)
-    violations += _check_caught_up(world, list(published)) + _check_interests(world)
+    violations += _check_caught_up(world, list(published)) + _check_interests(world) + check_forwarding(world)
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from federation.links import tree_keeper
+from federation.links.forwarding_filter import ForwardingFilter
 from federation.links.link_lease import LinkLease
 from federation.links.link_receiver import LinkReceiver
 from federation.links.tree_keeper import TreeKeeper
@@ -72,6 +73,13 @@ def _not_after_a_repair() -> Iterator[None]:
 
 
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "forwards what nobody asked for",
+        "a link forwards all notifications, whatever the neighbour wants",
+        replaced(ForwardingFilter, "_wanted", lambda self, body: True),
+        ("FLOOD",),
+        seeds=(23,),
+    ),
     Mutant(
         "keeps what was covered where the link changes",
         "an origin that arrives over another link than before counts as covered without a break",
