@@ -75,6 +75,8 @@ def sim(
         raise typer.Exit(_scenario(scenario, trace=trace, html=html))
     if kept:
         raise typer.Exit(_one(_kept(kept), f"kept schedule {kept}", trace=trace, html=html))
+    if seeds and count:
+        raise BadMessage("seeds that are named are as many as they are; leave --count or --seeds out", field="count")
     wanted = _range(seeds) if seeds else new_seeds(count or NEW_SEEDS)
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")

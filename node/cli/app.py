@@ -208,7 +208,10 @@ def pub(
 @app.command()
 def drain(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The proxy that is to be emptied.")],
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second.")] = 20,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second; 20, or those of the drain that goes on."),
+    ] = None,
     pause: Annotated[bool, typer.Option("--pause", help="Stay where it is; go on without this option.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Drain no more: the proxy is healthy again.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is empty.")] = False,
@@ -222,8 +225,12 @@ def drain(
     if pause and stop:
         raise BadMessage("a drain stays where it is, or is over; not both", field="pause")
     from node.cli.commands.moves import drain as empty
+    from node.cli.commands.moves import stop_drain
 
-    empty(name, proxy, rate=None if stop else rate, paused=pause, wait=not no_wait, as_json=json_)
+    if stop:
+        stop_drain(name, proxy, as_json=json_)
+    else:
+        empty(name, proxy, rate=rate, paused=pause, wait=not no_wait, as_json=json_)
 
 
 @app.command()
@@ -273,7 +280,12 @@ def token(
 def match(
     expression: Annotated[str | None, typer.Argument(help="A subscription.")] = None,
     notification: Annotated[str | None, typer.Argument(help="A JSON object.")] = None,
-    batch: Annotated[str | None, typer.Option("--batch", help="A file of JSON lines, '-' for stdin.")] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch", help="""A file of lines {"expr": "a == 1", "notification": {"a": 1}}, '-' for stdin."""
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Evaluate a subscription: true, false or bottom.
@@ -283,6 +295,8 @@ def match(
     from node.cli.commands.match import match_batch, match_one
 
     if batch is not None:
+        if expression is not None:
+            raise Refused("each line of a batch has its own expression; leave this one out", field="batch")
         match_batch(batch)
     elif expression is None or notification is None:
         raise Refused("an expression and a notification, or --batch FILE")

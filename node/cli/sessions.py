@@ -45,10 +45,14 @@ def rm(session: str, proxy: Proxy = None, json_: Json = False) -> None:
 def access(
     session: str,
     grants: Annotated[
-        list[str] | None, typer.Argument(metavar="[WHO=LEVEL]...", help="Who is what: user, admin or owner.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[WHO=LEVEL]...", help="Who is what: user, admin or owner; WHO (none): who names no principal."
+        ),
     ] = None,
     passwords_file: Annotated[
-        Path | None, typer.Option(help="Lines WHO:PASSWORD; a name that is not in it is proven by a token.")
+        Path | None,
+        typer.Option(help="Lines WHO:PASSWORD; who is not in it keeps the proof that it has, a new one a token."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Everybody may do everything.")] = False,
     proxy: Proxy = None,

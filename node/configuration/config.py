@@ -59,8 +59,10 @@ def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, 
     return field(default=default, metadata={"help": say, "check": check, "bounds": bounds})
 
 
-def _plain(name: str) -> str:
-    """Raises ValueError: it is no name for a row, a topic and a folder."""
+def plain_name(name: str) -> str:
+    """Return the name. Raises ValueError: it is no name for a row, a topic and a folder."""
+    if not name:
+        raise ValueError("a name, please")
     if "/" in name or any(character.isspace() for character in name):
         raise ValueError(f"{name!r} is no name: no slash and no blank, please")
     if not name.isprintable():
@@ -102,7 +104,7 @@ def _repeated(names: Sequence[str]) -> str:
 
 def _sites(value: str | Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError: one is no name of a site."""
-    return tuple(map(_plain, _listed(value)))
+    return tuple(map(plain_name, _listed(value)))
 
 
 def _rotation(text: str) -> str:
@@ -208,10 +210,10 @@ class NodeConfig:
     """One proxy's configuration; each field is a setting, and its help text says what it means."""
 
     name: str = _setting(
-        "a", "Name of this proxy, unique in the federation.", _plain, min_length=1, max_length=MAX_ID_LENGTH
+        "a", "Name of this proxy, unique in the federation.", plain_name, min_length=1, max_length=MAX_ID_LENGTH
     )
     site: str = _setting(
-        "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
+        "A", "Site whose log this proxy reads and writes.", plain_name, min_length=1, max_length=MAX_ID_LENGTH
     )
     neighbours: tuple[str, ...] = _setting(
         (), "Sites to exchange with, by links that are added to the registry; separated by commas.", _sites

@@ -172,13 +172,15 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
         raise NotFound(
             f"there is no proxy {proxy}; there are {', '.join(sorted(engine.env.cluster.proxies))}", field="proxy"
         )
-    running = engine.env.cluster.drains.get(proxy)
-    if running is None and (body.paused or body.rate is None):
-        end = "pause" if body.paused else "stop"
+    running, named = engine.env.cluster.drains.get(proxy), body.model_fields_set
+    if not named.intersection(("rate", "paused")):
+        raise BadMessage("nothing is to be changed; name rate, paused, or both", field="rate")
+    if running is None and body.rate is None:
+        end = "stop" if "rate" in named else "pause" if body.paused else "go on with"
         raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to {end}", field="proxy")
-    # A pause leaves the rate as it is.
-    rate = running.rate if running is not None and body.paused else body.rate
-    row = None if rate is None else DrainRow(rate=rate, paused=body.paused)
+    rate = body.rate if "rate" in named or running is None else running.rate
+    paused = body.paused if "paused" in named or running is None else running.paused
+    row = None if rate is None else DrainRow(rate=rate, paused=paused)
     await node.backends.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 

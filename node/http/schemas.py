@@ -34,17 +34,6 @@ class _Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class DrainRequest(_Shape):
-    """Have a proxy emptied, at so many sessions a second; `rate` null: drain no more; `paused`: stay where it is."""
-
-    proxy: str
-    rate: float | None = Field(None, gt=0, le=10_000)
-    paused: bool = False
-
-
-Principal = Annotated[str, Field(max_length=MAX_ID_LENGTH)]
-
-
 def _unsaid(default: Any, **bounds: Any) -> Any:
     """Return a field that stays as it was where it is not named: what stands here then means nothing."""
 
@@ -52,6 +41,19 @@ def _unsaid(default: Any, **bounds: Any) -> Any:
         schema.pop("default", None)
 
     return Field(default, json_schema_extra=forget, **bounds)
+
+
+class DrainRequest(_Shape):
+    """Have a proxy emptied, at so many sessions a second; `rate` null: drain no more; `paused`: stay where it is. What
+    is not named stays as it is.
+    """
+
+    proxy: str
+    rate: float | None = _unsaid(None, gt=0, le=10_000)
+    paused: bool = _unsaid(False)
+
+
+Principal = Annotated[str, Field(max_length=MAX_ID_LENGTH)]
 
 
 class SessionRequest(_Shape):

@@ -49,7 +49,7 @@ async def test_acknowledgements_of_a_frozen_session_outlive_its_proxy(
         assert frozen in here.phases(name)
         await asyncio.gather(asyncio.to_thread(here.stop), receiver.abandon())
     await silence.heal()
-    there.request("/v1/drains", {"proxy": here.name})
+    there.request("/v1/drains", {"proxy": here.name, "rate": None})
     async with waypost.attach(name, proxy=there.url, timeout_s=60) as again:
         came += await take(again, COUNT - HAD)
     assert came == list(range(1, COUNT + 1))

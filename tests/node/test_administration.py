@@ -19,7 +19,7 @@ import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands import proxy_client
 from tests.helpers.polling import until_seen
-from waypost.errors import Forbidden, NotFound, NotServed, Refused
+from waypost.errors import Forbidden, NotFound, NotServed, Refused, Unreachable
 from waypost.limits import MAX_BODY_BYTES
 from waypost.messages import SubscriptionChanged
 
@@ -105,6 +105,11 @@ async def test_access_change_survives_a_crash_and_a_move(cluster: Cluster, tmp_p
         }
         with pytest.raises(Forbidden):
             await asyncio.wait_for(anext(anybody), 20)
+    # Who is named again without a password keeps the one that it has.
+    shown = await ran(here, "access", "admin/access", "alice=owner", "dave=admin", "(none)=user")
+    proofs = {principal: grant["proof"] for principal, grant in shown["access"].items()}
+    assert proofs == {"alice": "a password", "dave": "a token", "": "its name"}
+    await ran(here, *words)
     await restarted(cluster, "a1", "admin/access")
     alice = {"principal": "alice", "password": "open sesame"}
     await moved(cluster, "admin/access", "b1", **alice)
@@ -268,6 +273,7 @@ async def test_control_characters_in_session_names_do_not_reach_the_terminal(clu
         ([], "grants"),
         (["alice"], "grants"),
         (["alice=king"], "grants"),
+        (["=owner"], "grants"),
         (["alice=owner", "--open"], "grants"),
         (["alice=owner", "alice=user"], "grants"),
         (["alice=owner", "--passwords-file", "/nosuch"], "passwords-file"),
@@ -278,3 +284,25 @@ async def test_incomplete_or_contradictory_access_grants_are_refused_by_field(
 ) -> None:
     error = await refused(cluster.proxies["a1"].url, "access", "admin/wrong", *words)
     assert error["field"] == field
+
+
+async def test_drain_that_goes_on_keeps_its_rate_and_one_that_is_changed_in_part_the_rest(cluster: Cluster) -> None:
+    a1, here = cluster.proxies["a1"], cluster.proxies["a1"].url
+
+    async def drain(*words: str) -> Any:
+        command = [WAYPOST, "drain", "a1", "--proxy", here, "--no-wait", "--json", *words]
+        finished = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=60, check=True
+        )
+        return json.loads(finished.stdout)["draining"]
+
+    try:
+        assert await drain("--rate", "0.5") == {"rate": 0.5, "paused": False}
+        assert await drain("--pause") == {"rate": 0.5, "paused": True}
+        assert await drain() == {"rate": 0.5, "paused": False}
+        assert a1.request("/v1/drains", {"proxy": "a1", "paused": True})["draining"] == {"rate": 0.5, "paused": True}
+        assert a1.request("/v1/drains", {"proxy": "a1", "rate": 3})["draining"] == {"rate": 3, "paused": True}
+        with pytest.raises(Unreachable, match="400"):
+            a1.request("/v1/drains", {"proxy": "a1"})
+    finally:
+        assert await drain("--stop") is None

@@ -45,6 +45,13 @@ async def test_links_are_seeded_by_the_configuration_and_changed_while_proxies_r
         )
 
 
+@pytest.mark.parametrize("name", ["", "a b", "x/y", "a,b"])
+def test_link_of_a_site_that_can_have_no_such_name_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "waypost").mkdir()
+    finished = run("links", "add", name, "B", "--data", str(tmp_path))
+    assert (finished.returncode, finished.stderr.split(": ")[1:3]) == (2, ["BAD_ARGUMENT", "site"])
+
+
 async def test_both_ends_of_a_link_are_shown(tmp_path: Path) -> None:
     flags = {"no-discovery": ""}
     with Cluster([ProxySpec("a", "A", flags), ProxySpec("b", "B", flags)], [("A", "B")], tmp_path) as cluster:

@@ -389,7 +389,7 @@ class Receiver(Client):
 
         Raises:
             BadArgument: the id is no id, or the origins are no list of texts.
-            NoAnswer, NoProxy: it did not become effective within `timeout_s`.
+            NoAnswer, NoProxy: it did not become effective within the `timeout_s` of :func:`waypost.attach`.
             WaypostError: the error that ended the session.
         """
         _checked_id(subscription, "subscription")

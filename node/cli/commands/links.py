@@ -7,7 +7,7 @@ from typing import Any
 
 from federation.ports import LinkRow, Reloaded
 from node.cli.commands.registry import all_rows, registry_of
-from node.configuration.config import NodeConfig
+from node.configuration.config import NodeConfig, plain_name
 from waypost.errors import BadArgument, NotFound
 from waypost.identity import Edge, SiteId, edge, link_name
 
@@ -40,6 +40,10 @@ async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_
         NotFound: there is no such registry, or no such link to be removed.
         RegistryUnavailable: it does not answer.
     """
+    for name in (one, other):
+        # A link of a name that no site can have may be there, and is removed.
+        if not removed:
+            _check_site(name)
     if one == other:
         raise BadArgument(f"a link has two ends, and {one} is one site", field="site")
     sites = edge(SiteId(one), SiteId(other))
@@ -54,13 +58,26 @@ async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_
         print(f"the link between {one} and {other} is {'removed' if removed else 'there'}")
 
 
+def _check_site(name: str) -> None:
+    """Raises BadArgument: no site can have this name."""
+    try:
+        plain_name(name)
+    except ValueError as error:
+        raise BadArgument(str(error), field="site") from None
+
+
 def _described(state: Reloaded) -> list[dict[str, Any]]:
     return [
         {
             "sites": list(sites),
             "in_tree": sites in state.tree.links,
-            "up": [link for link in (link_name(one, other), link_name(other, one)) if link in state.leaders],
+            "up": [
+                link
+                for link in (link_name(one, other), link_name(other, one))
+                if link in state.leaders and live.issuperset(sites)
+            ],
         }
+        for live in [{row.site for row in state.proxies.values()}]
         for sites, row in sorted(state.links.items())
         for one, other in [sites]
         if not row.removed

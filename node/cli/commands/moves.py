@@ -12,23 +12,32 @@ from node.cli.commands.input import printable
 from node.cli.commands.proxy_client import address, request
 
 POLL_S = 0.5
+DRAIN_RATE = 20.0
+"""Sessions a second, of a drain that nobody gives a rate."""
 WIDE = 1_000
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
-    """Begin, pause or end the drain of a proxy.
+    """Begin the drain of a proxy, have it go on, or pause it.
 
     Args:
         name: of the proxy to be drained.
         proxy: the URL of the proxy that is asked; None: one found by mDNS.
-        rate: sessions a second; None: end the drain.
+        rate: sessions a second; None: that of the drain that there is, else DRAIN_RATE.
         paused: whether the drain is to stand still.
         wait: whether to return only when the drain has ended, and show its progress on stderr.
     """
     url = address(proxy)
-    answer = request(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
-    if rate is None or paused or not wait:
-        print(json.dumps(answer) if as_json else _progress_line(name, rate, paused))
+    body: dict[str, Any] = {"proxy": name, "paused": paused}
+    if rate is not None:
+        body["rate"] = rate
+    elif not paused and all(row["proxy"] != name for row in request(url, "/v1/drains")["drains"]):
+        body["rate"] = DRAIN_RATE
+    answer = request(url, "/v1/drains", body)
+    if paused or not wait:
+        going_on = f"being drained, {answer['draining']['rate']:g} a second"
+        line = f"the drain of proxy {name} is paused" if paused else f"proxy {name} is {going_on}"
+        print(json.dumps(answer) if as_json else line)
         return
     left = _until_empty(url, name, as_json=as_json)
     if as_json:
@@ -37,10 +46,10 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         print(f"proxy {name} has {_sessions(left)}")
 
 
-def _progress_line(name: str, rate: float | None, paused: bool) -> str:
-    if rate is None:
-        return f"proxy {name} is not drained any more"
-    return f"the drain of proxy {name} is paused" if paused else f"proxy {name} is being drained, {rate:g} a second"
+def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:
+    """End the drain of a proxy; `proxy`: as of :func:`drain`."""
+    answer = request(address(proxy), "/v1/drains", {"proxy": name, "rate": None})
+    print(json.dumps(answer) if as_json else f"proxy {name} is not drained any more")
 
 
 def _until_empty(url: str, name: str, *, as_json: bool) -> int:

@@ -222,13 +222,16 @@ class _News:
     """Prints events of the connection to stderr. Retries before the first attach are left to the error at the end."""
 
     def __init__(self) -> None:
-        self._attached = False
+        self._attached = self._is_away = False
 
     def on_event(self, event: object) -> None:
         match event:
             case Attached():
-                self._attached = True
+                if self._is_away:
+                    print(f"attached again, to {event.proxy}@{event.site}", file=sys.stderr)
+                self._attached, self._is_away = True, False
             case Retry() if self._attached:
+                self._is_away = True
                 print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
             case SessionReplaced():
                 print(f"session {event.session} is another one: the one of before was deleted or lost", file=sys.stderr)

@@ -13,6 +13,10 @@ from node.cli.commands.sessions import printed, row_of
 from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
 
+NOBODY = "(none)"
+"""Stands for whoever names no principal."""
+TOKEN, ITS_NAME = "a token", "its name"
+"""Proofs of a principal, as the pages show them; a client that names none can prove nothing but a password."""
 AGAIN_S = 0.3
 """A handover takes no longer, as a rule."""
 SAME_AGAIN = ("access", "policy", "retention")
@@ -27,8 +31,9 @@ def set_access(
     """Replace all grants of a session.
 
     Args:
-        texts: WHO=LEVEL each; empty with `open_`.
-        passwords: a file of lines WHO:PASSWORD; a principal that is not in it proves itself by a token.
+        texts: WHO=LEVEL each, (none)=LEVEL for whoever names no principal; empty with `open_`.
+        passwords: a file of lines WHO:PASSWORD; a principal that is not in it keeps the proof that it has, and a new
+            one proves itself by a token.
         open_: whether everybody may do everything.
 
     Raises:
@@ -38,19 +43,34 @@ def set_access(
     if open_ == bool(texts):
         raise Refused("name who may do what, or --open; one of the two", field="grants")
     known = _passwords(passwords) if passwords else {}
+    levels = _levels(texts)
+    if unnamed := next((principal for principal in known if principal not in levels), None):
+        raise Refused(f"{unnamed or NOBODY} has a password there, and may do nothing", field="grants")
+    row, _ = row_of(session, address(proxy))
+    proofs = {principal: grant["proof"] for principal, grant in (row.get("access") or {}).items()}
     grants = {}
+    for principal, level in levels.items():
+        proof = proofs.get(principal, TOKEN if principal else ITS_NAME)
+        password = known.get(principal, "" if proof == ITS_NAME else None)
+        by_token = password is None and proof == TOKEN
+        grants[principal] = {"rights": LEVELS[level], "password": password, "by_token": by_token}
+    change("access", session, {"grants": grants}, proxy=proxy, as_json=as_json)
+
+
+def _levels(texts: list[str]) -> dict[str, str]:
+    """Return principal -> level. Raises Refused: a text is not WHO=LEVEL, or a principal is named twice."""
+    levels: dict[str, str] = {}
     for text in texts:
-        principal, _, level = text.rpartition("=")
+        named, _, level = text.rpartition("=")
         if level not in LEVELS:
             raise Refused(f"{text!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
-        if principal in grants:
-            raise Refused(f"{principal or '(none)'} is named twice", field="grants")
-        # A client that names no principal can prove nothing but a password.
-        password = known.pop(principal, None if principal else "")
-        grants[principal] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
-    if known:
-        raise Refused(f"{next(iter(known)) or '(none)'} has a password there, and may do nothing", field="grants")
-    change("access", session, {"grants": grants}, proxy=proxy, as_json=as_json)
+        if not named:
+            raise Refused(f"{text!r} names nobody; {NOBODY}{text} is for whoever names no principal", field="grants")
+        principal = "" if named == NOBODY else named
+        if principal in levels:
+            raise Refused(f"{named} is named twice", field="grants")
+        levels[principal] = level
+    return levels
 
 
 def _passwords(file: Path) -> dict[str, str]:

@@ -12,6 +12,8 @@ from node.cli.commands.proxy_client import address, request
 from waypost.errors import NotFound, Unreachable
 
 ELSEWHERE = "elsewhere"
+WIDE = 1_000
+"""Characters of a line of a table."""
 COLUMNS = ("session", "owner", "epoch", "state", "stored", "attached", "registered")
 FOLLOWED = 3
 """The number of times that a session is followed which moves while we ask for it."""
@@ -29,11 +31,12 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
 
     table = Table(box=None, header_style="")
     for heading in COLUMNS:
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     for row in answer["sessions"]:
         cells = (row[heading] for heading in COLUMNS)
         table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
-    Console(soft_wrap=True).print(table)
+    # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
+    Console(width=WIDE, highlight=False).print(table)
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
