@@ -237,7 +237,7 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
     if upto > end and any(plain_log.was_damaged for plain_log in world.logs.values()):
         # Past what could not be read, and what is said again for it, an origin moves without a notification.
         return True
-    reached = log.read(upto, upto + 1) if upto > max(end, log.first) else []
+    reached = log.read(upto, upto + 1) if upto > end and upto >= log.first else []
     if any(isinstance(record, Severed | TreeEntered) for _, record in reached):
         # So it does where another origin begins to arrive over another link.
         return True
