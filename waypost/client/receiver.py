@@ -384,7 +384,7 @@ class Receiver(Client):
         """Wait until the subscription is effective for all these origins.
 
         Args:
-            subscription: its id.
+            subscription: its id; one that nobody has subscribed is waited for too, as another receiver may do so.
             origins: such as ``B/0``: the site and the number of its log's partition.
 
         Raises:

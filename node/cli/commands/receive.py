@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 import waypost
+from node.cli.commands.input import printable
 from node.cli.commands.interrupt import blocking
 from waypost.client.events import Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.keys import NO_KEYS, Keys
-from waypost.messages import Attached, Gap
+from waypost.messages import Attached, Gap, SubscriptionChanged
 from waypost.notification import Int64, Value, type_name
 from waypost.queue import Order
 from waypost.reliability import Reliability
@@ -233,6 +234,8 @@ class _News:
             case Retry() if self._attached:
                 self._is_away = True
                 print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
+            case SubscriptionChanged(settings=None):
+                print(f"subscription {printable(event.subscription)} was ended by another", file=sys.stderr)
             case SessionReplaced():
                 print(f"session {event.session} is another one: the one of before was deleted or lost", file=sys.stderr)
             case Redirected():
