@@ -1,6 +1,7 @@
-"""One running node: it receives, steps the engine, performs what comes out, and sets the timer again. Nothing else.
+"""One running node: it receives, steps the engine, performs what comes out, and sets the timer again.
 
-What is decided, the engine decides; what fails here is told to the engine, or tried again with back-off.
+What is decided, the engine decides; what fails here is told to the engine, or tried again with back-off. Beside that it
+runs the loops that a process needs (log, watch, lease, journal, watchdog), and lets clients wait where it is full.
 """
 
 from __future__ import annotations
