@@ -11,14 +11,14 @@ from waypost.records import FiltersRequested, Forwarded, InterestRegistered, Lin
 from waypost.subscription import Expression, parse
 
 if TYPE_CHECKING:
+    from chaos.simulator.environment.environment import Environment
     from chaos.simulator.environment.fake_backends import PlainLog
-    from chaos.simulator.world import World
 
 CAUSES = (LinkLed, Severed, TreeEntered)
 """What begins a link anew, so that the records that were under way may come once more."""
 
 
-def check_forwarding(world: World) -> list[str]:
+def check_forwarding(world: Environment) -> list[str]:
     """Return what is wrong with the forwarded records of all logs.
 
     A log that has lost records is left out: with them the requests may be gone by which others came.
