@@ -62,7 +62,7 @@ def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, 
 def plain_name(name: str) -> str:
     """Return the name. Raises ValueError: it is no name for a row, a topic and a folder."""
     if not name:
-        raise ValueError("a name, please")
+        raise ValueError("it is empty: say a name")
     if "/" in name or any(character.isspace() for character in name):
         raise ValueError(f"{name!r} is no name: no slash and no blank, please")
     if not name.isprintable():

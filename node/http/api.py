@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -49,6 +50,8 @@ from waypost.subscription.batch import NotJson, read_json
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 BodyT = TypeVar("BodyT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
+SEEN_S = 2.0
+"""How long to wait until the watch has reported a row that was written here."""
 """HTTP status by the error's exit status; the others are 503: try again."""
 
 
@@ -182,6 +185,11 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     paused = body.paused if "paused" in named or running is None else running.paused
     row = None if rate is None else DrainRow(rate=rate, paused=paused)
     await node.backends.registry.drain(proxy, row)
+    # The next change in part is one of this row: it is answered once the watch has it.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SEEN_S):
+            while engine.env.cluster.drains.get(proxy) != row:
+                await asyncio.sleep(0.01)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 
 

@@ -13,7 +13,7 @@ from node.cli.commands.sessions import printed, row_of
 from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
 
-NOBODY = "(none)"
+UNNAMED = "(none)"
 """Stands for whoever names no principal."""
 TOKEN, ITS_NAME = "a token", "its name"
 """Proofs of a principal, as the pages show them; a client that names none can prove nothing but a password."""
@@ -45,7 +45,7 @@ def set_access(
     known = _passwords(passwords) if passwords else {}
     levels = _levels(texts)
     if unnamed := next((principal for principal in known if principal not in levels), None):
-        raise Refused(f"{unnamed or NOBODY} has a password there, and may do nothing", field="grants")
+        raise Refused(f"{unnamed or UNNAMED} has a password there, and may do nothing", field="grants")
     row, _ = row_of(session, address(proxy))
     proofs = {principal: grant["proof"] for principal, grant in (row.get("access") or {}).items()}
     grants = {}
@@ -65,8 +65,8 @@ def _levels(texts: list[str]) -> dict[str, str]:
         if level not in LEVELS:
             raise Refused(f"{text!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
         if not named:
-            raise Refused(f"{text!r} names nobody; {NOBODY}{text} is for whoever names no principal", field="grants")
-        principal = "" if named == NOBODY else named
+            raise Refused(f"{text!r} names nobody; {UNNAMED}{text} is for whoever names no principal", field="grants")
+        principal = "" if named == UNNAMED else named
         if principal in levels:
             raise Refused(f"{named} is named twice", field="grants")
         levels[principal] = level
