@@ -239,7 +239,7 @@ class FilterInstaller:
 def request_of(message: LinkOpen | LinkWants) -> FiltersRequested:
     """Return what a message requests; an opening, the filters that are in force, if they are those of its digest."""
     if isinstance(message, LinkOpen):
-        message = LinkWants(
+        return FiltersRequested(
             message.site,
             message.epoch,
             message.serial,

@@ -465,7 +465,7 @@ class AttachHandler:
 
 
 def _wanted(session: Session, message: Attach) -> SessionPolicy:
-    """Return the policy of the session as whoever attaches wants them; what is not said, stays as it was."""
+    """Return the policy of the session as whoever attaches wants it; what is not said, stays as it was."""
     policy = policy_of(session)
     return SessionPolicy(
         policy.expiry_s if message.session_expiry_s is None else message.session_expiry_s,

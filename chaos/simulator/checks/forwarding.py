@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from typing import TYPE_CHECKING
 
 from waypost.notification import read_body
 from waypost.records import FiltersRequested, Forwarded, InterestRegistered, LinkLed, Severed, TreeEntered
-from waypost.subscription import Expression, parse
+from waypost.subscription import parse
 
 if TYPE_CHECKING:
     from chaos.simulator.environment.environment import Environment
@@ -40,14 +39,9 @@ def _wrong(log: PlainLog) -> list[str]:
             case Forwarded():
                 times[record.origin, record.offset] += 1
                 attributes = read_body(record.body)
-                if not any(_expression(text).matches(attributes) for text in wanted):
+                if not any(parse(text).matches(attributes) for text in wanted):
                     found.append(f"FLOOD {record.origin}:{record.offset} at {offset}, which nobody there ever wanted,")
             case _:
                 causes += isinstance(record, CAUSES)
     found += [f"REPEAT {coordinate} is {n} times" for coordinate, n in times.items() if n > 1 + causes]
     return found
-
-
-@cache
-def _expression(text: str) -> Expression:
-    return parse(text)
