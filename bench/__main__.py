@@ -10,6 +10,7 @@ from bench.measurement import Row, machine, show
 NAMES = (
     "matching",
     "log",
+    "links",
     "delivery",
     "backlog_reading",
     "peers",

@@ -17,27 +17,25 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from waypost.notification import Value
 from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node, Not, walk
 
 EXACT_IN_A_DOUBLE = 2**53
 """Integers smaller than this compare with any number as doubles, rounded or not, as they do in the language."""
-PREFIX = 16
-"""Characters of a prefix that serve as a key."""
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The condition that the attribute is this string."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The condition that the attribute is a number in [`low`, `high`], or NaN if `or_nan`; a bound may be infinite."""
 
     name: str
@@ -56,16 +54,14 @@ class Within:
         return math.isfinite(self.high - self.low) and not self.is_point
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The condition that the attribute is a string with this prefix of at most :data:`PREFIX` characters."""
+class Prefix(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The condition that the attribute is a string with this prefix."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The condition that the attribute is present, with any value."""
 
     name: str
@@ -106,6 +102,16 @@ def parts(tree: Node) -> list[list[Leg]]:
     reader = _Reader()
     split = (reader.legs(node, truth) for node, truth in _flat(tree, True, any_of=True))
     return [legs for legs in split if all(leg.reading.keys != () for leg in legs)]
+
+
+def read(node: Node, truth: bool) -> Reading:
+    """Return the keys of a test and the truth that it is to have."""
+    return _Reader()._of(node, truth)
+
+
+def strongest(legs: Iterable[Leg]) -> Keys | None:
+    """Return the most selective keys of the legs; None: none has any."""
+    return _cheapest(leg.reading for leg in legs).keys
 
 
 def _flat(node: Node, truth: bool, *, any_of: bool) -> Iterator[tuple[Node, bool]]:
@@ -260,8 +266,7 @@ def _of_beginnings(name: str, beginnings: Iterable[Node]) -> Reading:
     texts = [node.value for node in beginnings if isinstance(node, Literal) and isinstance(node.value, str)]
     if "" in texts:
         return Reading((Present(name),))
-    keys = dict.fromkeys(Prefix(name, text[:PREFIX]) for text in texts)
-    return Reading(tuple(keys), exact=all(len(text) <= PREFIX for text in texts))
+    return Reading(tuple(dict.fromkeys(Prefix(name, text) for text in texts)), exact=True)
 
 
 def _presence(node: Node) -> Reading:

@@ -11,7 +11,8 @@ one bound  a list in the order of the bounds, cut where the value stands
 presence   a list
 =========  ==========================================================================================
 
-A range is also hit by values near it, all other keys are hit exactly.
+A range is also hit by values near it, and a prefix by what has its first :data:`PREFIX` characters; all other keys are
+hit exactly.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ K = TypeVar("K", bound=Hashable)
 L = TypeVar("L", bound=Hashable)
 _NUMBERS = frozenset({int, Int64, float})
 _FARTHEST_CELL = 2.0**50
+PREFIX = 16
+"""Characters of a prefix that are looked up."""
 
 
 def is_sharp(key: Key) -> bool:
-    """Tell whether the key is hit by no other values than it states: a range also is by values near it."""
+    """Tell whether the key is hit by no other values than it states."""
+    if isinstance(key, Prefix):
+        return len(key.text) <= PREFIX
     return not (isinstance(key, Within) and key.is_range)
 
 
@@ -118,7 +123,7 @@ class Attribute:
             case Within(low=low) if key.is_point:
                 return len(self.equal.get(low, ()))
             case Prefix(text=text):
-                return len(self._prefixes.get(len(text), {}).get(text, ()))
+                return len(self._prefixes.get(min(len(text), PREFIX), {}).get(text[:PREFIX], ()))
             case Within(low=low, high=high) if key.is_range:
                 scale = _scale(low, high)
                 return len(self._cells.get(scale, {}).get(math.floor(low * scale), ()))
@@ -136,7 +141,8 @@ class Attribute:
             case Within(low=low) if key.is_point:
                 insort(self.equal.setdefault(low, array("q")), row)
             case Prefix(text=text):
-                insort(self._prefixes.setdefault(len(text), {}).setdefault(text, array("q")), row)
+                prefixes = self._prefixes.setdefault(min(len(text), PREFIX), {})
+                insort(prefixes.setdefault(text[:PREFIX], array("q")), row)
             case Within(low=low, high=high) if key.is_range:
                 scale = _scale(low, high)
                 table = self._cells.setdefault(scale, {})
@@ -161,7 +167,7 @@ class Attribute:
             case Within(low=low) if key.is_point:
                 _drop(self.equal, low, row)
             case Prefix(text=text):
-                _drop_from(self._prefixes, len(text), [text], row)
+                _drop_from(self._prefixes, min(len(text), PREFIX), [text[:PREFIX]], row)
             case Within(low=low, high=high) if key.is_range:
                 scale = _scale(low, high)
                 _drop_from(self._cells, scale, _cells_of(low, high, scale), row)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.processes.clients import PRIORITIES
+from matching.covering import covers
 from proxy.session.session import Role
 from waypost.facts import FactKind
 from waypost.identity import (
@@ -203,7 +205,10 @@ def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
 
 
 def _check_interests(world: World) -> list[str]:
-    """Check that every site knows what is wanted where links lead, and nothing that nobody wants any more."""
+    """Check that every site knows what is wanted where links lead, and nothing that nobody wants any more.
+
+    A neighbour requests what covers the rest, and nothing else.
+    """
     violations = []
     for node in world.nodes.values():
         if node.engine is None:
@@ -218,8 +223,14 @@ def _check_interests(world: World) -> list[str]:
         known = node.engine.state.all_interests()
         wanted = {subscription.expression.canonical for session in sessions for subscription in session.active()}
         held = {text for session in sessions for text in session.interest_expressions()}
-        if missing := wanted - known:
+        if missing := {text for text in wanted if not any(_covers(wide, text) for wide in known)}:
             violations.append(f"ASKS {node.proxy} does not know that {sorted(missing)} is wanted")
+        for neighbour, requested in node.engine.state.neighbour_filters.items():
+            violations += [
+                f"ASKS {neighbour} requests {narrow} of {node.proxy} beside {wide}"
+                for wide, narrow in permutations(requested.filters, 2)
+                if neighbour in connected and _covers(wide, narrow)
+            ]
         if len(connected) == len(world.logs) and (kept := known - held - wanted):
             violations.append(f"ASKS {node.proxy} knows of {sorted(kept)}, which nobody wants")
     return violations
@@ -359,23 +370,29 @@ def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
 
 
 def _quenched(world: World, producer: Client) -> list[str]:
-    """Check that a producer without keys knows exactly the expressions that need none."""
+    """Check what a producer without keys knows: all expressions that need none, or some that cover them."""
     connected = world.connected(world.nodes[producer.proxy].site)
-    wanted = {
-        subscription.expression.canonical
+    held = {
+        (subscription.expression.canonical, subscription.insecure)
         for node in world.nodes.values()
         if node.engine is not None and node.site in connected
         for session in node.engine.sessions.values()
         for subscription in session.active()
-        if subscription.insecure
     }
+    wanted = {text for text, needs_no_key in held if needs_no_key}
     announced = set(producer.machine.quench_view.terms)
     if len(connected) < len(world.logs):
         # A subscription has not ended as long as a site may still owe something of it.
-        announced.intersection_update(wanted)
-    if announced == wanted:
+        announced.intersection_update(text for text, _ in held)
+    covered = {text for text in wanted if any(_covers(wide, text) for wide in announced)}
+    needed = {text for text, _ in held if any(_covers(text, narrow) for narrow in wanted)}
+    if covered == wanted and announced <= needed:
         return []
     return [f"QUENCH {producer.name} was told of {sorted(announced)}, wanted is {sorted(wanted)}"]
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    return covers(parse(wide).tree, parse(narrow).tree)
 
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:

@@ -96,9 +96,14 @@ class LinkEndpoints:
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
         """Return the states of all ends, for operators."""
-        return [link.shown(now_ms) for link in self._receivers.values()], [
-            link.shown() for link in self._senders.values()
+        leaders, site = self._tree_keeper.leaders, self._state.site
+        pulling = [
+            link.shown(now_ms)._replace(
+                leader=leaders.get(link_name(neighbour, site)), puller=leaders.get(link_name(site, neighbour))
+            )
+            for neighbour, link in self._receivers.items()
         ]
+        return pulling, [link.shown() for link in self._senders.values()]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
         """Yield the queues of all ends: name, records, and the bound of records."""
@@ -128,7 +133,7 @@ class LinkEndpoints:
                 self._follow_links(now_ms)
                 for link in self._receivers.values():
                     link.proxies_changed(now_ms)
-                    link.registry_changed(self._tree_keeper.led, now_ms)
+                    link.registry_changed(self._tree_keeper.leaders, now_ms)
                     if isinstance(event, Reloaded):
                         link.registry_reloaded(now_ms)
             case LogAnswers(answers):

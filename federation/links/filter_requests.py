@@ -3,6 +3,9 @@
 One request is under way at a time: the next one follows once it is answered, so each states what the one before has
 left in force. A change names the digest of what it changes; where that is not in force, all is stated again. No request
 is larger than a record of a log may be, however many filters there are.
+
+What is new goes before what is removed: an expression that was covered may be requested because the one that covered it
+ends, or the other way round, and no match may be missed in between.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ class FilterRequester:
         """The filters that are in force there once the request under way is."""
         self._changed: set[str] = set()
         """Expressions whose want may be another one than the neighbour was told."""
+        self._unwanted: set[str] = set()
+        """Expressions that are in force there and are to be removed, once all others are stated."""
         self._unstated: list[str] | None = None
         """Expressions that are to be stated in the next parts; None: all was stated."""
         self._is_begun = False
@@ -57,9 +62,9 @@ class FilterRequester:
         """Begin to request of a proxy there, by an opening of this serial; return the digest of our filters."""
         self._epoch, self._tree_epoch = epoch, tree_epoch
         self._changed = self._state.follow_wants(self._neighbour)
-        wants = self._state.wants.get(self._neighbour, {})
+        self._unwanted = set()
         self._in_force, self._digest, self._unstated = {}, 0, None
-        for expression in wants:
+        for expression in self._state.requested(self._neighbour):
             self._want(expression)
         self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
         return self._digest
@@ -67,7 +72,7 @@ class FilterRequester:
     def close(self) -> None:
         """Request nothing any more."""
         self._state.follow_wants_no_more(self._neighbour)
-        self._changed, self.under_way = set(), None
+        self._changed, self._unwanted, self.under_way = set(), set(), None
 
     def answered(self, applied_serial: int, refused_serial: int) -> None:
         """Handle an answer: the serials of the last requests that are in force there, and that are not."""
@@ -78,8 +83,9 @@ class FilterRequester:
         elif refused_serial >= self.under_way.serial:
             self.under_way = None
             self._changed.clear()
+            self._unwanted.clear()
             self._in_force, self._digest, self._is_begun = {}, 0, False
-            self._unstated = sorted(self._state.wants.get(self._neighbour, {}), reverse=True)
+            self._unstated = sorted(self._state.requested(self._neighbour), reverse=True)
 
     def next(self, serial: int) -> LinkWants | None:
         """Return the next request, of this serial; None: another one is under way, or there is none."""
@@ -87,7 +93,7 @@ class FilterRequester:
             return None
         if self._unstated is not None:
             self.under_way = self._part(serial, self._unstated)
-        elif self._changed:
+        elif self._changed or self._unwanted:
             self.under_way = self._change(serial)
         return self.under_way
 
@@ -97,6 +103,14 @@ class FilterRequester:
         return self.under_way
 
     def _part(self, serial: int, unstated: list[str]) -> LinkWants:
+        # The last part removes what was not stated; so what has come to be wanted meanwhile goes before it.
+        for expression in sorted(self._changed):
+            if self._state.wanted(self._neighbour, expression) is not None:
+                unstated.append(expression)
+                self._unwanted.discard(expression)
+            elif expression in self._in_force:
+                self._unwanted.add(expression)
+        self._changed.clear()
         expressions = self._taken(unstated)
         for expression in expressions:
             self._want(expression)
@@ -110,15 +124,21 @@ class FilterRequester:
 
     def _change(self, serial: int) -> LinkWants | None:
         base, stated, removed = self._digest, list[str](), list[str]()
-        while self._changed and not stated and not removed:
-            first = nsmallest(self._bounds.request_filters, self._changed)
-            for expression in self._taken(first[::-1]):
+        most = self._bounds.request_filters
+        while self._changed and not stated:
+            for expression in self._taken(nsmallest(most, self._changed)[::-1]):
                 self._changed.discard(expression)
+                self._unwanted.discard(expression)
                 known, wanted = self._in_force.get(expression), self._state.wanted(self._neighbour, expression)
                 if wanted is None and known is not None:
-                    removed.append(expression)
+                    self._unwanted.add(expression)
                 elif wanted != known:
                     stated.append(expression)
+                    self._want(expression)
+        if not self._changed:
+            removed = self._taken(nsmallest(most - len(stated), self._unwanted)[::-1]) if len(stated) < most else []
+            self._unwanted.difference_update(removed)
+            for expression in removed:
                 self._want(expression)
         if not stated and not removed:
             return None

@@ -147,7 +147,7 @@ class ForwardingFilter:
             if isinstance(event, InterestChanged):
                 self._stale.add(event.expression)
             elif isinstance(event, Announced) and event.neighbour == self._neighbour:
-                records.append(self._stamped(event.effective))
+                records += [*self._silence_of(event.effective.origin), self._stamped(event.effective)]
             elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
                 records.append(self._stamped(event.ended))
             elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
@@ -191,13 +191,14 @@ class ForwardingFilter:
 
     def pause(self) -> list[LinkRecord]:
         """Return progress markers for the records that were not forwarded; call it when there is nothing to read."""
-        silent, self._silent = self._silent, {}
-        records: list[LinkRecord] = [
-            Progress(self._state.site, self._epoch, origin, upto)
-            for origin, upto in silent.items()
-            if self._advance_announced(origin, upto)
-        ]
-        return self._after_damage(records)
+        return self._after_damage([record for origin in list(self._silent) for record in self._silence_of(origin)])
+
+    def _silence_of(self, origin: Origin) -> list[LinkRecord]:
+        """Return the progress marker of an origin, if one is due. It goes before an announcement: one above the far
+        site's frontier says that this log lacks what is between.
+        """
+        upto = self._silent.pop(origin, NOTHING)
+        return [Progress(self._state.site, self._epoch, origin, upto)] if self._advance_announced(origin, upto) else []
 
     def _pass_over(self, offset: int) -> None:
         """Count removed records as not forwarded, once the sender has read up to the live position."""

@@ -107,6 +107,8 @@ class Pulling(NamedTuple):
         last_received_ms: when the last message arrived, on the clock of the machine.
         requested: the serial of the last request of filters.
         is_answered: whether that has an answer.
+        leader: the proxy of our site that leads it, as the registry says; None: none does.
+        puller: the neighbour's proxy that leads the other direction; None: none does.
     """
 
     neighbour: SiteId
@@ -118,6 +120,8 @@ class Pulling(NamedTuple):
     last_received_ms: int
     requested: int
     is_answered: bool
+    leader: ProxyId | None = None
+    puller: ProxyId | None = None
 
 
 class LinkReceiver:

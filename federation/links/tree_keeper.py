@@ -31,7 +31,7 @@ from federation.site.dispatching_tree import choose_edges
 from federation.site.state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import Edge, SiteId, link_name
+from waypost.identity import Edge, ProxyId, SiteId, link_name
 from waypost.records import TreeEntered
 
 JOIN_MS = 200
@@ -66,8 +66,8 @@ class TreeKeeper:
         self._output = output
         self.row = TreeRow()
         self._links: dict[Edge, LinkRow] = {}
-        self.led: set[str] = set()
-        """The links that have a leader."""
+        self.leaders: dict[str, ProxyId] = {}
+        """The leader of each link that has one."""
         self._was_loaded = self._has_lease = False
         self._spared_until_ms = 0
         self._wanted: tuple[Edge, ...] | None = None
@@ -98,16 +98,17 @@ class TreeKeeper:
         """Take an event of the registry's watch."""
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):
-                self._links, self.led, self.row = dict(links), set(leaders), tree
+                self._links, self.row = dict(links), tree
+                self.leaders = {link: proxy for link, (proxy, _) in leaders.items()}
                 if self._was_loaded:
                     self._spared_until_ms = now_ms + RELOADED_MS
                 self._was_loaded = True
             case LinkChanged(row):
                 self._links[row.sites] = row
             case LeaderChanged(link, None, _):
-                self.led.discard(link)
-            case LeaderChanged(link, _, _):
-                self.led.add(link)
+                self.leaders.pop(link, None)
+            case LeaderChanged(link, str() as proxy, _):
+                self.leaders[link] = ProxyId(proxy)
             case TreeChosen(row):
                 self.row = row
             case ProxyDown():
@@ -157,7 +158,7 @@ class TreeKeeper:
 
     def _directions(self, edge: Edge) -> list[str]:
         one, other = edge
-        return [link for link in (link_name(one, other), link_name(other, one)) if link in self.led]
+        return [link for link in (link_name(one, other), link_name(other, one)) if link in self.leaders]
 
     # ------------------------------------------------------------ time
 

@@ -12,10 +12,11 @@ The effect of each record
 Published     the site's own frontier advances to its offset
 Forwarded     its origin's frontier advances, if the record is above it; else it is a duplicate
 Progress      the same, without a notification
-Effective     an expression that we requested is covered for an origin; announced to neighbours that requested it too.
-              A second one, above the frontier: the neighbour's log no longer has the offsets between
-InterestRegistered  a proxy's interests for one session; the first in an expression adds it to our requests to
-                    neighbours, the withdrawal of the last removes it
+Effective     an expression that we requested is covered for an origin, and with it all that it covers; announced to
+              neighbours that requested one of them too. A second one, above the frontier: the neighbour's log no longer
+              has the offsets between
+InterestRegistered  a proxy's interests for one session; the first in an expression has it requested of neighbours, or
+                    covered by what is (docs/adr/0029), the withdrawal of the last removes it
 InterestsExpired    a proxy's interests end with its lease
 FiltersRequested    a neighbour's filters; each new one is installed at this offset, and its start is announced
 Closed        none; it is for the audit
@@ -73,6 +74,7 @@ from federation.site.events import (
     WantsChanged,
 )
 from federation.site.neighbour_filters import Filter, NeighbourFilters, Wanted
+from federation.site.requested_filters import NeededFilter, RequestedFilters
 from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, site_of
@@ -130,7 +132,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     frontier: dict[Origin, int]
     registered: list[tuple[ProxyId, SessionId, RegisteredInterest]]
     neighbour_filters: dict[SiteId, NeighbourFilters]
-    wants: dict[SiteId, dict[str, int]]
+    requests: dict[SiteId, dict[str, NeededFilter]]
     effective: dict[str, dict[Origin, int]]
     link_epochs: dict[SiteId, int]
     upstream: dict[Origin, SiteId]
@@ -175,7 +177,7 @@ class SiteState:
         self._protected_counts: dict[str, Counter[Protection]] = {}
         """Interests in each expression by keys, for expressions that are not open to everybody."""
         self.neighbour_filters: dict[SiteId, NeighbourFilters] = {}
-        self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
+        self.requests = {neighbour: RequestedFilters() for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
         self._must_request_all = True
         """Whether the requests to neighbours are to be computed for all expressions: the neighbours may have changed
@@ -260,8 +262,9 @@ class SiteState:
         self.version += 1
         if self._followed:
             changed = [event.expression for event in events if isinstance(event, InterestChanged)]
-            for followed in self._followed.values():
-                followed.update(changed)
+            for neighbour, followed in self._followed.items():
+                requests = self._requests_of(neighbour)
+                followed.update(changed, map(requests.carrier_of, changed))
         return events
 
     def _apply(self, offset: int, record: Record) -> list[Event]:  # noqa: PLR0912 - a dispatch
@@ -327,7 +330,7 @@ class SiteState:
         self.neighbours = ()
         self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
         self.neighbour_filters, self.effective = {}, {}
-        self.wants = {}
+        self.requests = {}
         self._covered_since_repair = set()
         return [
             StateReset(),
@@ -349,9 +352,9 @@ class SiteState:
         for neighbour in set(before).difference(self.neighbours):
             self.left_at[neighbour] = offset
             released.update(self.neighbour_filters.pop(neighbour, NeighbourFilters()).filters)
-            del self.wants[neighbour]
+            del self.requests[neighbour]
         for neighbour in self.neighbours:
-            self.wants.setdefault(neighbour, {})
+            self.requests.setdefault(neighbour, RequestedFilters())
         events += [InterestChanged(expression) for expression in sorted(released)]
         self._must_request_all = True
         return events + self._rewant(offset, ())
@@ -420,17 +423,17 @@ class SiteState:
         """Request the same filters by new installations: it is unknown how far the earlier ones reached (rule 27)."""
         events: list[Event] = []
         for neighbour in neighbours:
-            expressions = sorted(self.wants.get(neighbour, ()))
+            requests = self._requests_of(neighbour)
             events += [
                 Interrupted(expression, origin)
-                for expression in expressions
+                for expression in sorted(requests.needed)
                 for origin in self.effective.get(expression, {})
                 if self.upstream.get(origin) == neighbour and origin not in self.ended
             ]
-            if expressions:
-                self._want_no_more(neighbour, expressions)
-                self.wants[neighbour] = dict.fromkeys(expressions, self._installation(offset))
-                self._note(neighbour, expressions)
+            if requests.installations:
+                self._forget_coverage(neighbour, requests.needed)
+                requests.request_again(self._installation(offset))
+                self._note(neighbour, requests.installations)
                 events.append(WantsChanged(neighbour))
         return events
 
@@ -462,27 +465,43 @@ class SiteState:
     def _effective(self, record: Effective) -> list[Event]:
         if not self.acceptance.accept(record):
             return []
-        if self.wants.get(record.link, {}).get(record.expression) != record.installation:
-            return []
-        known = self.effective.setdefault(record.expression, {})
-        seen, before = self.frontier.setdefault(record.origin, NOTHING), known.get(record.origin)
-        if before is not None and record.above <= max(seen, before):
+        requests = self._requests_of(record.link)
+        if requests.installations.get(record.expression) != record.installation:
             return []
         events: list[Event] = []
+        seen, above = self.frontier.setdefault(record.origin, NOTHING), record.above
         if self._covered_since_repair is not None and record.origin not in self._covered_since_repair:
             # A proxy that could not read a record of the origin learns here how far it had come.
             self._covered_since_repair.add(record.origin)
-            if record.above > seen:
-                seen = self.frontier[record.origin] = record.above
-                events.append(Advanced(record.origin, seen))
-        above = known[record.origin] = max(record.above, seen)
-        events.append(Covered(record.expression, record.origin, above))
+            if above > seen:
+                self.frontier[record.origin] = above
+                events.append(Advanced(record.origin, above))
+        for expression in requests.carried_by(record.expression):
+            events += self._cover(expression, record.origin, above, seen, record.link)
+        return events
+
+    def _cover(self, expression: str, origin: Origin, told: int, seen: int, link: SiteId) -> list[Event]:
+        """Record that the log has every match of an expression above an offset.
+
+        Args:
+            expression: that is requested over the link, or covered by what is.
+            origin: of the matches.
+            told: the offset, as the neighbour or a covering expression says.
+            seen: the frontier of the origin.
+            link: over which the origin arrives.
+        """
+        known = self.effective.setdefault(expression, {})
+        before = known.get(origin)
+        if before is not None and told <= max(seen, before):
+            return []
+        above = known[origin] = max(told, seen)
+        events: list[Event] = [Covered(expression, origin, above)]
         if before is not None:
-            events.append(Interrupted(record.expression, record.origin))
+            events.append(Interrupted(expression, origin))
         for neighbour, requested in self.neighbour_filters.items():
-            installed = requested.filters.get(record.expression)
-            if installed and neighbour != record.link:
-                events += self._announce(neighbour, record.expression, installed, record.origin, above)
+            installed = requested.filters.get(expression)
+            if installed and neighbour != link:
+                events += self._announce(neighbour, expression, installed, origin, above)
         return events
 
     def _interest_registered(self, offset: int, record: InterestRegistered) -> list[Event]:
@@ -584,38 +603,55 @@ class SiteState:
         if self._must_request_all:
             self._must_request_all = False
             asked = (neighbour_filters.filters for neighbour_filters in self.neighbour_filters.values())
-            concerned = set(self.interest_counts).union(*asked, *self.wants.values())
+            needed = (requests.needed for requests in self.requests.values())
+            concerned = set(self.interest_counts).union(*asked, *needed)
         concerned = sorted(concerned)
-        changed: list[Event] = []
+        events: list[Event] = []
         for neighbour in self.neighbours:
             others = [requested.filters for other, requested in self.neighbour_filters.items() if other != neighbour]
-            needed = [
+            needed_there = {
                 expression
                 for expression in concerned
                 if expression in self.interest_counts or any(expression in filters for filters in others)
+            }
+            requests = self.requests[neighbour]
+            removed = [
+                expression
+                for expression in concerned
+                if expression in requests.needed and expression not in needed_there
             ]
-            wants = self.wants[neighbour]
-            removed = [expression for expression in set(concerned).difference(needed) if expression in wants]
-            new = [expression for expression in needed if expression not in wants]
-            if removed or new:
-                self._want_no_more(neighbour, removed)
-                wants.update(dict.fromkeys(new, self._installation(offset)))
-                self._note(neighbour, removed, new)
-                changed.append(WantsChanged(neighbour))
-        return changed
+            changes = requests.change(needed_there.difference(requests.needed), removed, self._installation(offset))
+            self._forget_coverage(neighbour, removed)
+            for expression in changes.newly_covered:
+                events += self._cover_as(requests.carrier_of(expression), expression, neighbour)
+            if changes.changed:
+                self._note(neighbour, changes.changed)
+                events.append(WantsChanged(neighbour))
+        return events
 
-    def _note(self, neighbour: SiteId, *expressions: Iterable[str]) -> None:
+    def _cover_as(self, cover: str, expression: str, neighbour: SiteId) -> list[Event]:
+        """Count an expression as covered from where on the one that covers it is, where nothing is known of it yet."""
+        events: list[Event] = []
+        for origin, above in self.effective.get(cover, {}).items():
+            if self.upstream.get(origin) == neighbour and origin not in self.effective.get(expression, {}):
+                events += self._cover(expression, origin, above, above, neighbour)
+        return events
+
+    def _note(self, neighbour: SiteId, expressions: Iterable[str]) -> None:
         if neighbour in self._followed:
-            self._followed[neighbour].update(*expressions)
+            self._followed[neighbour].update(expressions)
 
-    def _want_no_more(self, neighbour: SiteId, expressions: Iterable[str]) -> None:
+    def _forget_coverage(self, neighbour: SiteId, expressions: Iterable[str]) -> None:
+        """Forget from where on these are covered, of the origins that arrive over one link."""
         for expression in expressions:
-            del self.wants[neighbour][expression]
             known = self.effective.get(expression, {})
             for origin in [origin for origin in known if self.upstream.get(origin) == neighbour]:
                 del known[origin]
             if not known:
                 self.effective.pop(expression, None)
+
+    def _requests_of(self, neighbour: SiteId) -> RequestedFilters:
+        return self.requests.get(neighbour) or RequestedFilters()
 
     # ------------------------------------------------------------ queries
 
@@ -641,12 +677,29 @@ class SiteState:
         """Return the filters that a neighbour requests; none, of no leader, if it never has."""
         return self.neighbour_filters.get(neighbour) or NeighbourFilters()
 
+    def requested(self, neighbour: SiteId) -> Mapping[str, int]:
+        """Return the expressions that are requested of a neighbour, with the numbers of their installations."""
+        return self._requests_of(neighbour).installations
+
+    def covered(self, neighbour: SiteId) -> int:
+        """Return how many expressions are needed of a neighbour that are not requested, because another one covers
+        them.
+        """
+        requests = self._requests_of(neighbour)
+        return len(requests.needed) - len(requests.installations)
+
     def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
         """Return with which installation, and by which keys, the expression is requested of a neighbour; None: it is
-        not.
+        not. The keys are also those of the expressions that it covers.
         """
-        installation = self.wants.get(neighbour, {}).get(expression)
-        return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
+        requests = self._requests_of(neighbour)
+        installation = requests.installations.get(expression)
+        if installation is None:
+            return None
+        keys = set[Protection]().union(
+            *(self.interests(carried, neighbour) for carried in requests.carried_by(expression))
+        )
+        return installation, tuple(sorted(keys))
 
     def follow_wants(self, neighbour: SiteId) -> set[str]:
         """Return a set to which every expression is added whose :meth:`wanted` may have changed since, until the next
@@ -714,7 +767,7 @@ class SiteState:
                 frontier=self.frontier,
                 registered=[(proxy, session, interest) for (proxy, session), interest in self.registered.items()],
                 neighbour_filters=self.neighbour_filters,
-                wants=self.wants,
+                requests={neighbour: requests.needed for neighbour, requests in self.requests.items()},
                 effective=self.effective,
                 link_epochs=self.acceptance.link_epochs,
                 upstream=self.acceptance.upstream,
@@ -767,7 +820,7 @@ class SiteState:
         for interest in self.registered.values():
             self._count_interests(interest.by_protection())
         self.neighbour_filters = snapshot.neighbour_filters
-        self.wants = {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
+        self.requests = {neighbour: RequestedFilters(snapshot.requests.get(neighbour)) for neighbour in self.neighbours}
         self.effective = snapshot.effective
         self.damaged, self.severed_at = snapshot.damaged, snapshot.severed_at
         self.moved_at, self.left_at = snapshot.moved_at, snapshot.left_at

@@ -277,12 +277,15 @@ def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dic
     return {
         "neighbour": site,
         "in_tree": not end.stands_by,
+        "puller": end.puller,
         "from": {
             "leads": end.leads,
+            "leader": end.leader,
             "phase": end.phase,
             "peer": end.peer,
             "silent_ms": end.silent_ms,
-            "filters": len(state.wants.get(site, ())),
+            "filters": len(state.requested(site)),
+            "covered": state.covered(site),
             "answered": end.is_answered,
             "origins": {
                 origin: offset for origin, offset in state.frontier.items() if state.upstream.get(origin) == site

@@ -117,6 +117,24 @@ def _silences(snapshot: NodeSnapshot) -> Read:
     return {pulling.neighbour: pulling.silent_ms for pulling in snapshot.pulling if pulling.silent_ms is not None}
 
 
+def _filters(snapshot: NodeSnapshot) -> Read:
+    state = snapshot.engine.state
+    return {
+        (pulling.neighbour, which): number
+        for pulling in snapshot.pulling
+        for which, number in (
+            ("requested", len(state.requested(pulling.neighbour))),
+            ("covered", state.covered(pulling.neighbour)),
+            ("installed", len(state.filters_of(pulling.neighbour).filters)),
+        )
+    }
+
+
+def _origins(snapshot: NodeSnapshot) -> Read:
+    over = Counter(snapshot.engine.state.upstream.values())
+    return {pulling.neighbour: over[pulling.neighbour] for pulling in snapshot.pulling}
+
+
 def _lags(snapshot: NodeSnapshot) -> Read:
     return {(sending.neighbour, origin): lag for sending in snapshot.sending for origin, lag in sending.lags.items()}
 
@@ -375,6 +393,25 @@ METRICS = (
         _silences,
         labels=("neighbour",),
         scale=SECONDS,
+    ),
+    gauge(
+        "waypost_link_in_tree",
+        "1: everything goes over the link to that site; 0: it stands by.",
+        lambda snapshot: {pulling.neighbour: not pulling.stands_by for pulling in snapshot.pulling},
+        labels=("neighbour",),
+    ),
+    gauge(
+        "waypost_link_filters",
+        "Filters of the link: those that we request of that site, those that we need and that these cover, and those "
+        "that it requests of us (requested, covered, installed).",
+        _filters,
+        labels=("neighbour", "which"),
+    ),
+    gauge(
+        "waypost_link_origins",
+        "Origins whose notifications come over the link.",
+        _origins,
+        labels=("neighbour",),
     ),
     gauge(
         "waypost_link_behind_records",

@@ -297,15 +297,18 @@ class Handovers(_Answer):
 
 class LinkFrom(_Shape):
     """What comes from a neighbour. `leads`: this proxy leads it, by the `phase` of its end, and pulls from `peer`.
-    `filters`: so many are requested there, and are in force if `answered`. `origins`: those that come over it, and how
-    far each has come.
+    `leader`: the proxy of this site that leads it; null: none does. `filters`: so many are requested there, and are in
+    force if `answered`; `covered`: so many others are needed, and come with these. `origins`: those that come over it,
+    and how far each has come.
     """
 
     leads: bool
+    leader: str | None
     phase: str
     peer: str | None
     silent_ms: int | None
     filters: int
+    covered: int
     answered: bool
     origins: dict[str, int]
 
@@ -324,12 +327,13 @@ class LinkTo(_Shape):
 
 
 class LinkShown(_Shape):
-    """A link. `in_tree`: everything goes over it; else it stands by. `to` is null where another proxy sends, or
-    nobody does.
+    """A link. `in_tree`: everything goes over it; else it stands by. `puller`: the neighbour's proxy that leads the
+    other direction; null: none does. `to` is null where another proxy sends to it, or nobody does.
     """
 
     neighbour: str
     in_tree: bool
+    puller: str | None
     from_: LinkFrom = Field(alias="from")
     to: LinkTo | None
 

@@ -19,6 +19,7 @@ from federation.site.events import (
 )
 from federation.site.state import SiteState, read_snapshot
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.keys import OPEN, SIDES, Key, Protection
 from waypost.records import (
     Closed,
     Effective,
@@ -34,7 +35,9 @@ from waypost.records import (
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
-X, Y = "n > 0", "n > 1"
+X, Y = "n > 0", "m > 1"
+NARROW, OTHER = "n == 3", "n == 5"
+"""Two that X covers."""
 
 
 def published() -> Published:
@@ -133,7 +136,7 @@ def test_a_first_need_turns_an_ask_on_and_the_last_one_off() -> None:
     assert log.take(registered(X, proxy="a2")) == [InterestChanged(X)]
     assert WantsChanged(B) not in log.take(registered())
     assert WantsChanged(B) in log.take(registered(proxy="a2"))
-    assert log.state.wants == {B: {}}
+    assert log.state.requested(B) == {}
 
 
 def test_withdrawn_expressions_of_a_proxy_are_named_in_an_event() -> None:
@@ -147,9 +150,9 @@ def test_withdrawn_expressions_of_a_proxy_are_named_in_an_event() -> None:
 def test_an_off_and_on_is_another_installation() -> None:
     log = Log()
     log.take(registered(X))
-    first = log.state.wants[B][X]
+    first = log.state.requested(B)[X]
     log.take(registered(), registered(X))
-    assert log.state.wants[B][X] != first
+    assert log.state.requested(B)[X] != first
     assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=3)) == []
     assert log.state.covered_above(FROM_B, [X]) is None
 
@@ -227,7 +230,7 @@ def test_filter_of_a_neighbour_is_requested_of_the_other_neighbours_only() -> No
     log = Log(B, C)
     events = log.take(FiltersRequested(C, 1, 1, {X: 8}))
     assert WantsChanged(B) in events and WantsChanged(C) not in events
-    assert (set(log.state.wants[B]), set(log.state.wants[C])) == ({X}, set())
+    assert (set(log.state.requested(B)), set(log.state.requested(C))) == ({X}, set())
 
 
 def test_announced_coverage_starts_no_earlier_than_the_own() -> None:
@@ -247,7 +250,7 @@ def test_coverage_learnt_later_is_announced_from_the_frontier_of_the_neighbours_
     """Rule 11, later: C asked first, B answers afterwards."""
     log = Log(B, C)
     log.take(Progress(B, 1, FROM_B, 6), FiltersRequested(C, 1, 1, {X: 8}))
-    installation = log.state.wants[B][X]
+    installation = log.state.requested(B)[X]
     events = log.take(Effective(link=B, link_epoch=1, expression=X, installation=installation, origin=FROM_B, above=3))
     assert Announced(C, Effective(link=A, link_epoch=0, expression=X, installation=8, origin=FROM_B, above=6)) in events
 
@@ -272,7 +275,7 @@ def test_standing_announcements_name_the_last_installation_of_the_neighbour() ->
 
 def some_records(rng: random.Random) -> list[Record]:
     """Many records of every kind; offsets and epochs mostly plausible."""
-    sets: list[tuple[str, ...]] = [(), (X,), (Y,), (X, Y)]
+    sets: list[tuple[str, ...]] = [(), (X,), (Y,), (X, Y), (X, NARROW), (NARROW, OTHER), (OTHER,)]
     makers: list[Callable[[], Record]] = [
         published,
         lambda: forwarded(rng.randint(0, 60), rng.randint(1, 3)),
@@ -284,7 +287,7 @@ def some_records(rng: random.Random) -> list[Record]:
         lambda: Effective(
             link=B,
             link_epoch=3,
-            expression=rng.choice([X, Y]),
+            expression=rng.choice([X, Y, NARROW, OTHER]),
             installation=rng.randint(0, 60),
             origin=FROM_B,
             above=rng.randint(0, 60),
@@ -371,12 +374,109 @@ def test_with_a_new_log_epoch_everything_is_requested_anew() -> None:
     """What was requested, or taken back, may have stood in the lost end, and the neighbour knows it (rule 27)."""
     log = Log(B)
     log.take(registered(X))
-    first = log.state.wants[B][X]
+    first = log.state.requested(B)[X]
     log.take(Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=3))
     begun = LogBegun(federation="f", identity="log", log_epoch=2, ended={origin_of(A): (5, 9)})
     events = log.take(begun)
     assert WantsChanged(B) in events and Interrupted(X, FROM_B) in events
-    second = log.state.wants[B][X]
+    second = log.state.requested(B)[X]
     assert second != first
     late = Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=4)
     assert log.take(late) == []
+
+
+# ------------------------------------------------------------ covering
+
+
+def effective(expression: str, installation: int, above: int, link: SiteId = B, origin: Origin = FROM_B) -> Effective:
+    return Effective(
+        link=link, link_epoch=1, expression=expression, installation=installation, origin=origin, above=above
+    )
+
+
+def test_an_expression_that_a_requested_one_covers_is_not_requested() -> None:
+    log = Log()
+    log.take(registered(X))
+    events = log.take(registered(X, NARROW))
+    assert log.state.requested(B) == {X: 0}
+    assert log.state.wanted(B, NARROW) is None
+    assert WantsChanged(B) in events  # The keys by which it is requested may be others now.
+
+
+def test_an_announcement_counts_for_all_that_the_expression_covers() -> None:
+    log = Log()
+    log.take(registered(X, NARROW))
+    assert log.take(effective(X, 0, 4)) == [Covered(X, FROM_B, 4), Covered(NARROW, FROM_B, 4)]
+    assert log.state.covered_above(FROM_B, [NARROW]) == 4
+
+
+def test_an_expression_that_comes_to_be_covered_has_all_matches_that_the_covering_one_has() -> None:
+    log = Log()
+    log.take(registered(X), effective(X, 0, 4), forwarded(9))
+    assert Covered(NARROW, FROM_B, 4) in log.take(registered(X, NARROW))
+
+
+def test_the_end_of_a_covering_expression_is_no_hole() -> None:
+    log = Log()
+    log.take(registered(X, NARROW, OTHER), effective(X, 0, 4))
+    events = log.take(registered(NARROW, OTHER))
+    assert not [event for event in events if isinstance(event, Covered | Interrupted)]
+    assert log.state.requested(B) == {NARROW: 2, OTHER: 2}
+    assert log.state.covered_above(FROM_B, [NARROW, OTHER]) == 4
+    # Its own filter is effective only from here on, but what came before came by the other one.
+    assert log.take(Progress(B, 1, FROM_B, 7), effective(NARROW, 2, 7)) == []
+    assert log.state.covered_above(FROM_B, [NARROW]) == 4
+
+
+def test_a_wider_expression_is_no_hole_for_what_it_covers() -> None:
+    log = Log()
+    log.take(registered(NARROW), effective(NARROW, 0, 4))
+    log.take(registered(NARROW, X))
+    assert log.state.requested(B) == {X: 2}
+    assert log.state.covered_above(FROM_B, [NARROW]) == 4
+    assert log.state.covered_above(FROM_B, [X]) is None
+    log.take(Progress(B, 1, FROM_B, 8))
+    assert log.take(effective(X, 2, 8)) == [Covered(X, FROM_B, 8)]
+
+
+def test_a_hole_of_a_covering_expression_is_one_of_what_it_covers() -> None:
+    log = Log()
+    log.take(registered(X, NARROW), effective(X, 0, 4))
+    events = log.take(effective(X, 0, 20))
+    assert [event for event in events if isinstance(event, Interrupted)] == [
+        Interrupted(X, FROM_B),
+        Interrupted(NARROW, FROM_B),
+    ]
+
+
+def test_what_is_covered_is_announced_to_the_neighbour_that_requested_it() -> None:
+    log = Log(B, C)
+    log.take(registered(X), effective(X, 0, 4))
+    events = log.take(FiltersRequested(C, 1, 1, {NARROW: 5}))
+    announced = {event.effective.origin: event.effective.above for event in events if isinstance(event, Announced)}
+    assert announced == {OWN: NOTHING, FROM_B: 4}
+    assert log.state.requested(B) == {X: 0} and log.state.requested(C) == {X: 0}
+
+
+def test_the_keys_of_a_request_are_also_those_of_what_it_covers() -> None:
+    log = Log()
+    key = Protection.of([Key(next(iter(SIDES)), "producer", bytes(20))])
+    log.take(registered(X))
+    followed = log.state.follow_wants(B)
+    record = InterestRegistered(ProxyId("a2"), Incarnation("1"), SessionId("t"), (NARROW,), {NARROW: (key,)})
+    log.take(record)
+    assert followed == {X, NARROW}
+    assert log.state.wanted(B, X) == (0, tuple(sorted({OPEN, key})))
+    followed.clear()
+    log.take(InterestRegistered(ProxyId("a2"), Incarnation("1"), SessionId("t"), (NARROW,)))
+    assert X in followed
+    assert log.state.wanted(B, X) == (0, (OPEN,))
+
+
+def test_a_snapshot_has_what_covers_what() -> None:
+    log = Log()
+    log.take(registered(X, NARROW, OTHER), effective(X, 0, 4))
+    copy = log.state.copy()
+    assert copy.requested(B) == {X: 0}
+    assert copy.fold(2, registered(NARROW, OTHER)) == log.take(registered(NARROW, OTHER))
+    assert copy.snapshot() == log.state.snapshot()

@@ -73,18 +73,18 @@ def covered() -> Log:
     log = Log()
     log.take(TreeEntered(1, (AB, BC, CD)), registered())
     for link, origin in ((A, FROM_A), (C, FROM_C), (C, FROM_D)):
-        log.take(effective(link, origin, log.state.wants[link][X]))
+        log.take(effective(link, origin, log.state.requested(link)[X]))
     return log
 
 
 def test_site_wants_of_all_neighbours_in_the_tree_and_of_no_other_site() -> None:
     log = Log()
     log.take(registered())
-    assert log.state.wants == {}
+    assert log.state.requests == {}
     events = log.take(TreeEntered(1, (AB, BC)))
     assert {event.neighbour for event in events if isinstance(event, WantsChanged)} == {A, C}
     log.take(TreeEntered(2, (BC, CD)))
-    assert log.state.wants.keys() == {C}
+    assert log.state.requests.keys() == {C}
 
 
 def test_origin_that_arrives_over_another_link_is_covered_anew_and_others_are_not() -> None:
@@ -114,9 +114,9 @@ def test_tree_of_an_earlier_or_the_same_epoch_changes_nothing() -> None:
 def test_filters_of_a_site_end_with_its_place_in_the_tree() -> None:
     log = covered()
     log.take(FiltersRequested(C, 1, 1, {"m > 0": 3}, tree_epoch=1))
-    assert "m > 0" in log.state.wants[A]
+    assert "m > 0" in log.state.requested(A)
     log.take(TreeEntered(2, (AB, AC, CD)))
-    assert "m > 0" not in log.state.wants[A] and C not in log.state.neighbour_filters
+    assert "m > 0" not in log.state.requested(A) and C not in log.state.neighbour_filters
     # One that was under way since then means nothing: neither of a site that left, nor one made in another tree.
     log.take(FiltersRequested(C, 1, 2, {"m > 0": 3}, tree_epoch=2), FiltersRequested(A, 1, 1, {X: 3}, tree_epoch=1))
     assert not log.state.neighbour_filters
@@ -160,4 +160,4 @@ def test_snapshot_has_the_tree_and_what_changed_with_it() -> None:
     log.take(FiltersRequested(A, 1, 1, {X: 3}, tree_epoch=1), TreeEntered(2, (BC, CD)))
     copy = log.state.copy()
     assert (copy.tree, copy.neighbours, copy.left_at) == (log.state.tree, (C,), log.state.left_at)
-    assert copy.wants == log.state.wants and copy.moved_at == log.state.moved_at
+    assert copy.requested(B) == log.state.requested(B) and copy.moved_at == log.state.moved_at

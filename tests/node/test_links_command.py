@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,18 @@ async def test_both_ends_of_a_link_are_shown(tmp_path: Path) -> None:
             near, far = ends(a), ends(b)
             assert (near["neighbour"], near["in_tree"], far["neighbour"]) == ("B", True, "A")
             assert (near["from"]["leads"], near["from"]["phase"], near["from"]["peer"]) == (True, "pulling", "b")
+            assert (near["from"]["leader"], near["puller"], far["puller"]) == ("a", "b", "a")
             assert (near["from"]["filters"], far["from"]["filters"]) == (1, 0)
             assert list(near["from"]["origins"]) == ["B/0"]
             assert (far["to"]["peer"], far["to"]["filters"], far["to"]["behind"]) == ("a", 1, 0)
+            await session.wait_effective(await session.subscribe("n > 5"), ["B/0"])
+            assert (ends(a)["from"]["filters"], ends(a)["from"]["covered"], ends(b)["to"]["filters"]) == (1, 1, 1)
+            assert 'waypost_link_filters{neighbour="B",which="covered"} 1.0' in metrics(a)
+
+
+def metrics(proxy: ProxyProcess) -> str:
+    with urllib.request.urlopen(proxy.url.replace("ws://", "http://") + "/metrics") as answer:
+        return str(answer.read().decode())
 
 
 def ends(proxy: ProxyProcess) -> Any:

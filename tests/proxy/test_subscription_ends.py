@@ -49,7 +49,7 @@ def subscribed(*, neighbour: bool = False) -> EngineHarness:
     if neighbour:
         harness.engine.env.cluster.proxy_up(row("b1", "B"))
         harness.read_log()
-        number = harness.engine.state.wants[B_SITE]["n > 0"]
+        number = harness.engine.state.requested(B_SITE)["n > 0"]
         harness.log += [
             Effective(link=B_SITE, link_epoch=1, expression="n > 0", installation=number, origin=B, above=4),
             Progress(B_SITE, 1, B, 4),

@@ -261,6 +261,8 @@ class Environment(Kernel):
         super().__init__(seed)
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
+        self.expressions: tuple[str, ...] = ()
+        """Of which a schedule's steps subscribe to one each."""
         """The registry as it was last copied."""
         self.revision = self.tree_revision = 0
         """The number of events that the registry has sent to its watches; and of those of links and the tree."""

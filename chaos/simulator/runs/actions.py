@@ -23,6 +23,8 @@ from waypost.identity import SessionId, edge, log_epoch_of
 from waypost.messages import Granted
 
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
+COVERING = ("n > 0", "n > 0 && n % 2 == 0", "n > 0 && n % 2 == 0 && n % 3 == 0")
+"""Each covers those behind it."""
 KEEP = (None, None)
 POLICIES = ((1, None), (None, 2), (2, 1), (None, 5))
 
@@ -54,11 +56,11 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3])
+    client.subscribe(f"x{len(client.requests)}", world.expressions[pick % 3])
 
 
 def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
+    client.subscribe(f"x{len(client.requests)}", world.expressions[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
 
 
 def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
@@ -91,7 +93,7 @@ def _name_again(world: World, client: Client, pick: int, number: int) -> None:
     def again() -> None:
         # Who has not heard that the session was deleted, with all its subscriptions, takes the name for one in use.
         if name in client.ended - client.open and not client.unaware:
-            client.subscribe_again(name, EXPRESSIONS[pick // 7 % 3])
+            client.subscribe_again(name, world.expressions[pick // 7 % 3])
 
     if name not in client.ended:
         client.unsubscribe(name)

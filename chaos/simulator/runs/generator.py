@@ -13,7 +13,7 @@ from dataclasses import replace
 from chaos.simulator.checks.phases import PHASES
 from chaos.simulator.kernel.kernel import Faults
 from chaos.simulator.processes.clients import LONG_POLL_MS, POLL_MS
-from chaos.simulator.runs.actions import AIMED, KEEP, POLICIES, WAIT
+from chaos.simulator.runs.actions import AIMED, COVERING, KEEP, POLICIES, WAIT
 from chaos.simulator.runs.schedule import Schedule, Step
 from chaos.simulator.world import Shape
 from waypost.limits import LINK_LEASE_MS
@@ -60,6 +60,8 @@ HAS_FEATURE = 0.25
 HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = 0.1
 HAS_GRAPH = 0.3
 """With this chance a schedule has three to five sites."""
+HAS_COVERING = 0.4
+"""With this chance the expressions of a schedule with more than one site cover each other."""
 HAS_OPERATORS = 0.3
 """With this chance operators change the links of such a schedule."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
@@ -76,6 +78,8 @@ def draw(seed: int) -> Schedule:
         run = with_graph(run)
         if random.Random(f"operators of {seed}").random() < HAS_OPERATORS:
             run = with_operators(run)
+    if len(run.sites) > 1 and random.Random(f"covering of {seed}").random() < HAS_COVERING:
+        run = with_covering(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
@@ -160,6 +164,11 @@ def with_operators(run: Schedule) -> Schedule:
         step = (rng.randint(0, 1_500), rng.choice(("remove a link", "add a link")), rng.getrandbits(16))
         script.insert(rng.randint(0, len(script)), step)
     return replace(run, script=script)
+
+
+def with_covering(run: Schedule) -> Schedule:
+    """Return the same run with expressions of which some cover others."""
+    return replace(run, expressions=tuple(random.Random(f"expressions {run.seed}").sample(COVERING, len(COVERING))))
 
 
 def with_retention(run: Schedule) -> Schedule:

@@ -51,6 +51,7 @@ class Schedule:
         queue: the bounds of the session's queue; None: there are none.
         order: the order in which the first receiver gets waiting notifications.
         poll_interval_ms: the time that the first receiver spends on each notification; 0: it takes all at once.
+        expressions: that subscriptions have; the first one is that of the first subscription.
         script: the steps.
     """
 
@@ -68,6 +69,7 @@ class Schedule:
     queue: Queue | None = None
     order: Order = "any"
     poll_interval_ms: int = 0
+    expressions: tuple[str, ...] = EXPRESSIONS
     script: list[Step]
 
     @property
@@ -77,7 +79,7 @@ class Schedule:
 
     def world(self, *, recorded: bool = False) -> World:
         """Return the world at its beginning; `recorded`: it has a recording, for a picture."""
-        return World(
+        world = World(
             self.sites,
             self.seed,
             shape=self.shape,
@@ -85,6 +87,8 @@ class Schedule:
             small=self.small,
             recorded=recorded,
         )
+        world.expressions = self.expressions
+        return world
 
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
         """Play the schedule, and return the world at its end, and the violations.
@@ -111,7 +115,7 @@ class Schedule:
             for name in world.nodes:
                 world.clients[f"p-{name}"].machine.quench(["n"], [], insecure=True)
         client.poll_interval_ms = self.poll_interval_ms
-        client.subscribe("x0", EXPRESSIONS[0], *self.policy)
+        client.subscribe("x0", self.expressions[0], *self.policy)
         world.run(300)
         world.faults = self.faults
         number, features = 0, self.features
@@ -138,6 +142,7 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
     "queue": lambda run: run.queue is not None,
     "priority": lambda run: run.order != "any",
     "one at a time": lambda run: run.poll_interval_ms > 0,
+    "covering expressions": lambda run: run.expressions != EXPRESSIONS,
     "small window": lambda run: run.window < 10,
     "two sites": lambda run: len(run.sites) == 2,
     "three or more sites": lambda run: len(run.sites) > 2,
@@ -173,6 +178,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"queue": None},
     {"order": "any"},
     {"poll_interval_ms": 0},
+    {"expressions": EXPRESSIONS},
     {"window": 4000},
 )
 """Values of a plain schedule, beside its faults and its steps."""

@@ -19,6 +19,7 @@ from tests.chaos.simulator import (
     mutants_of_bounds,
     mutants_of_clients,
     mutants_of_coverage,
+    mutants_of_covering,
     mutants_of_damage,
     mutants_of_handovers,
     mutants_of_keys,
@@ -43,6 +44,7 @@ _MODULES = (
     mutants_of_damage,
     mutants_of_restores,
     mutants_of_trees,
+    mutants_of_covering,
 )
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {

@@ -1,0 +1,83 @@
+"""Bugs in covering: which filters are requested, and what holds of those that another one covers."""
+
+from __future__ import annotations
+
+from federation.links.filter_requests import FilterRequester
+from federation.messages import LinkWants
+from federation.site import requested_filters
+from federation.site.neighbour_filters import Wanted
+from federation.site.requested_filters import RequestChanges, RequestedFilters
+from federation.site.state import SiteState
+from matching.covering import CoveringIndex
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.identity import SiteId
+from waypost.records import RequestPart
+from waypost.subscription import Node
+
+_remove, _change, _wanted = RequestedFilters._remove, FilterRequester._change, SiteState.wanted
+
+
+def _leave_uncovered(
+    self: RequestedFilters, expression: str, index: CoveringIndex, changes: RequestChanges
+) -> set[str]:
+    _remove(self, expression, index, changes)
+    return set()
+
+
+def _remove_first(self: FilterRequester, serial: int) -> LinkWants | None:
+    wanted = {text for text in self._changed if self._state.wanted(self._neighbour, text) is not None}
+    removed = sorted(text for text in self._changed - wanted if text in self._in_force)
+    if not removed:
+        return _change(self, serial)
+    base, self._changed = self._digest, self._changed & wanted
+    for text in removed:
+        self._want(text)
+    return self._request(serial, RequestPart.CHANGE, base, (), tuple(removed))
+
+
+def _any_that_is_near(covering: Node, covered: Node) -> bool:
+    return True
+
+
+def _keys_of_itself_alone(self: SiteState, neighbour: SiteId, expression: str) -> Wanted | None:
+    known = _wanted(self, neighbour, expression)
+    return known and (known[0], tuple(sorted(self.interests(expression, neighbour))))
+
+
+MUTANTS = [
+    Mutant(
+        "covered and forgotten",
+        "what a filter covered is not requested when that filter ends",
+        replaced(RequestedFilters, "_remove", _leave_uncovered),
+        ("LOST", "ASKS"),
+        (750000295, 750000796, 750001172),
+    ),
+    Mutant(
+        "removed before added",
+        "a covering filter is removed at the neighbour before those are there that it covered",
+        replaced(FilterRequester, "_change", _remove_first),
+        ("LOST",),
+        (750000702, 750000747, 750000941),
+    ),
+    Mutant(
+        "announced for one alone",
+        "from where on a covering filter is effective says nothing of what it covers",
+        replaced(SiteState, "_cover_as", lambda self, cover, expression, neighbour: []),
+        ("STUCK",),
+        (750000085, 750000112, 750000134),
+    ),
+    Mutant(
+        "covered by what is near",
+        "an expression that may cover another one is taken to cover it",
+        replaced(requested_filters, "covers", _any_that_is_near),
+        ("LOST",),
+        (750000060, 750000133, 750000134),
+    ),
+    Mutant(
+        "keys of one alone",
+        "a covering filter is requested by its own keys, not by those of what it covers",
+        replaced(SiteState, "wanted", _keys_of_itself_alone),
+        ("QUENCH",),
+        (750000085, 750001170, 750001421),
+    ),
+]

@@ -1,0 +1,97 @@
+"""What is requested of a neighbour, and what is covered by it. The model is dumb: every pair is compared."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+import federation.site.requested_filters as module
+from federation.site.requested_filters import NeededFilter, RequestedFilters
+from matching.covering import covers
+from waypost.subscription import parse
+
+WIDE = ["require(n)", "n > 2", "n > 5", "n > 2 || n == 0", "n < 9"]
+NARROW = [f"n == {number}" for number in range(10)] + [f'n > {number} && s == "x"' for number in range(6)]
+LONG = 'n == 3 && s != "' + "x" * 300 + '"'
+
+
+def restored(requests: RequestedFilters) -> RequestedFilters:
+    data = msgspec.msgpack.encode(requests.needed)
+    return RequestedFilters(msgspec.msgpack.decode(data, type=dict[str, NeededFilter]))
+
+
+def rows(requests: RequestedFilters) -> dict[str, tuple[int | None, str | None]]:
+    return {text: (row.installation, row.cover) for text, row in requests.needed.items()}
+
+
+def is_covering(wide: str, narrow: str) -> bool:
+    return covers(parse(wide).tree, parse(narrow).tree)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_needed_is_requested_or_covered_and_nothing_requested_covers_another(seed: int) -> None:
+    rng = random.Random(seed)
+    requests, needed = RequestedFilters(), set[str]()
+    for installation in range(40):
+        added = set(rng.sample(NARROW + WIDE, rng.randint(0, 6))) - needed
+        removed = rng.sample(sorted(needed), rng.randint(0, min(4, len(needed))))
+        before, copy = dict(requests.installations), restored(requests)
+        changes = requests.change(added, removed, installation)
+        needed = needed.union(added).difference(removed)
+        assert requests.needed.keys() == needed
+        for text, row in requests.needed.items():
+            assert (row.installation is None) is (row.cover is not None) is (text not in requests.installations)
+            if row.cover is not None:
+                assert is_covering(row.cover, text) and requests.carrier_of(text) == row.cover
+                assert requests.needed[row.cover].cover is None and text in requests.carried_by(row.cover)
+        assert not [
+            (wide, narrow)
+            for wide in requests.installations
+            for narrow in requests.installations
+            if wide != narrow and is_covering(wide, narrow) and not is_covering(narrow, wide)
+        ]
+        toggled = {text for text, number in (before.items() ^ requests.installations.items())}
+        assert toggled <= changes.changed
+        assert all(requests.installations[text] == installation for text in toggled & requests.installations.keys())
+        # A proxy that began at a snapshot decides like those that have read the log from its beginning.
+        copy.change(added, removed, installation)
+        assert rows(copy) == rows(requests) and copy.installations == requests.installations
+
+
+def test_two_hundred_narrow_filters_are_one_request_beside_a_wide_one() -> None:
+    requests = RequestedFilters()
+    narrow = [f'kind == "k{number}"' for number in range(200)]
+    requests.change(narrow, [], 1)
+    assert len(requests.installations) == 200
+    changes = requests.change(["require(kind)"], [], 2)
+    assert requests.installations == {"require(kind)": 2}
+    assert set(changes.newly_covered) == set(narrow)
+    changes = requests.change([], ["require(kind)"], 3)
+    assert requests.installations == dict.fromkeys(narrow, 3)
+    assert changes.changed == {"require(kind)", *narrow}
+
+
+def test_a_long_expression_is_requested_as_it_is() -> None:
+    requests = RequestedFilters()
+    requests.change(["n == 3", LONG], [], 1)
+    assert requests.installations == {"n == 3": 1, LONG: 1}
+
+
+def test_what_cannot_be_parsed_here_is_requested_as_it_is() -> None:
+    requests = RequestedFilters()
+    requests.change(["of a later version(n)", "require(n)"], [], 1)
+    assert len(requests.installations) == 2
+    requests.change([], ["of a later version(n)"], 2)
+    assert requests.installations == {"require(n)": 1}
+
+
+def test_an_expression_covers_no_more_others_than_one_change_may_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_COVERED", 3)
+    requests = RequestedFilters()
+    requests.change(["n == 0", "n == 1", "n == 2", "n == 3", "n == 4"], [], 1)
+    requests.change(["require(n)"], [], 2)
+    assert len(requests.installations) == 1 + 2
+    requests.change(["n == 9"], [], 3)
+    assert requests.installations["n == 9"] == 3
