@@ -213,9 +213,9 @@ class _Federation:
             site = rng.choice(self.sites)
             interest = InterestRegistered(ProxyId("p"), Incarnation("1"), SessionId(f"s{number}"), (text,))
             site.fold(site.position, interest)
-            self._settle()
+            self._exchange_all()
 
-    def _settle(self) -> None:
+    def _exchange_all(self) -> None:
         moved = True
         while moved:
             moved = False

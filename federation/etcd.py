@@ -10,8 +10,8 @@
     <prefix>drain/<proxy>                   DrainRow, until it is taken back
     <prefix>link/<site>,<site>              LinkRow, for ever
     <prefix>tree                            TreeRow, for ever
-    <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
-                                            which is the event that tells of it
+    <prefix>site/<site>                     where the site's changelog is, until the site is forgotten; written with
+                                            the proxy's row, which is the event that tells of it
     <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
     <prefix>checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with
                                             the owner's row; no event tells of it
@@ -62,6 +62,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteForgotten,
     SiteLogRow,
     TreeChosen,
     TreeRow,
@@ -90,7 +91,7 @@ disk."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
 LINK, TREE = "link/", "tree"
 UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
-"""Rows of which no event tells."""
+"""Rows of which no event tells, but the end of a site's."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
     # Is also how long one attempt to connect may take.
@@ -251,6 +252,10 @@ class EtcdRegistry:
             return EtcdLease(self, int(granted.id), row, ttl_ms)
         await self.revoke(int(granted.id))
         return None
+
+    async def forget_site(self, site: SiteId) -> None:
+        """Implement :meth:`federation.ports.Registry.forget_site`."""
+        await self._transact([], [aetcd.transactions.Delete(self._key(SITE, site))], [])
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Implement :meth:`federation.ports.Registry.drain`."""
@@ -591,9 +596,12 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] in UNWATCHED:
-            return None
         deleted = change.type == rpc.Event.EventType.DELETE
+        kind, name = self._split(change.kv)
+        if kind == SITE and deleted:
+            return SiteForgotten(SiteId(name))
+        if kind in UNWATCHED:
+            return None
         return self._delete(change.kv) if deleted else self._put(change.kv)
 
     def _split(self, row: Any) -> tuple[str, str]:

@@ -39,6 +39,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteForgotten,
     SiteLogRow,
     SiteSnapshot,
     TreeChosen,
@@ -394,6 +395,13 @@ class MemoryRegistry:
         return next(
             (incarnation.row for incarnation in incarnations if not rows.terms[incarnation.lease].superseded), None
         )
+
+    async def forget_site(self, site: SiteId) -> None:
+        """Implement :meth:`federation.ports.Registry.forget_site`."""
+        rows = await self._begin()
+        if rows.changelogs.pop(site, None) is not None:
+            self._storage.changes.append(SiteForgotten(site))
+        self._storage.answer()
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Implement :meth:`federation.ports.Registry.drain`."""

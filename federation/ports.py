@@ -263,6 +263,13 @@ class TreeChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteForgotten:
+    """A site does not come back: nobody looks for checkpoints there any more, until it has a proxy again."""
+
+    site: SiteId
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     """The watch starts here, or starts again after a compaction: it replaces everything known by earlier events."""
 
@@ -270,7 +277,9 @@ class Reloaded:
     proxies: dict[ProxyId, ProxyRow]
     leaders: dict[str, tuple[ProxyId, int]]
     changelogs: dict[SiteId, str] = field(default_factory=dict)
-    """The address of the checkpoints of every site that ever had a proxy, also if none is alive."""
+    """The address of the checkpoints of every site that ever had a proxy and is not forgotten, also if none is
+    alive.
+    """
     drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
     links: dict[Edge, LinkRow] = field(default_factory=dict, kw_only=True)
     tree: TreeRow = field(default=NO_TREE_ROW, kw_only=True)
@@ -281,7 +290,17 @@ class WatchAlive:
     """The watch works, and nothing has changed. It comes at least every :data:`WATCH_SIGN_S` seconds of silence."""
 
 
-RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged | LinkChanged | TreeChosen
+RegistryEvent = (
+    Reloaded
+    | OwnerChanged
+    | ProxyUp
+    | ProxyDown
+    | LeaderChanged
+    | DrainChanged
+    | LinkChanged
+    | TreeChosen
+    | SiteForgotten
+)
 
 
 class Lease(Protocol):
@@ -409,6 +428,12 @@ class Registry(Protocol):
         Args:
             expected: the row to be replaced; of epoch 0: there is none.
             new: the row in its place.
+        """
+        ...
+
+    async def forget_site(self, site: SiteId) -> None:
+        """Remove where the checkpoints of a site are: nobody looks for any there from now on. A proxy of the site that
+        announces itself has it known again. The row of its log stays, so that it cannot come back with another one.
         """
         ...
 

@@ -23,6 +23,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteForgotten,
     TreeChosen,
 )
 from federation.site.acceptance import Acceptance
@@ -639,6 +640,8 @@ class Engine:
                 self._proxy_down(event)
             case DrainChanged():
                 self.session_moves.drain_changed(event.proxy, event.row)
+            case SiteForgotten():
+                self.env.cluster.site_forgotten(event.site)
             case LeaderChanged() | LinkChanged() | TreeChosen():
                 pass
             case _:

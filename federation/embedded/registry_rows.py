@@ -7,7 +7,8 @@ leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 link/<site>,<site>              LinkRow, for ever
 tree                            TreeRow, for ever
-site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
+site/<site>                     where the site's changelog is, until the site is forgotten; no other change tells of it,
+                                the proxy's row does
 log/<site>                      SiteLogRow, for ever; no change tells of it
 checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with the owner's
                                 row; no change tells of it
@@ -37,6 +38,7 @@ from federation.ports import (
     ProxyRow,
     ProxyUp,
     RegistryEvent,
+    SiteForgotten,
     SiteLogRow,
     TreeChosen,
     TreeRow,
@@ -127,6 +129,8 @@ def event_of(change: Change) -> RegistryEvent:
         return DrainChanged(ProxyId(change.key.removeprefix(DRAIN)), row)
     if change.key.startswith(LINK):
         return LinkChanged(LinkRow.model_validate_json(change.value or change.previous or ""))
+    if change.key.startswith(SITE):
+        return SiteForgotten(SiteId(change.key.removeprefix(SITE)))
     if change.key == TREE:
         return TreeChosen(TreeRow.model_validate_json(change.value or change.previous or ""))
     leader = LeaderRow.model_validate_json(change.value or change.previous or "")

@@ -65,7 +65,7 @@ class RequestedFilters:
         """The requested expressions, with the numbers of their installations."""
         self._covered: dict[str, set[str]] = {}
         self._index: CoveringIndex | None = None
-        """Of the requested expressions; None: nothing was looked up since the snapshot was read."""
+        """The index of the requested expressions; None: nothing was looked up since the snapshot was read."""
         for expression, row in self.needed.items():
             if row.installation is not None:
                 self.installations[expression] = row.installation
@@ -163,7 +163,7 @@ class RequestedFilters:
     def _covered_by(self, expression: str, of: Outline, index: CoveringIndex) -> list[str]:
         wide = parse(expression)
         found: list[str] = []
-        room, in_vain = MOST_COVERED, 0
+        room, misses = MOST_COVERED, 0
         for narrow in index.may_be_covered(of, MOST_COVERED):
             known = self.needed[narrow].outline
             if known is None or (known.is_true and not wide.matches(known.sample)):
@@ -173,8 +173,8 @@ class RequestedFilters:
                 found.append(narrow)
                 room -= size
             else:
-                in_vain += 1
-            if in_vain == LOOKED_AT or not room:
+                misses += 1
+            if misses == LOOKED_AT or not room:
                 break
         return found
 

@@ -339,7 +339,11 @@ def _load_commands(arguments: list[str]) -> None:
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for entry in entry_points(group="waypost.commands"):
         if called == entry.name or (called is None and entry.name not in own):
-            app.command(entry.name)(entry.load())
+            command = entry.load()
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=entry.name)
+            else:
+                app.command(entry.name)(command)
 
 
 def _run(arguments: list[str]) -> object:

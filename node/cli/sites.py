@@ -10,16 +10,62 @@ import typer
 from node.cli.options import Json, group
 from node.configuration.config import load_config
 
+Data = Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")]
+Etcd = Annotated[str | None, typer.Option(help="host:port of their etcd.")]
+Prefix = Annotated[str | None, typer.Option(help="Of their etcd keys.")]
+Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")]
+
 app = group("Sites and their logs.")
+
+
+@app.command("ls")
+def list_sites(
+    data: Data = None, etcd: Etcd = None, prefix: Prefix = None, config: Config = None, json_: Json = False
+) -> None:
+    """Show the sites that the registry knows: the proxies that run, the links, and where the checkpoints are.
+
+    Example: waypost sites ls --etcd 127.0.0.1:2379
+    """
+    import asyncio
+
+    from node.cli.commands.sites import show
+
+    asyncio.run(show(load_config({"data": data, "etcd": etcd, "prefix": prefix}, config), as_json=json_))
+
+
+@app.command("forget")
+def forget(
+    site: Annotated[str, typer.Argument(help="The site that does not come back.")],
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also if sessions may have their last checkpoint there alone.")
+    ] = False,
+    data: Data = None,
+    etcd: Etcd = None,
+    prefix: Prefix = None,
+    config: Config = None,
+    json_: Json = False,
+) -> None:
+    """Forget a site that does not come back: remove its links, and look for no checkpoints there any more.
+
+    Until then a session that is made or taken over waits for the checkpoints of a site that does not answer.
+
+    Example: waypost sites forget B --etcd 127.0.0.1:2379
+    """
+    import asyncio
+
+    from node.cli.commands.sites import forget as forget_site
+
+    settings = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
+    asyncio.run(forget_site(settings, site, anyway=anyway, as_json=json_))
 
 
 @app.command("begin-log")
 def begin_log(
     site: Annotated[str, typer.Argument(help="The site whose log is lost for good.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")] = None,
-    etcd: Annotated[str | None, typer.Option(help="host:port of their etcd.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Of their etcd keys.")] = None,
-    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")] = None,
+    data: Data = None,
+    etcd: Etcd = None,
+    prefix: Prefix = None,
+    config: Config = None,
     json_: Json = False,
 ) -> None:
     """Let a site begin with an empty log in the place of the one that was read: what that had is lost, and told so.

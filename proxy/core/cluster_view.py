@@ -89,7 +89,7 @@ class ClusterView:
         proxies = {**proxies, **gone}
         _replace(self._owners, owners)
         _replace(self._proxies, proxies)
-        _replace(self._changelogs, changelogs)
+        _replace(self._changelogs, {**{row.site: row.changelog for row in proxies.values()}, **changelogs})
         self.is_watching = True
 
     def ended_leases(self, now_ms: int) -> list[ProxyRow]:
@@ -128,6 +128,11 @@ class ClusterView:
         del self._proxies[proxy]
         self._forgotten.pop(proxy, None)
         return True
+
+    def site_forgotten(self, site: SiteId) -> None:
+        """Look for no checkpoints of a site any more, unless it has a live proxy: that has made it known again."""
+        if not self.at_site(site):
+            self._changelogs.pop(site, None)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Set the drain of a proxy, as an operator wants it; None: it is not to be drained any more."""

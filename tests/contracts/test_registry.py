@@ -26,6 +26,7 @@ from federation.ports import (
     Registry,
     RegistryEvent,
     Reloaded,
+    SiteForgotten,
     SiteLogRow,
     TreeChosen,
     TreeRow,
@@ -529,6 +530,25 @@ async def test_tree_is_claimed_once_and_reported_to_present_and_later_watches(
         async with watching(await complete_registries.open()) as late:
             (reloaded,) = late.events
             assert isinstance(reloaded, Reloaded) and reloaded.tree == second
+
+
+async def test_a_site_that_is_forgotten_has_no_changelog_until_it_has_a_proxy_again(
+    complete_registries: Registries,
+) -> None:
+    handle, other_handle = await complete_registries.open(), await complete_registries.open()
+    site = row().site
+    lease = await handle.announce(row(), 60_000)
+    async with watching(other_handle) as observer:
+        await handle.forget_site(site)
+        await observer.until_seen(SiteForgotten(site))
+        async with watching(await complete_registries.open()) as late:
+            (reloaded,) = late.events
+            assert isinstance(reloaded, Reloaded) and site not in reloaded.changelogs
+        await lease.revoke()
+        await handle.announce(row(incarnation="b" * 16), 60_000)
+        async with watching(await complete_registries.open()) as later:
+            (reloaded,) = later.events
+            assert isinstance(reloaded, Reloaded) and reloaded.changelogs == {site: row().changelog}
 
 
 async def test_of_twenty_trees_that_are_claimed_at_once_one_wins(registries: Registries) -> None:

@@ -52,7 +52,7 @@ from waypost.records import (
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
 A1, A2 = ProxyId("a1"), ProxyId("a2")
-X, Y = "n > 0", "n > 1"
+X, Y = "n > 0", "o > 1"
 Kind = TypeVar("Kind")
 
 
@@ -540,17 +540,18 @@ def test_what_is_refused_is_followed_by_a_statement_of_all_in_parts() -> None:
     pulling.fold(holds("n > 2", Y))
     pulling.applied_serial = first.serial
     pulling.receive(opening, 2)
+    # What has come to be wanted meanwhile goes before the last part, which removes what was not stated.
+    _, following = pulling.sent(LinkWants)
+    assert (following.part, following.installations) == (RequestPart.NEXT, {"n > 2": 2})
+    pulling.applied_serial = following.serial
+    pulling.receive(opening, 3)
     _, last = pulling.sent(LinkWants)
     assert (last.part, last.installations) == (RequestPart.LAST, {Y: 0})
     pulling.applied_serial = last.serial
-    pulling.receive(opening, 3)
-    base = digest_of(X, (0, (OPEN,))) ^ digest_of(Y, (0, (OPEN,)))
+    pulling.receive(opening, 4)
+    base = digest_of(X, (0, (OPEN,))) ^ digest_of(Y, (0, (OPEN,))) ^ digest_of("n > 2", (2, (OPEN,)))
     _, change = pulling.sent(LinkWants)
     assert (change.part, change.base, change.removed, change.installations) == (RequestPart.CHANGE, base, (X,), {})
-    pulling.applied_serial = change.serial
-    pulling.receive(opening, 4)
-    _, change = pulling.sent(LinkWants)
-    assert (change.removed, change.installations) == ((), {"n > 2": 2})
 
 
 def test_what_is_in_force_is_compared_while_nothing_changes() -> None:

@@ -27,7 +27,7 @@ from waypost.records import FiltersRequested, LinkLed, Progress, Record
 
 A, B = SiteId("A"), SiteId("B")
 B1 = ProxyId("b1")
-X, Y = "n > 0", "n > 1"
+X, Y = "n > 0", "m > 1"
 
 
 class SlowLog:

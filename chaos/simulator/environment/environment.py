@@ -262,7 +262,7 @@ class Environment(Kernel):
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
         self.expressions: tuple[str, ...] = ()
-        """Of which a schedule's steps subscribe to one each."""
+        """Expressions of which a schedule's steps subscribe to one each."""
         """The registry as it was last copied."""
         self.revision = self.tree_revision = 0
         """The number of events that the registry has sent to its watches; and of those of links and the tree."""

@@ -24,6 +24,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteForgotten,
     SiteLogRow,
     SiteSnapshot,
     TreeChosen,
@@ -271,6 +272,11 @@ class PlainRegistry:
         if not seed or row.sites not in self.links:
             self.links[row.sites] = row
             self.tree_events.append(LinkChanged(row))
+
+    def forget_site(self, site: SiteId) -> None:
+        """Remove where the checkpoints of a site are."""
+        if self.changelogs.pop(site, None) is not None:
+            self.events.append(SiteForgotten(site))
 
     def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
         """Compare and set the row of the dispatching tree; return whether it was as expected."""

@@ -1,15 +1,19 @@
-"""`waypost sites`: the log of a site begins anew, at an operator's request."""
+"""`waypost sites`: what the registry knows of each, and what it is to know no more."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from federation.ports import Registry
+from federation.ports import LinkRow, Reloaded
 from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
 from waypost.errors import NotFound, Refused
-from waypost.identity import SiteId
+from waypost.identity import Edge, Ownership, SiteId
+
+SHOWN = 5
+"""Names in a refusal."""
 
 
 async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
@@ -24,7 +28,7 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
         row = await registry.site_log(SiteId(site))
         if row is None:
             raise NotFound(f"the registry knows of no log of site {site}", field="site")
-        if live := await _live(registry, SiteId(site)):
+        if live := _live(await all_rows(registry), SiteId(site)):
             raise Refused(
                 f"site {site} has a log, and proxies of it that run: {', '.join(live)}",
                 field="site",
@@ -39,7 +43,96 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
         print(f"the log of site {site} begins log epoch {new.log_epoch}; start its proxies at an empty log")
 
 
-async def _live(registry: Registry, site: SiteId) -> list[str]:
+async def show(config: NodeConfig, *, as_json: bool) -> None:
+    """Print the sites, each with its live proxies, its links and the address of its checkpoints.
+
+    Raises:
+        NotFound: there is no such registry.
+        RegistryUnavailable: it does not answer.
+    """
+    async with registry_of(config) as registry:
+        state = await all_rows(registry)
+    if as_json:
+        print(json.dumps({"v": 1, "sites": [_described(state, site) for site in _known(state)]}))
+        return
+    if not _known(state):
+        print("there are no sites: a proxy makes its own known, waypost serve --site SITE")
+    for site in _known(state):
+        proxies, links = ", ".join(_live(state, site)) or "none", ", ".join(_neighbours(state, site)) or "none"
+        print(f"{site}  proxies: {proxies}; links to: {links}; checkpoints: {state.changelogs.get(site, 'none')}")
+
+
+async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) -> None:
+    """Remove the links of a site and the address of its checkpoints.
+
+    Raises:
+        NotFound: there is no such registry, or it knows of no such site.
+        Refused: a proxy of the site runs; or sessions may have their last checkpoint there alone, and not `anyway`.
+        RegistryUnavailable: the registry does not answer.
+    """
+    name = SiteId(site)
+    async with registry_of(config) as registry:
+        state = await all_rows(registry)
+        if name not in _known(state):
+            raise NotFound(
+                f"the registry knows of no site {site}; there are {', '.join(_known(state)) or 'none'}", field="site"
+            )
+        _refuse_if_live(state, name)
+        lonely = sorted(session for session, row in state.owners.items() if _is_lonely(state, row))
+        if lonely and not anyway:
+            first = ", ".join(lonely[:SHOWN]) + (", ..." if len(lonely) > SHOWN else "")
+            raise Refused(
+                f"{len(lonely)} sessions are owned by proxies that do not run ({first}); the last checkpoint of some "
+                f"may be at {site} alone",
+                field="site",
+                hint="attach to them first, so that they are taken over; or --anyway: what only it has is lost",
+            )
+        links = _links(state, name)
+        for sites in links:
+            await registry.set_link(LinkRow(sites=sites, removed=True), seed=False)
+        await registry.forget_site(name)
+        _refuse_if_live(await all_rows(registry), name)
+    if as_json:
+        print(json.dumps({"v": 1, "site": site, "links": [list(sites) for sites in links], "sessions": len(lonely)}))
+    else:
+        print(f"site {site} is forgotten; links removed: {', '.join(' - '.join(sites) for sites in links) or 'none'}")
+
+
+def _described(state: Reloaded, site: SiteId) -> dict[str, Any]:
+    return {
+        "site": site,
+        "proxies": _live(state, site),
+        "links": _neighbours(state, site),
+        "checkpoints": state.changelogs.get(site),
+    }
+
+
+def _refuse_if_live(state: Reloaded, site: SiteId) -> None:
+    if live := _live(state, site):
+        raise Refused(
+            f"proxies of site {site} run: {', '.join(live)}",
+            field="site",
+            hint="stop them first, and wait until their leases have ended",
+        )
+
+
+def _is_lonely(state: Reloaded, owner: Ownership) -> bool:
+    return not owner.deleted and owner.proxy not in state.proxies
+
+
+def _known(state: Reloaded) -> list[SiteId]:
+    linked = {site for sites, row in state.links.items() if not row.removed for site in sites}
+    return sorted(linked.union(state.changelogs))
+
+
+def _links(state: Reloaded, site: SiteId) -> list[Edge]:
+    return [sites for sites, row in sorted(state.links.items()) if site in sites and not row.removed]
+
+
+def _neighbours(state: Reloaded, site: SiteId) -> list[SiteId]:
+    return [other for sites in _links(state, site) for other in sites if other != site]
+
+
+def _live(state: Reloaded, site: SiteId) -> list[str]:
     """Return the proxies of a site that have a lease."""
-    proxies = (await all_rows(registry)).proxies
-    return sorted(row.proxy for row in proxies.values() if row.site == site)
+    return sorted(row.proxy for row in state.proxies.values() if row.site == site)

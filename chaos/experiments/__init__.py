@@ -1,0 +1,1 @@
+"""Experiments: how the machines of a federation behave at sizes that nobody has at hand."""

@@ -1,0 +1,90 @@
+"""`waypost experiment`: what a federation would be at sizes that nobody has at hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+from unittest import mock
+
+import typer
+
+if TYPE_CHECKING:
+    from chaos.experiments.hierarchy import Hierarchy, Measured
+
+experiment = typer.Typer(no_args_is_help=True)
+
+
+@experiment.callback()
+def _commands() -> None:
+    """Play a federation of a size that nobody has at hand."""
+
+
+@experiment.command("hierarchy")
+def hierarchy(
+    sites: Annotated[int, typer.Option("--sites", min=2, help="Sites in all.")] = 1_000,
+    below: Annotated[int, typer.Option("--below", min=1, help="Sites right below each one.")] = 10,
+    sessions: Annotated[int, typer.Option("--sessions", min=1, help="Sessions of all sites together.")] = 1_000_000,
+    topics: Annotated[int, typer.Option("--topics", min=20, help="Topics that expressions are about.")] = 1_000,
+    skew: Annotated[float, typer.Option("--skew", min=0.0, help="The exponent of Zipf's law.")] = 1.0,
+    changes: Annotated[int, typer.Option("--changes", min=1, help="Sessions that then want something else.")] = 1_000,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Measure the filters of a hierarchy of sites, with what a filter covers left out, and with every one requested.
+
+    Example: waypost experiment hierarchy --sites 100 --sessions 100000
+    """
+    from chaos.experiments.hierarchy import Hierarchy
+    from federation.site import requested_filters
+
+    size = Hierarchy(sites=sites, below=below, sessions=sessions, topics=topics, skew=skew, seed=seed)
+    nothing_covers = mock.patch.object(requested_filters, "LONGEST", -1)
+    found = {
+        "covering": _measured(size, changes, nullcontext()),
+        "every one requested": _measured(size, changes, nothing_covers),
+    }
+    if as_json:
+        print(json.dumps({"hierarchy": asdict(size), **{name: asdict(each) for name, each in found.items()}}))
+    else:
+        _show(found)
+
+
+def _measured(size: Hierarchy, changes: int, switch: AbstractContextManager[object]) -> Measured:
+    from chaos.experiments.hierarchy import Measured, measure
+
+    with switch:
+        for step in measure(size, changes):
+            if isinstance(step, Measured):
+                return step
+            print(step, file=sys.stderr, flush=True)
+    raise AssertionError("a measurement ends with what was measured")
+
+
+def _show(found: dict[str, Measured]) -> None:
+    from chaos.experiments.hierarchy import quantiles
+
+    rows: list[tuple[str, list[str]]] = [
+        ("distinct expressions", [f"{each.expressions:,}" for each in found.values()]),
+        ("filters needed of neighbours, all sites", [f"{each.needed:,}" for each in found.values()]),
+        ("filters installed, all sites", [f"{sum(each.installed):,}" for each in found.values()]),
+        (
+            "the same at a site, median / largest",
+            ["{:,} / {:,}".format(*quantiles(each.installed)) for each in found.values()],
+        ),
+        ("announcements, all links", [f"{each.announcements:,}" for each in found.values()]),
+        ("requests until all are in force", [f"{each.requests:,}" for each in found.values()]),
+        ("MB of these", [f"{each.request_bytes / 1e6:,.1f}" for each in found.values()]),
+        (
+            "requests for a change of interest",
+            [f"{each.change_requests / each.changes:,.2f}" for each in found.values()],
+        ),
+        ("bytes of these", [f"{each.change_bytes / each.changes:,.0f}" for each in found.values()]),
+        ("hops until a change is in force, at most", [f"{each.rounds:,}" for each in found.values()]),
+        ("longest fold, ms", [f"{each.longest_ms:,.0f}" for each in found.values()]),
+    ]
+    print(f"{'':42}" + "".join(f"{name:>22}" for name in found))
+    for name, cells in rows:
+        print(f"{name:42}" + "".join(f"{cell:>22}" for cell in cells))
