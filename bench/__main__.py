@@ -11,6 +11,7 @@ NAMES = (
     "matching",
     "log",
     "links",
+    "routing",
     "delivery",
     "backlog_reading",
     "peers",

@@ -181,11 +181,13 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
         keys: a notification that it is true of hits one of them; None: none are known.
         sample: attributes of a notification that it may be true of.
         is_true: whether it is true of the sample; an expression that covers it then is, too.
+        is_exact: whether it is true of exactly what hits one of the keys.
     """
 
     keys: Keys | None
     sample: dict[str, Sample]
     is_true: bool = False
+    is_exact: bool = False
 
 
 def outline(expression: Expression) -> Outline:
@@ -199,7 +201,17 @@ def outline(expression: Expression) -> Outline:
         keys.update(dict.fromkeys(found))
     first = [key for leg in (alternatives[0] if alternatives else ()) for key in (leg.reading.keys or ())[:1]]
     sample = {key.name: _sample_of(key) for key in sorted(first, key=_strength)}
-    return Outline(tuple(keys), sample, expression.matches(sample) is True)
+    is_exact = all(len(legs) == 1 and legs[0].reading.exact for legs in alternatives)
+    return Outline(tuple(keys), sample, expression.matches(sample) is True, is_exact)
+
+
+def covers_by_outline(covering: Outline, covered: Outline) -> bool | None:
+    """Tell by two outlines whether an expression certainly covers another one; None: only its tree says."""
+    if covering.keys is None or covered.keys is None:
+        return None
+    if all(any(_lies_within(key, wide) for wide in covering.keys) for key in covered.keys):
+        return True if covering.is_exact else None
+    return False if covering.is_exact and covered.is_exact and len(covering.keys) == 1 else None
 
 
 def _strength(key: Key) -> tuple[int, int]:

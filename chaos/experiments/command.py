@@ -75,6 +75,10 @@ def _show(found: dict[str, Measured]) -> None:
             ["{:,} / {:,}".format(*quantiles(each.installed)) for each in found.values()],
         ),
         ("announcements, all links", [f"{each.announcements:,}" for each in found.values()]),
+        (
+            "pairs with an origin, median / largest",
+            ["{:,} / {:,}".format(*quantiles(each.pairs)) for each in found.values()],
+        ),
         ("requests until all are in force", [f"{each.requests:,}" for each in found.values()]),
         ("MB of these", [f"{each.request_bytes / 1e6:,.1f}" for each in found.values()]),
         (

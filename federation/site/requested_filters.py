@@ -5,8 +5,11 @@ that is needed no more, the covered ones are requested in its place, or other on
 is a function of the log, like everything of a site's state, so all proxies of a site request the same; and it is in the
 snapshot, with the outline of each expression, so none is parsed again after a restart.
 
+What covers many others goes on covering them when a wider one covers it: then the end of the wider one costs little.
+
 The costs of one change are bounded: of an expression longer than :data:`LONGEST` nothing is known, at most
-:data:`LOOKED_AT` others are compared in vain with one, and one covers at most :data:`MOST_COVERED`.
+:data:`LOOKED_AT` others are compared in vain with one, one covers at most :data:`MOST_COVERED` itself, and
+:data:`MOST_CARRIED` come by one request.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from matching.covering import CoveringIndex, Outline, covers, outline
+from matching.covering import CoveringIndex, Outline, covers, covers_by_outline, outline
 from waypost.subscription import SubscriptionError, parse
 
 LONGEST = 256
 """The length of an expression that may cover another one or be covered, in characters: to parse it takes 0.5 ms."""
 LOOKED_AT = 32
-MOST_COVERED = 1000
+MOST_COVERED = 1_000
+MOST_CARRIED = 10_000
+KEPT = 8
+"""From this number of covered ones on, an expression goes on covering them when a wider one covers it."""
 
 
 class NeededFilter(msgspec.Struct, array_like=True):
@@ -30,7 +36,7 @@ class NeededFilter(msgspec.Struct, array_like=True):
 
     Args:
         installation: its number; None: it is not requested.
-        cover: the requested expression that covers it; None: it is requested.
+        cover: the expression that covers it, which is requested or covered itself; None: it is requested.
         outline: by which others are found that it covers, or that cover it; None: it is too long.
     """
 
@@ -64,6 +70,9 @@ class RequestedFilters:
         self.installations: dict[str, int] = {}
         """The requested expressions, with the numbers of their installations."""
         self._covered: dict[str, set[str]] = {}
+        """The expressions that one covers itself."""
+        self._carried: dict[str, int] = {}
+        """The number of all expressions below one."""
         self._index: CoveringIndex | None = None
         """The index of the requested expressions; None: nothing was looked up since the snapshot was read."""
         for expression, row in self.needed.items():
@@ -71,15 +80,21 @@ class RequestedFilters:
                 self.installations[expression] = row.installation
             elif row.cover is not None:
                 self._covered.setdefault(row.cover, set()).add(expression)
+        for root in self.installations:
+            self._count(root)
 
     def carried_by(self, expression: str) -> list[str]:
-        """Return the expressions that a requested one is requested for: itself first, then what it covers."""
-        return [expression, *sorted(self._covered.get(expression, ()))]
+        """Return the expressions that a requested one is requested for: itself first, then all below it."""
+        found = [expression]
+        for known in found:
+            found += sorted(self._covered.get(known, ()))
+        return found
 
     def carrier_of(self, expression: str) -> str:
-        """Return the expression that is requested for this one: the one that covers it, or itself."""
-        row = self.needed.get(expression)
-        return row.cover if row is not None and row.cover is not None else expression
+        """Return the expression that is requested for this one: one that covers it, or itself."""
+        while (row := self.needed.get(expression)) is not None and row.cover is not None:
+            expression = row.cover
+        return expression
 
     def request_again(self, installation: int) -> None:
         """Replace the installations of all requested expressions by this one."""
@@ -104,23 +119,30 @@ class RequestedFilters:
         return changes
 
     def _remove(self, expression: str, index: CoveringIndex, changes: RequestChanges) -> set[str]:
-        """Remove an expression; return those that it covered."""
+        """Remove an expression; return those that it covered and that nothing covers now."""
         row = self.needed.pop(expression)
-        if row.cover is not None:
-            self._uncover(expression, row.cover)
-            changes.changed.add(row.cover)
-            return set()
-        if row.outline is not None:
-            index.remove(expression, row.outline)
-        del self.installations[expression]
-        changes.changed.add(expression)
-        return self._covered.pop(expression, set())
+        below = self._covered.pop(expression, set())
+        carried = self._carried.pop(expression, 0)
+        if row.cover is None:
+            if row.installation is not None:
+                if row.outline is not None:
+                    index.remove(expression, row.outline)
+                del self.installations[expression]
+                changes.changed.add(expression)
+            return self._uncovered(below)
+        changes.changed.add(self.carrier_of(row.cover))
+        self._detach(expression, row.cover, 1 + carried)
+        if len(below) + len(self._covered.get(row.cover, ())) > MOST_COVERED:
+            return self._uncovered(below)
+        # What covers an expression covers what that covered.
+        for uncovered in sorted(below):
+            self._attach(uncovered, row.cover)
+        return set()
 
-    def _uncover(self, expression: str, cover: str) -> None:
-        covered = self._covered.get(cover, set())
-        covered.discard(expression)
-        if not covered:
-            self._covered.pop(cover, None)
+    def _uncovered(self, expressions: set[str]) -> set[str]:
+        for expression in expressions:
+            self.needed[expression].cover = None
+        return expressions
 
     def _place(self, expression: str, installation: int, index: CoveringIndex, changes: RequestChanges) -> None:
         """Have an expression covered by a requested one, or request it, and have it cover others."""
@@ -128,9 +150,9 @@ class RequestedFilters:
         self.needed[expression] = row
         row.cover = self._cover_of(expression, row.outline, index)
         if row.cover is not None:
-            self._covered.setdefault(row.cover, set()).add(expression)
+            self._attach(expression, row.cover)
             changes.changed.add(row.cover)
-            changes.newly_covered.append(expression)
+            changes.newly_covered += self.carried_by(expression)
             return
         self.installations[expression] = row.installation = installation
         changes.changed.add(expression)
@@ -140,43 +162,94 @@ class RequestedFilters:
             index.add(expression, row.outline)
 
     def _cover(self, expression: str, cover: str, index: CoveringIndex, changes: RequestChanges) -> None:
-        """Request an expression no more, nor what it covers by it, but by another one that covers it."""
+        """Request an expression no more, but another one that covers it."""
         row = self.needed[expression]
         assert row.outline is not None
         index.remove(expression, row.outline)
         del self.installations[expression]
+        row.installation = None
         changes.changed.add(expression)
-        for moved in (expression, *sorted(self._covered.pop(expression, ()))):
-            self.needed[moved].installation, self.needed[moved].cover = None, cover
-            self._covered.setdefault(cover, set()).add(moved)
-            changes.newly_covered.append(moved)
+        changes.newly_covered += self.carried_by(expression)
+        moved = [expression]
+        if len(below := self._covered.get(expression, ())) < KEPT:
+            moved += sorted(below)
+            self._covered.pop(expression, None)
+            self._carried.pop(expression, None)
+        for each in moved:
+            self._attach(each, cover)
+
+    def _attach(self, expression: str, cover: str) -> None:
+        """Have one expression cover another one, with all that is below it."""
+        self.needed[expression].cover = cover
+        self._covered.setdefault(cover, set()).add(expression)
+        self._add_carried(cover, 1 + self._carried.get(expression, 0))
+
+    def _detach(self, expression: str, cover: str, carried: int) -> None:
+        covered = self._covered[cover]
+        covered.remove(expression)
+        if not covered:
+            del self._covered[cover]
+        self._add_carried(cover, -carried)
+
+    def _add_carried(self, cover: str | None, carried: int) -> None:
+        while cover is not None and cover in self.needed:
+            self._carried[cover] = self._carried.get(cover, 0) + carried
+            if not self._carried[cover]:
+                del self._carried[cover]
+            cover = self.needed[cover].cover
+
+    def _count(self, root: str) -> None:
+        """Count what is below a requested expression."""
+        for expression in reversed(self.carried_by(root)):
+            if covered := self._covered.get(expression):
+                self._carried[expression] = sum(1 + self._carried.get(each, 0) for each in covered)
 
     def _cover_of(self, expression: str, of: Outline | None, index: CoveringIndex) -> str | None:
         if of is None:
             return None
-        narrow = parse(expression).tree
+        more = 1 + self._carried.get(expression, 0)
         for wide in index.may_cover(of, LOOKED_AT):
-            if len(self._covered.get(wide, ())) < MOST_COVERED and covers(parse(wide).tree, narrow):
+            has_room = len(self._covered.get(wide, ())) < MOST_COVERED
+            if has_room and self._carried.get(wide, 0) + more <= MOST_CARRIED and self._covers(wide, expression):
                 return wide
         return None
 
     def _covered_by(self, expression: str, of: Outline, index: CoveringIndex) -> list[str]:
-        wide = parse(expression)
+        """Return the requested expressions that this one is to cover."""
+        candidates = index.may_be_covered(of, MOST_COVERED)
+        if not candidates:
+            return []
         found: list[str] = []
-        room, misses = MOST_COVERED, 0
-        for narrow in index.may_be_covered(of, MOST_COVERED):
+        carried, covered = self._carried.get(expression, 0), len(self._covered.get(expression, ()))
+        misses = 0
+        for narrow in candidates:
             known = self.needed[narrow].outline
-            if known is None or (known.is_true and not wide.matches(known.sample)):
+            if known is None:
                 continue
-            size = 1 + len(self._covered.get(narrow, ()))
-            if size <= room and covers(wide.tree, parse(narrow).tree):
+            below = len(self._covered.get(narrow, ()))
+            direct, more = 1 + (below if below < KEPT else 0), 1 + self._carried.get(narrow, 0)
+            has_room = covered + direct <= MOST_COVERED and carried + more <= MOST_CARRIED
+            if has_room and self._covers(expression, narrow):
                 found.append(narrow)
-                room -= size
+                carried, covered = carried + more, covered + direct
             else:
                 misses += 1
-            if misses == LOOKED_AT or not room:
+            if misses == LOOKED_AT:
                 break
         return found
+
+    def _covers(self, wide: str, narrow: str) -> bool:
+        """Tell whether an expression certainly covers another one; without their trees, if their outlines say so."""
+        outline_of_wide, outline_of_narrow = self.needed[wide].outline, self.needed[narrow].outline
+        if outline_of_wide is None or outline_of_narrow is None:
+            return False
+        known = covers_by_outline(outline_of_wide, outline_of_narrow)
+        if known is not None:
+            return known
+        tree = parse(wide)
+        if outline_of_narrow.is_true and not tree.matches(outline_of_narrow.sample):
+            return False
+        return covers(tree.tree, parse(narrow).tree)
 
     def _indexed(self) -> CoveringIndex:
         index = CoveringIndex()

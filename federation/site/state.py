@@ -696,6 +696,8 @@ class SiteState:
         installation = requests.installations.get(expression)
         if installation is None:
             return None
+        if not self._protected_counts and not any(filters.keyed for filters in self.neighbour_filters.values()):
+            return installation, (OPEN,)
         keys = set[Protection]().union(
             *(self.interests(carried, neighbour) for carried in requests.carried_by(expression))
         )

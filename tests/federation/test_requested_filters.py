@@ -44,8 +44,11 @@ def test_what_is_needed_is_requested_or_covered_and_nothing_requested_covers_ano
         for text, row in requests.needed.items():
             assert (row.installation is None) is (row.cover is not None) is (text not in requests.installations)
             if row.cover is not None:
-                assert is_covering(row.cover, text) and requests.carrier_of(text) == row.cover
-                assert requests.needed[row.cover].cover is None and text in requests.carried_by(row.cover)
+                assert is_covering(row.cover, text) and row.cover in needed
+                carrier = requests.carrier_of(text)
+                assert carrier in requests.installations and text in requests.carried_by(carrier)
+        carried = [text for root in requests.installations for text in requests.carried_by(root)]
+        assert sorted(carried) == sorted(needed)
         assert not [
             (wide, narrow)
             for wide in requests.installations
@@ -58,6 +61,7 @@ def test_what_is_needed_is_requested_or_covered_and_nothing_requested_covers_ano
         # A proxy that began at a snapshot decides like those that have read the log from its beginning.
         copy.change(added, removed, installation)
         assert rows(copy) == rows(requests) and copy.installations == requests.installations
+        assert copy._carried == requests._carried == restored(requests)._carried
 
 
 def test_two_hundred_narrow_filters_are_one_request_beside_a_wide_one() -> None:
@@ -71,6 +75,23 @@ def test_two_hundred_narrow_filters_are_one_request_beside_a_wide_one() -> None:
     changes = requests.change([], ["require(kind)"], 3)
     assert requests.installations == dict.fromkeys(narrow, 3)
     assert changes.changed == {"require(kind)", *narrow}
+
+
+def test_what_covers_many_goes_on_covering_them_under_a_wider_one() -> None:
+    requests = RequestedFilters()
+    groups = [f'begins-with(kind, "{letter}")' for letter in "abc"]
+    narrow = [f'kind == "{letter}{number}"' for letter in "abc" for number in range(20)]
+    requests.change([*narrow, *groups], [], 1)
+    requests.change(["require(kind)"], [], 2)
+    assert requests.installations == {"require(kind)": 2}
+    assert sorted(requests.carried_by("require(kind)")) == sorted(["require(kind)", *groups, *narrow])
+    changes = requests.change([], ["require(kind)"], 3)
+    assert requests.installations == dict.fromkeys(groups, 3)
+    assert changes.changed == {"require(kind)", *groups}
+    # In the middle: what it covered is covered by what covers it.
+    requests.change(["require(kind)"], [], 4)
+    requests.change([], [groups[0]], 5)
+    assert requests.needed['kind == "a7"'].cover == "require(kind)"
 
 
 def test_a_long_expression_is_requested_as_it_is() -> None:

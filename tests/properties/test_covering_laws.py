@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from matching.covering import CoveringIndex, covers, outline
+from matching.covering import CoveringIndex, covers, covers_by_outline, outline
 from tests.helpers.expressions import leaves, notifications
 from tests.properties.test_index_laws import often_nan, readable, usual
 from waypost.notification import Value
@@ -50,7 +50,10 @@ def test_no_notification_refutes_what_is_said_to_be_covered(
     pair: tuple[Node, Node], events: list[dict[str, Value]]
 ) -> None:
     covering, covered = readable(pair[0]), readable(pair[1])
-    if covering is None or covered is None or not covers(covering.tree, covered.tree):
+    if covering is None or covered is None:
+        return
+    by_outline = covers_by_outline(outline(covering), outline(covered))
+    if not covers(covering.tree, covered.tree) and not by_outline:
         return
     for attributes in events:
         if covered.matches(attributes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from federation.links.filter_requests import FilterRequester
 from federation.messages import LinkWants
-from federation.site import requested_filters
 from federation.site.neighbour_filters import Wanted
 from federation.site.requested_filters import RequestChanges, RequestedFilters
 from federation.site.state import SiteState
@@ -12,7 +11,6 @@ from matching.covering import CoveringIndex
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import SiteId
 from waypost.records import RequestPart
-from waypost.subscription import Node
 
 _remove, _change, _wanted = RequestedFilters._remove, FilterRequester._change, SiteState.wanted
 
@@ -33,10 +31,6 @@ def _remove_first(self: FilterRequester, serial: int) -> LinkWants | None:
     for text in removed:
         self._want(text)
     return self._request(serial, RequestPart.CHANGE, base, (), tuple(removed))
-
-
-def _any_that_is_near(covering: Node, covered: Node) -> bool:
-    return True
 
 
 def _keys_of_itself_alone(self: SiteState, neighbour: SiteId, expression: str) -> Wanted | None:
@@ -69,7 +63,7 @@ MUTANTS = [
     Mutant(
         "covered by what is near",
         "an expression that may cover another one is taken to cover it",
-        replaced(requested_filters, "covers", _any_that_is_near),
+        replaced(RequestedFilters, "_covers", lambda self, wide, narrow: True),
         ("LOST",),
         (750000060, 750000133, 750000134),
     ),
