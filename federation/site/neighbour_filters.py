@@ -48,7 +48,7 @@ class FilterChanges:
     changed: set[str] = field(default_factory=set)
 
 
-class NeighbourFilters(msgspec.Struct):
+class NeighbourFilters(msgspec.Struct, kw_only=True):
     """The filters that a neighbour requests, with the leader's epoch and serial of the last request.
 
     `digest`: of all of them. `keyed`: how many are wanted by other keys than none. `stated`: the expressions stated
