@@ -8,9 +8,7 @@ for each filter and each origin behind it.
 
 from __future__ import annotations
 
-import gc
 import random
-import time
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +21,7 @@ from federation.links.bounds import LinkBounds
 from federation.links.filter_requests import FilterRequester, request_of
 from federation.site.state import SiteState
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
-from waypost.records import InterestRegistered, Record
+from waypost.records import InterestRegistered
 from waypost.subscription import parse
 
 PROXY, INCARNATION = ProxyId("p"), Incarnation("1")
@@ -68,7 +66,6 @@ class Measured:
         change_requests: records for all these changes.
         change_bytes: of these.
         rounds: hops until the slowest of these changes was in force everywhere.
-        longest_ms: of one fold of an interest or a request, on this machine.
     """
 
     expressions: int
@@ -82,7 +79,6 @@ class Measured:
     change_requests: int
     change_bytes: int
     rounds: int
-    longest_ms: float
 
 
 class Federation:
@@ -108,19 +104,12 @@ class Federation:
             self._requesters.append(ends)
         self._serial = 0
         self.requests = self.request_bytes = 0
-        self.longest_s = 0.0
-        """The longest fold so far."""
 
     def register(self, site: int, expression: str, *, is_wanted: bool) -> None:
         """Begin or end the interest of a site in an expression."""
         state = self.states[site]
         wanted = (expression,) if is_wanted else ()
-        self._fold(state, InterestRegistered(PROXY, INCARNATION, SessionId(expression), wanted))
-
-    def _fold(self, state: SiteState, record: Record) -> None:
-        began = time.perf_counter()
-        state.fold(state.position, record)
-        self.longest_s = max(self.longest_s, time.perf_counter() - began)
+        state.fold(state.position, InterestRegistered(PROXY, INCARNATION, SessionId(expression), wanted))
 
     def exchange(self, sites: Iterable[int]) -> int:
         """Exchange requests until nothing is to be requested; return after how many rounds that is.
@@ -146,7 +135,8 @@ class Federation:
             return False
         self.requests += 1
         self.request_bytes += len(msgspec.msgpack.encode(request))
-        self._fold(self.states[self._numbers[neighbour]], request_of(request))
+        far = self.states[self._numbers[neighbour]]
+        far.fold(far.position, request_of(request))
         end.answered(self._serial, -1)
         return True
 
@@ -206,8 +196,6 @@ def measure(hierarchy: Hierarchy, changes: int) -> Iterator[str | Measured]:
         hierarchy: the federation.
         changes: of interest, one after the other, once everything is in force.
     """
-    # A look for garbage among the objects of a thousand sites takes seconds, and would count as a fold's time.
-    gc.disable()
     yield f"{hierarchy.sites:,} sites, {hierarchy.sessions:,} sessions"
     interests, federation = Interests(hierarchy), Federation(hierarchy)
     for site, counts in enumerate(interests.of_site):
@@ -255,7 +243,6 @@ def _measured(
         change_requests=federation.requests - requests,
         change_bytes=federation.request_bytes - request_bytes,
         rounds=rounds,
-        longest_ms=federation.longest_s * 1e3,
     )
 
 
