@@ -381,12 +381,11 @@ def _quenched(world: World, producer: Client) -> list[str]:
     }
     wanted = {text for text, needs_no_key in held if needs_no_key}
     announced = set(producer.machine.quench_view.terms)
-    if len(connected) < len(world.logs):
-        # A subscription has not ended as long as a site may still owe something of it.
-        announced.intersection_update(text for text, _ in held)
     covered = {text for text in wanted if any(_covers(wide, text) for wide in announced)}
     needed = {text for text, _ in held if any(_covers(text, narrow) for narrow in wanted)}
-    if covered == wanted and announced <= needed:
+    # A subscription has not ended as long as a site may still owe something of it.
+    is_whole = len(connected) == len(world.logs)
+    if covered == wanted and (announced <= needed or not is_whole):
         return []
     return [f"QUENCH {producer.name} was told of {sorted(announced)}, wanted is {sorted(wanted)}"]
 
