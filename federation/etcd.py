@@ -253,9 +253,20 @@ class EtcdRegistry:
         await self.revoke(int(granted.id))
         return None
 
-    async def forget_site(self, site: SiteId) -> None:
+    async def forget_site(self, site: SiteId) -> bool:
         """Implement :meth:`federation.ports.Registry.forget_site`."""
-        await self._transact([], [aetcd.transactions.Delete(self._key(SITE, site))], [])
+        key = self._key(SITE, site)
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                client = await self._client()
+                # In this order: whoever announces itself behind it writes the site's row, too.
+                found = await client.get(key)
+                incarnations = await client.get_prefix(self._key(INCARNATION, ""))
+        if any(ProxyRow.model_validate_json(row.value).site == site for row in incarnations):
+            return False
+        unchanged = aetcd.transactions.Mod(key) == (found.mod_revision if found is not None else 0)
+        won, _ = await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
+        return won
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Implement :meth:`federation.ports.Registry.drain`."""

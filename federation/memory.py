@@ -396,12 +396,14 @@ class MemoryRegistry:
             (incarnation.row for incarnation in incarnations if not rows.terms[incarnation.lease].superseded), None
         )
 
-    async def forget_site(self, site: SiteId) -> None:
+    async def forget_site(self, site: SiteId) -> bool:
         """Implement :meth:`federation.ports.Registry.forget_site`."""
         rows = await self._begin()
-        if rows.changelogs.pop(site, None) is not None:
+        is_live = any(incarnation.row.site == site for incarnation in rows.incarnations.values())
+        if not is_live and rows.changelogs.pop(site, None) is not None:
             self._storage.changes.append(SiteForgotten(site))
         self._storage.answer()
+        return not is_live
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Implement :meth:`federation.ports.Registry.drain`."""

@@ -431,9 +431,14 @@ class Registry(Protocol):
         """
         ...
 
-    async def forget_site(self, site: SiteId) -> None:
-        """Remove where the checkpoints of a site are: nobody looks for any there from now on. A proxy of the site that
-        announces itself has it known again. The row of its log stays, so that it cannot come back with another one.
+    async def forget_site(self, site: SiteId) -> bool:
+        """Remove where the checkpoints of a site are: nobody looks for any there from now on.
+
+        A proxy of the site that announces itself has it known again. The row of its log stays, so that it cannot come
+        back with another one.
+
+        Returns:
+            False, and nothing has changed: a proxy of the site has a lease, or announces itself at this time.
         """
         ...
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator
-from heapq import nsmallest
 from itertools import product
+from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
@@ -35,15 +35,16 @@ from matching.needs import (
     Within,
     parts,
     read,
-    strongest,
     weakest,
 )
 from matching.postings import Attribute
 from waypost.subscription import Expression
 from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node, Not
 
-MOST_CASES = 64
+MOST_CASES = 8
 """Cases into which an expression is split; a disjunction that would make more of them remains one fact."""
+SIMPLE_NODES = 40
+"""Nodes of an expression that :func:`covers` takes less than a millisecond for."""
 Sample = str | float
 S = TypeVar("S", str, float)
 
@@ -124,7 +125,7 @@ class _Facts:
     def _meet(self, reading: Reading) -> bool:
         if not reading.exact or reading.keys is None:
             return False
-        return any(all(any(_lies_within(key, wide) for wide in reading.keys) for key in keys) for keys in self._keys)
+        return any(_all_within(keys, reading.keys) for keys in self._keys)
 
     def _exclude(self, node: Node, truth: bool) -> bool:
         """Tell whether the node says that an attribute is not of some value, and it is not."""
@@ -144,19 +145,19 @@ class _Facts:
 
 def _lies_within(key: Key, wide: Key) -> bool:
     """Tell whether each value that hits one key hits the other."""
+    # Not by patterns: an index asks this some thousand times for one expression.
     if key.name != wide.name:
         return False
-    match key, wide:
-        case _, Present():
-            return True
-        case Text(value=value), Text(value=other):
-            return value == other
-        case Text(value=text) | Prefix(text=text), Prefix(text=prefix):
-            return text.startswith(prefix)
-        case Within(), Within():
-            return wide.low <= key.low and key.high <= wide.high and (wide.or_nan or not key.or_nan)
-        case _:
-            return False
+    if isinstance(wide, Present):
+        return True
+    if isinstance(wide, Within):
+        return isinstance(key, Within) and (
+            wide.low <= key.low and key.high <= wide.high and (wide.or_nan or not key.or_nan)
+        )
+    if isinstance(wide, Text):
+        return isinstance(key, Text) and key.value == wide.value
+    text = key.value if isinstance(key, Text) else key.text if isinstance(key, Prefix) else None
+    return text is not None and text.startswith(wide.text)
 
 
 def _excludes(key: Key, name: str, value: str | float) -> bool:
@@ -178,40 +179,69 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
     """What of an expression an index needs, so that it need not be parsed again.
 
     Args:
-        keys: a notification that it is true of hits one of them; None: none are known.
-        sample: attributes of a notification that it may be true of.
-        is_true: whether it is true of the sample; an expression that covers it then is, too.
-        is_exact: whether it is true of exactly what hits one of the keys.
+        alternatives: of each, the keys of its legs, as far as they are known.
+        sample: attributes of a notification that the first alternative may be true of.
+        is_exact: whether the keys say all: an alternative is true of what hits a key of each of its legs.
+        is_simple: whether :func:`covers` takes little time for it.
     """
 
-    keys: Keys | None
+    alternatives: tuple[tuple[Keys, ...], ...]
     sample: dict[str, Sample]
-    is_true: bool = False
     is_exact: bool = False
+    is_simple: bool = False
+
+    @property
+    def keys(self) -> Keys | None:
+        """The most selective keys of each alternative: what the expression is true of hits one. None: not known."""
+        found: dict[Key, None] = {}
+        for legs in self.alternatives:
+            if not legs:
+                return None
+            ranked = [(weakest(keys), len(keys), keys) for keys in legs]
+            found.update(dict.fromkeys(min(ranked, key=itemgetter(0, 1))[2]))
+        return tuple(found)
 
 
 def outline(expression: Expression) -> Outline:
     """Return the outline of an expression."""
     alternatives = parts(expression.tree)
-    keys: dict[Key, None] = {}
-    for legs in alternatives:
-        found = strongest(legs)
-        if found is None:
-            return Outline(None, {})
-        keys.update(dict.fromkeys(found))
+    readings = [leg.reading for legs in alternatives for leg in legs]
     first = [key for leg in (alternatives[0] if alternatives else ()) for key in (leg.reading.keys or ())[:1]]
-    sample = {key.name: _sample_of(key) for key in sorted(first, key=_strength)}
-    is_exact = all(len(legs) == 1 and legs[0].reading.exact for legs in alternatives)
-    return Outline(tuple(keys), sample, expression.matches(sample) is True, is_exact)
+    return Outline(
+        tuple(tuple(leg.reading.keys for leg in legs if leg.reading.keys is not None) for legs in alternatives),
+        {key.name: _sample_of(key) for key in sorted(first, key=_strength)},
+        all(reading.exact for reading in readings),
+        expression.cost.nodes <= SIMPLE_NODES,
+    )
 
 
 def covers_by_outline(covering: Outline, covered: Outline) -> bool | None:
-    """Tell by two outlines whether an expression certainly covers another one; None: only its tree says."""
-    if covering.keys is None or covered.keys is None:
-        return None
-    if all(any(_lies_within(key, wide) for wide in covering.keys) for key in covered.keys):
-        return True if covering.is_exact else None
-    return False if covering.is_exact and covered.is_exact and len(covering.keys) == 1 else None
+    """Tell by two outlines whether an expression certainly covers another one; None: it may, their trees say."""
+    for legs in covered.alternatives:
+        if not any(_are_met(needed, legs) for needed in covering.alternatives):
+            return False
+    return True if covering.is_exact else None
+
+
+def _are_met(needed: tuple[Keys, ...], legs: tuple[Keys, ...]) -> bool:
+    """Tell whether whatever hits a key of each of some legs does so of all that are needed."""
+    for wide in needed:
+        for keys in legs:
+            if _all_within(keys, wide):
+                break
+        else:
+            return False
+    return True
+
+
+def _all_within(keys: Keys, wide: Keys) -> bool:
+    for key in keys:
+        for other in wide:
+            if _lies_within(key, other):
+                break
+        else:
+            return False
+    return True
 
 
 def _strength(key: Key) -> tuple[int, int]:
@@ -272,8 +302,8 @@ class CoveringIndex:
             if not samples:
                 del self._samples[name]
 
-    def may_cover(self, of: Outline, most: int) -> list[str]:
-        """Return the first texts, at most so many, in their order, of those that may cover an expression."""
+    def may_cover(self, of: Outline) -> Iterator[str]:
+        """Yield the texts of those that may cover an expression; some more than once."""
         found: list[array[int]] = []
         for name, value in of.sample.items():
             attribute = self._keys.get(name)
@@ -282,11 +312,11 @@ class CoveringIndex:
                 if equal is not None:
                     found.append(equal)
                 attribute.collect(value, found)
-        return nsmallest(most, {self._texts[number] for posting in found for number in posting})
+        return (self._texts[number] for posting in found for number in posting)
 
-    def may_be_covered(self, of: Outline, most: int) -> list[str]:
-        """Return the first texts, at most so many, in their order, of those that an expression may cover."""
-        return nsmallest(most, {text for key in of.keys or () for text in self._sampled(key)})
+    def may_be_covered(self, of: Outline) -> Iterator[str]:
+        """Yield the texts of those that an expression may cover; some more than once."""
+        return (text for key in of.keys or () for text in self._sampled(key))
 
     def _sampled(self, key: Key) -> Iterator[str]:
         samples = self._samples.get(key.name)

@@ -109,11 +109,6 @@ def read(node: Node, truth: bool) -> Reading:
     return _Reader()._of(node, truth)
 
 
-def strongest(legs: Iterable[Leg]) -> Keys | None:
-    """Return the most selective keys of the legs; None: none has any."""
-    return _cheapest(leg.reading for leg in legs).keys
-
-
 def _flat(node: Node, truth: bool, *, any_of: bool) -> Iterator[tuple[Node, bool]]:
     """Yield the tests and truths of which one (`any_of`) or all must hold for `node` to have the truth."""
     match node:

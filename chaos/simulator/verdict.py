@@ -24,6 +24,7 @@ from waypost.identity import (
     log_epoch_of,
     site_of,
 )
+from waypost.keys import OPEN
 from waypost.limits import PUBLISH_WINDOW
 from waypost.records import Severed, TreeEntered
 from waypost.subscription import parse
@@ -226,9 +227,10 @@ def _check_interests(world: World) -> list[str]:
         if missing := {text for text in wanted if not any(_covers(wide, text) for wide in known)}:
             violations.append(f"ASKS {node.proxy} does not know that {sorted(missing)} is wanted")
         for neighbour, requested in node.engine.state.neighbour_filters.items():
+            by_no_keys = [text for text, found in requested.filters.items() if found.protections == (OPEN,)]
             violations += [
                 f"ASKS {neighbour} requests {narrow} of {node.proxy} beside {wide}"
-                for wide, narrow in permutations(requested.filters, 2)
+                for wide, narrow in permutations(by_no_keys, 2)
                 if neighbour in connected and _covers(wide, narrow)
             ]
         if len(connected) == len(world.logs) and (kept := known - held - wanted):

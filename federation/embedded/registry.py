@@ -153,9 +153,10 @@ class EmbeddedRegistry:
             raise Internal(f"{type(lease).__name__} is no lease of this registry")
         return EmbeddedLease(self, lease.number, lease.ttl_ms)
 
-    async def forget_site(self, site: SiteId) -> None:
+    async def forget_site(self, site: SiteId) -> bool:
         """Implement :meth:`federation.ports.Registry.forget_site`."""
-        await self.change(lambda c: rows.delete(c, rows.SITE + site))
+        now = self.now()
+        return await self.change(lambda c: rows.forget_site(c, site, now()))
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Implement :meth:`federation.ports.Registry.drain`."""

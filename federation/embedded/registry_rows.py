@@ -327,6 +327,15 @@ def announce(
     return int(lease or 0)
 
 
+def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bool:
+    """Remove where the changelog of a site is; return False, and do nothing, if a proxy of it has a lease."""
+    expire_leases(connection, now)
+    if any(ProxyRow.model_validate_json(value).site == site for value in values(connection, INCARNATION)):
+        return False
+    delete(connection, SITE + site)
+    return True
+
+
 def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) -> bool:
     """Renew a lease; return False if it has ended or was superseded."""
     cursor = connection.execute(

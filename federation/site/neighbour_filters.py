@@ -51,15 +51,13 @@ class FilterChanges:
 class NeighbourFilters(msgspec.Struct, kw_only=True):
     """The filters that a neighbour requests, with the leader's epoch and serial of the last request.
 
-    `digest`: of all of them. `keyed`: how many are wanted by other keys than none. `stated`: the expressions stated
-    since a statement of all began; None: none is under way.
+    `digest`: of all of them. `stated`: the expressions stated since a statement of all began; None: none is under way.
     """
 
     epoch: int = 0
     serial: int = -1
     filters: dict[str, Filter] = {}
     digest: int = 0
-    keyed: int = 0
     stated: set[str] | None = None
 
     @property
@@ -108,13 +106,11 @@ class NeighbourFilters(msgspec.Struct, kw_only=True):
             changes.toggled.add(expression)
         else:
             self.digest ^= digest_of(expression, (known.installation, known.protections))
-            self.keyed -= known.protections != (OPEN,)
         if known is None or known.protections != protections:
             changes.changed.add(expression)
         if known is None or known.installation != installation:
             known = self.filters[expression] = changes.installed[expression] = Filter(installation, at)
         known.protections = protections
-        self.keyed += protections != (OPEN,)
         self.digest ^= digest_of(expression, (installation, protections))
 
     def _remove(self, expressions: Iterable[str], changes: FilterChanges) -> None:
@@ -122,7 +118,6 @@ class NeighbourFilters(msgspec.Struct, kw_only=True):
             known = self.filters.pop(expression, None)
             if known is not None:
                 self.digest ^= digest_of(expression, (known.installation, known.protections))
-                self.keyed -= known.protections != (OPEN,)
                 changes.toggled.add(expression)
                 changes.changed.add(expression)
 

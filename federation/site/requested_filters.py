@@ -5,17 +5,20 @@ that is needed no more, the covered ones are requested in its place, or other on
 is a function of the log, like everything of a site's state, so all proxies of a site request the same; and it is in the
 snapshot, with the outline of each expression, so none is parsed again after a restart.
 
+An expression that is wanted by keys stands apart: it is requested as it is, for a request states the keys.
+
 What covers many others goes on covering them when a wider one covers it: then the end of the wider one costs little.
 
-The costs of one change are bounded: of an expression longer than :data:`LONGEST` nothing is known, at most
-:data:`LOOKED_AT` others are compared in vain with one, one covers at most :data:`MOST_COVERED` itself, and
-:data:`MOST_CARRIED` come by one request.
+The work of one change is bounded (:class:`_Budget`), for all of a site's proxies do it, and nobody else's notification
+may wait for it. What is not found within the bound is requested itself, which is never wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
@@ -24,11 +27,19 @@ from waypost.subscription import SubscriptionError, parse
 
 LONGEST = 256
 """The length of an expression that may cover another one or be covered, in characters: to parse it takes 0.5 ms."""
-LOOKED_AT = 32
+LOOKED_AT = 8
+"""Trees that are compared with one expression, in vain, each way."""
+COMPARED = 32
+"""Trees that are compared in one change: each takes a millisecond at most, with the parsing."""
+CANDIDATES = 5_000
+"""Outlines that are compared in one change, in all: each takes some microseconds."""
 MOST_COVERED = 1_000
+"""Expressions that one covers itself: these are placed anew when it ends."""
 MOST_CARRIED = 10_000
+"""Expressions that come by one request."""
 KEPT = 8
 """From this number of covered ones on, an expression goes on covering them when a wider one covers it."""
+KNOWN_COMPARISONS = 10_000
 
 
 class NeededFilter(msgspec.Struct, array_like=True):
@@ -37,12 +48,22 @@ class NeededFilter(msgspec.Struct, array_like=True):
     Args:
         installation: its number; None: it is not requested.
         cover: the expression that covers it, which is requested or covered itself; None: it is requested.
-        outline: by which others are found that it covers, or that cover it; None: it is too long.
+        outline: by which others are found that it covers, or that cover it; None: it stands apart, or is too long.
+        is_apart: whether it is wanted by keys.
     """
 
     installation: int | None = None
     cover: str | None = None
     outline: Outline | None = None
+    is_apart: bool = False
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The work that is left for one change."""
+
+    comparisons: int = COMPARED
+    candidates: int = CANDIDATES
 
 
 @dataclass(slots=True)
@@ -50,7 +71,7 @@ class RequestChanges:
     """The effect of a change of what is needed.
 
     Attributes:
-        changed: expressions that are requested now, or no more, or by other keys.
+        changed: expressions that are requested now, or no more.
         newly_covered: expressions that another one covers since.
     """
 
@@ -101,21 +122,26 @@ class RequestedFilters:
         for expression in self.installations:
             self.installations[expression] = self.needed[expression].installation = installation
 
-    def change(self, added: Iterable[str], removed: Collection[str], installation: int) -> RequestChanges:
+    def change(self, added: Mapping[str, bool], removed: Collection[str], installation: int) -> RequestChanges:
         """Need other expressions.
 
         Args:
-            added: expressions that are not needed yet.
-            removed: expressions that are.
+            added: expressions, with whether they stand apart; one that is needed already is placed anew.
+            removed: expressions that are needed.
             installation: the number of what is requested newly.
         """
-        changes = RequestChanges()
+        changes, budget = RequestChanges(), _Budget()
         index = self._index = self._indexed() if self._index is None else self._index
+        before = {expression: self.installations.get(expression) for expression in added}
         uncovered: set[str] = set()
-        for expression in removed:
+        for expression in (*removed, *(expression for expression in added if expression in self.needed)):
             uncovered |= self._remove(expression, index, changes)
+        for expression, is_apart in added.items():
+            known = None if is_apart else _outline_of(expression)
+            self.needed[expression] = NeededFilter(outline=known, is_apart=is_apart)
         for expression in sorted(uncovered.difference(removed).union(added)):
-            self._place(expression, installation, index, changes)
+            known_number = before.get(expression)
+            self._place(expression, installation if known_number is None else known_number, index, budget, changes)
         return changes
 
     def _remove(self, expression: str, index: CoveringIndex, changes: RequestChanges) -> set[str]:
@@ -144,11 +170,12 @@ class RequestedFilters:
             self.needed[expression].cover = None
         return expressions
 
-    def _place(self, expression: str, installation: int, index: CoveringIndex, changes: RequestChanges) -> None:
+    def _place(
+        self, expression: str, installation: int, index: CoveringIndex, budget: _Budget, changes: RequestChanges
+    ) -> None:
         """Have an expression covered by a requested one, or request it, and have it cover others."""
-        row = self.needed.get(expression) or NeededFilter(outline=_outline_of(expression))
-        self.needed[expression] = row
-        row.cover = self._cover_of(expression, row.outline, index)
+        row = self.needed[expression]
+        row.cover = self._cover_of(expression, row.outline, index, budget)
         if row.cover is not None:
             self._attach(expression, row.cover)
             changes.changed.add(row.cover)
@@ -157,7 +184,7 @@ class RequestedFilters:
         self.installations[expression] = row.installation = installation
         changes.changed.add(expression)
         if row.outline is not None:
-            for covered in self._covered_by(expression, row.outline, index):
+            for covered in self._covered_by(expression, row.outline, index, budget):
                 self._cover(covered, expression, index, changes)
             index.add(expression, row.outline)
 
@@ -204,52 +231,57 @@ class RequestedFilters:
             if covered := self._covered.get(expression):
                 self._carried[expression] = sum(1 + self._carried.get(each, 0) for each in covered)
 
-    def _cover_of(self, expression: str, of: Outline | None, index: CoveringIndex) -> str | None:
+    def _cover_of(self, expression: str, of: Outline | None, index: CoveringIndex, budget: _Budget) -> str | None:
         if of is None:
             return None
         more = 1 + self._carried.get(expression, 0)
-        for wide in index.may_cover(of, LOOKED_AT):
-            has_room = len(self._covered.get(wide, ())) < MOST_COVERED
-            if has_room and self._carried.get(wide, 0) + more <= MOST_CARRIED and self._covers(wide, expression):
-                return wide
-        return None
+        candidates = [
+            wide
+            for wide in self._looked_up(index.may_cover(of), budget)
+            if len(self._covered.get(wide, ())) < MOST_COVERED and self._carried.get(wide, 0) + more <= MOST_CARRIED
+        ]
+        answers = {wide: self._covers_by_outline(wide, expression) for wide in candidates}
+        sure = next((wide for wide in candidates if answers[wide]), None)
+        if sure is not None:
+            return sure
+        unsure = [wide for wide in candidates if answers[wide] is None][:LOOKED_AT]
+        return next((wide for wide in unsure if _is_proven(wide, expression, budget)), None)
 
-    def _covered_by(self, expression: str, of: Outline, index: CoveringIndex) -> list[str]:
+    def _covered_by(self, expression: str, of: Outline, index: CoveringIndex, budget: _Budget) -> list[str]:
         """Return the requested expressions that this one is to cover."""
-        candidates = index.may_be_covered(of, MOST_COVERED)
-        if not candidates:
-            return []
         found: list[str] = []
         carried, covered = self._carried.get(expression, 0), len(self._covered.get(expression, ()))
         misses = 0
-        for narrow in candidates:
-            known = self.needed[narrow].outline
-            if known is None:
+        for narrow in self._looked_up(index.may_be_covered(of), budget):
+            answer = self._covers_by_outline(expression, narrow)
+            if answer is False or (answer is None and misses == LOOKED_AT):
                 continue
             below = len(self._covered.get(narrow, ()))
             direct, more = 1 + (below if below < KEPT else 0), 1 + self._carried.get(narrow, 0)
-            has_room = covered + direct <= MOST_COVERED and carried + more <= MOST_CARRIED
-            if has_room and self._covers(expression, narrow):
+            if covered + direct > MOST_COVERED or carried + more > MOST_CARRIED:
+                continue
+            if answer or _is_proven(expression, narrow, budget):
                 found.append(narrow)
                 carried, covered = carried + more, covered + direct
             else:
                 misses += 1
-            if misses == LOOKED_AT:
-                break
         return found
 
-    def _covers(self, wide: str, narrow: str) -> bool:
-        """Tell whether an expression certainly covers another one; without their trees, if their outlines say so."""
+    def _looked_up(self, found: Iterable[str], budget: _Budget) -> list[str]:
+        """Return what a look-up finds, in order; nothing where that is more than may still be looked at."""
+        texts = list(islice(found, budget.candidates + 1))
+        if len(texts) > budget.candidates:
+            return []
+        budget.candidates -= len(texts)
+        return sorted(set(texts))
+
+    def _covers_by_outline(self, wide: str, narrow: str) -> bool | None:
         outline_of_wide, outline_of_narrow = self.needed[wide].outline, self.needed[narrow].outline
         if outline_of_wide is None or outline_of_narrow is None:
             return False
         known = covers_by_outline(outline_of_wide, outline_of_narrow)
-        if known is not None:
-            return known
-        tree = parse(wide)
-        if outline_of_narrow.is_true and not tree.matches(outline_of_narrow.sample):
-            return False
-        return covers(tree.tree, parse(narrow).tree)
+        are_simple = outline_of_wide.is_simple and outline_of_narrow.is_simple
+        return known if known is not None or are_simple else False
 
     def _indexed(self) -> CoveringIndex:
         index = CoveringIndex()
@@ -258,6 +290,19 @@ class RequestedFilters:
             if known is not None:
                 index.add(expression, known)
         return index
+
+
+def _is_proven(wide: str, narrow: str, budget: _Budget) -> bool:
+    """Tell whether the trees show that one covers the other; not, if too many were compared in this change."""
+    if not budget.comparisons:
+        return False
+    budget.comparisons -= 1
+    return _compared(wide, narrow)
+
+
+@lru_cache(maxsize=KNOWN_COMPARISONS)
+def _compared(wide: str, narrow: str) -> bool:
+    return covers(parse(wide).tree, parse(narrow).tree)
 
 
 def _outline_of(expression: str) -> Outline | None:

@@ -262,9 +262,8 @@ class SiteState:
         self.version += 1
         if self._followed:
             changed = [event.expression for event in events if isinstance(event, InterestChanged)]
-            for neighbour, followed in self._followed.items():
-                requests = self._requests_of(neighbour)
-                followed.update(changed, map(requests.carrier_of, changed))
+            for followed in self._followed.values():
+                followed.update(changed)
         return events
 
     def _apply(self, offset: int, record: Record) -> list[Event]:  # noqa: PLR0912 - a dispatch
@@ -521,7 +520,8 @@ class SiteState:
             for expression in sorted({*before, *after})
             if before.get(expression) != after.get(expression)
         ]
-        return events + self._rewant(offset, before.keys() ^ after.keys())
+        toggled = [expression for expression in {*before, *after} if before.get(expression) != after.get(expression)]
+        return events + self._rewant(offset, toggled)
 
     def _interests_expired(self, offset: int, record: InterestsExpired) -> list[Event]:
         removed = [
@@ -565,7 +565,7 @@ class SiteState:
         for expression, installed in changes.installed.items():
             events += self._installed(record.link, expression, installed)
         events += [InterestChanged(expression) for expression in sorted(changes.changed)]
-        return events + self._rewant(offset, changes.toggled)
+        return events + self._rewant(offset, changes.changed)
 
     def _installed(self, neighbour: SiteId, expression: str, installed: Filter) -> list[Event]:
         own = self.frontier[self.origin]
@@ -608,19 +608,19 @@ class SiteState:
         concerned = sorted(concerned)
         events: list[Event] = []
         for neighbour in self.neighbours:
-            others = [requested.filters for other, requested in self.neighbour_filters.items() if other != neighbour]
-            needed_there = {
-                expression
-                for expression in concerned
-                if expression in self.interest_counts or any(expression in filters for filters in others)
-            }
-            requests = self.requests[neighbour]
+            requests, keys = self.requests[neighbour], {}
+            for expression in concerned:
+                if wanted_by := self.interests(expression, neighbour):
+                    keys[expression] = wanted_by != {OPEN}
             removed = [
-                expression
-                for expression in concerned
-                if expression in requests.needed and expression not in needed_there
+                expression for expression in concerned if expression in requests.needed and expression not in keys
             ]
-            changes = requests.change(needed_there.difference(requests.needed), removed, self._installation(offset))
+            added = {
+                expression: is_apart
+                for expression, is_apart in keys.items()
+                if (known := requests.needed.get(expression)) is None or known.is_apart is not is_apart
+            }
+            changes = requests.change(added, removed, self._installation(offset))
             self._forget_coverage(neighbour, removed)
             for expression in changes.newly_covered:
                 events += self._cover_as(requests.carrier_of(expression), expression, neighbour)
@@ -690,18 +690,10 @@ class SiteState:
 
     def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
         """Return with which installation, and by which keys, the expression is requested of a neighbour; None: it is
-        not. The keys are also those of the expressions that it covers.
+        not.
         """
-        requests = self._requests_of(neighbour)
-        installation = requests.installations.get(expression)
-        if installation is None:
-            return None
-        if not self._protected_counts and not any(filters.keyed for filters in self.neighbour_filters.values()):
-            return installation, (OPEN,)
-        keys = set[Protection]().union(
-            *(self.interests(carried, neighbour) for carried in requests.carried_by(expression))
-        )
-        return installation, tuple(sorted(keys))
+        installation = self.requested(neighbour).get(expression)
+        return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
 
     def follow_wants(self, neighbour: SiteId) -> set[str]:
         """Return a set to which every expression is added whose :meth:`wanted` may have changed since, until the next

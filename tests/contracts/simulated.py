@@ -144,8 +144,8 @@ class SimulatedRegistry:
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
         self._registry.set_link(row, seed=seed)
 
-    async def forget_site(self, site: SiteId) -> None:
-        self._registry.forget_site(site)
+    async def forget_site(self, site: SiteId) -> bool:
+        return self._registry.forget_site(site)
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
         return self._registry.claim_tree(expected, new)

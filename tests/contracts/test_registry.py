@@ -538,14 +538,17 @@ async def test_a_site_that_is_forgotten_has_no_changelog_until_it_has_a_proxy_ag
     handle, other_handle = await complete_registries.open(), await complete_registries.open()
     site = row().site
     lease = await handle.announce(row(), 60_000)
+    assert not await other_handle.forget_site(site)
+    await lease.revoke()
     async with watching(other_handle) as observer:
-        await handle.forget_site(site)
+        assert await handle.forget_site(site)
         await observer.until_seen(SiteForgotten(site))
+        assert await handle.forget_site(site)
         async with watching(await complete_registries.open()) as late:
             (reloaded,) = late.events
             assert isinstance(reloaded, Reloaded) and site not in reloaded.changelogs
-        await lease.revoke()
         await handle.announce(row(incarnation="b" * 16), 60_000)
+        assert not await other_handle.forget_site(site)
         async with watching(await complete_registries.open()) as later:
             (reloaded,) = later.events
             assert isinstance(reloaded, Reloaded) and reloaded.changelogs == {site: row().changelog}

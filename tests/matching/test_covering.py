@@ -80,10 +80,10 @@ def test_few_of_many_are_looked_at() -> None:
         index.add(text, outline(parse(text)))
     index.add("require(symbol)", outline(parse("require(symbol)")))
     narrow = outline(parse('symbol == "s7" && price > 9 && kind == 2'))
-    assert index.may_cover(narrow, 10) == ["require(symbol)", texts[7]]
-    assert index.may_be_covered(outline(parse('symbol == "s7"')), 10) == [texts[7]]
-    assert len(index.may_be_covered(outline(parse("price > 500")), 1000)) == 500
+    assert sorted(index.may_cover(narrow)) == ["require(symbol)", texts[7]]
+    assert list(index.may_be_covered(outline(parse('symbol == "s7"')))) == [texts[7]]
+    assert len(list(index.may_be_covered(outline(parse("price > 500"))))) == 500
     for text in texts:
         index.remove(text, outline(parse(text)))
-    assert index.may_cover(narrow, 10) == ["require(symbol)"]
+    assert list(index.may_cover(narrow)) == ["require(symbol)"]
     assert len(index) == 1

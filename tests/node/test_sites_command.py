@@ -30,6 +30,7 @@ async def test_a_site_that_does_not_come_back_is_forgotten(tmp_path: Path) -> No
         }
         finished = run("sites", "forget", "B", *where)
         assert (finished.returncode, "proxies of site B run: b" in finished.stderr) == (2, True), finished.stderr
+        assert run("sites", "forget", "", *where).returncode == 2
         assert run("sites", "forget", "X", *where).stderr.startswith("error: NOT_FOUND: site: the registry knows of no")
         b.kill()
         await until_seen(lambda: sites(tmp_path)["B"]["proxies"] == [], "the lease of b has ended")
@@ -38,7 +39,10 @@ async def test_a_site_that_does_not_come_back_is_forgotten(tmp_path: Path) -> No
         async with waypost.attach("left", proxy=a.url):
             pass
         finished = run("sites", "forget", "B", *where)
-        assert (finished.returncode, finished.stdout) == (0, "site B is forgotten; links removed: A - B\n")
+        assert (finished.returncode, finished.stdout) == (
+            0,
+            "site B is forgotten; links removed: A - B. If it comes back: waypost links add\n",
+        )
         assert list(sites(tmp_path)) == ["A"]
         await until_seen(lambda: a.request("/v1/links")["links"] == [], "the link is gone")
         assert run("sites", "ls", *where).stdout.startswith("A  proxies: a; links to: none; checkpoints: ")

@@ -93,8 +93,8 @@ def test_the_index_finds_every_pair_of_which_one_covers_the_other(expressions: l
     for wide in expressions:
         for narrow in expressions:
             if covers(wide.tree, narrow.tree):
-                assert wide.canonical in index.may_cover(outlines[narrow.canonical], 100)
-                assert narrow.canonical in index.may_be_covered(outlines[wide.canonical], 100)
+                assert wide.canonical in index.may_cover(outlines[narrow.canonical])
+                assert narrow.canonical in index.may_be_covered(outlines[wide.canonical])
     for text, of in outlines.items():
         index.remove(text, of)
     assert (len(index), index._keys, index._samples) == (0, {}, {})

@@ -273,10 +273,13 @@ class PlainRegistry:
             self.links[row.sites] = row
             self.tree_events.append(LinkChanged(row))
 
-    def forget_site(self, site: SiteId) -> None:
-        """Remove where the checkpoints of a site are."""
+    def forget_site(self, site: SiteId) -> bool:
+        """Remove where the checkpoints of a site are, unless a proxy of it has a lease."""
+        if any(row.site == site for row, _ in self.incarnations.values()):
+            return False
         if self.changelogs.pop(site, None) is not None:
             self.events.append(SiteForgotten(site))
+        return True
 
     def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
         """Compare and set the row of the dispatching tree; return whether it was as expected."""

@@ -9,7 +9,7 @@ from federation.ports import LinkRow, Reloaded
 from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
-from waypost.errors import NotFound, Refused
+from waypost.errors import BadArgument, NotFound, Refused
 from waypost.identity import Edge, Ownership, SiteId
 
 SHOWN = 5
@@ -66,17 +66,19 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
     """Remove the links of a site and the address of its checkpoints.
 
     Raises:
+        BadArgument: it is no name.
         NotFound: there is no such registry, or it knows of no such site.
         Refused: a proxy of the site runs; or sessions may have their last checkpoint there alone, and not `anyway`.
         RegistryUnavailable: the registry does not answer.
     """
     name = SiteId(site)
+    if not name:
+        raise BadArgument("a site has a name", field="site", hint="waypost sites ls shows them")
     async with registry_of(config) as registry:
         state = await all_rows(registry)
         if name not in _known(state):
-            raise NotFound(
-                f"the registry knows of no site {site}; there are {', '.join(_known(state)) or 'none'}", field="site"
-            )
+            there = ", ".join(_known(state)) or "none"
+            raise NotFound(f"the registry knows of no site {site}, or no more; there are {there}", field="site")
         _refuse_if_live(state, name)
         lonely = sorted(session for session, row in state.owners.items() if _is_lonely(state, row))
         if lonely and not anyway:
@@ -87,15 +89,17 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
                 field="site",
                 hint="attach to them first, so that they are taken over; or --anyway: what only it has is lost",
             )
+        # First, and all or nothing: a proxy of the site may have begun meanwhile.
+        if not await registry.forget_site(name):
+            raise Refused(f"a proxy of site {site} has begun to run", field="site", hint="stop it first")
         links = _links(state, name)
         for sites in links:
             await registry.set_link(LinkRow(sites=sites, removed=True), seed=False)
-        await registry.forget_site(name)
-        _refuse_if_live(await all_rows(registry), name)
     if as_json:
         print(json.dumps({"v": 1, "site": site, "links": [list(sites) for sites in links], "sessions": len(lonely)}))
     else:
-        print(f"site {site} is forgotten; links removed: {', '.join(' - '.join(sites) for sites in links) or 'none'}")
+        removed = ", ".join(" - ".join(sites) for sites in links) or "none"
+        print(f"site {site} is forgotten; links removed: {removed}. If it comes back: waypost links add")
 
 
 def _described(state: Reloaded, site: SiteId) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def _is_lonely(state: Reloaded, owner: Ownership) -> bool:
 
 def _known(state: Reloaded) -> list[SiteId]:
     linked = {site for sites, row in state.links.items() if not row.removed for site in sites}
-    return sorted(linked.union(state.changelogs))
+    return sorted(linked.union(state.changelogs, (row.site for row in state.proxies.values())))
 
 
 def _links(state: Reloaded, site: SiteId) -> list[Edge]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from federation.links.filter_requests import FilterRequester
 from federation.messages import LinkWants
-from federation.site.neighbour_filters import Wanted
 from federation.site.requested_filters import RequestChanges, RequestedFilters
 from federation.site.state import SiteState
 from matching.covering import CoveringIndex
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.identity import SiteId
 from waypost.records import RequestPart
 
-_remove, _change, _wanted = RequestedFilters._remove, FilterRequester._change, SiteState.wanted
+_remove, _change, _change_needed = RequestedFilters._remove, FilterRequester._change, RequestedFilters.change
 
 
 def _leave_uncovered(
@@ -33,9 +33,10 @@ def _remove_first(self: FilterRequester, serial: int) -> LinkWants | None:
     return self._request(serial, RequestPart.CHANGE, base, (), tuple(removed))
 
 
-def _keys_of_itself_alone(self: SiteState, neighbour: SiteId, expression: str) -> Wanted | None:
-    known = _wanted(self, neighbour, expression)
-    return known and (known[0], tuple(sorted(self.interests(expression, neighbour))))
+def _nothing_apart(
+    self: RequestedFilters, added: Mapping[str, bool], removed: Collection[str], installation: int
+) -> RequestChanges:
+    return _change_needed(self, dict.fromkeys(added, False), removed, installation)
 
 
 MUTANTS = [
@@ -63,14 +64,14 @@ MUTANTS = [
     Mutant(
         "covered by what is near",
         "an expression that may cover another one is taken to cover it",
-        replaced(RequestedFilters, "_covers", lambda self, wide, narrow: True),
+        replaced(RequestedFilters, "_covers_by_outline", lambda self, wide, narrow: True),
         ("LOST",),
         (750000060, 750000133, 750000134),
     ),
     Mutant(
-        "keys of one alone",
-        "a covering filter is requested by its own keys, not by those of what it covers",
-        replaced(SiteState, "wanted", _keys_of_itself_alone),
+        "keys of one for all",
+        "what is wanted by keys is covered, and the covering filter is requested by its own keys alone",
+        replaced(RequestedFilters, "change", _nothing_apart),
         ("QUENCH",),
         (750000085, 750001170, 750001421),
     ),
