@@ -10,6 +10,7 @@ from chaos.model.clients import LOSS, REPEAT
 from chaos.model.handover import KEPT, OWNER, PROPERTY_WHOLE, Handover
 from chaos.model.log_epochs import LOST, LogEpochs
 from chaos.model.owners import ASCENDS, STORED
+from chaos.model.partitions import GIVEN, Partitions
 from chaos.model.protocol import FORGOTTEN
 from chaos.model.state import B, Configuration, Setup
 
@@ -33,7 +34,7 @@ CONFIGURATIONS = {
 }
 
 
-World = Configuration | LogEpochs | Acquisitions
+World = Configuration | LogEpochs | Acquisitions | Partitions
 
 
 class Rule(NamedTuple):
@@ -59,6 +60,9 @@ LOGS = {
     "log-twice": LogEpochs(publishes=3, losses=2, crashes=1),
 }
 """Worlds of a log that loses its end."""
+
+PARTITIONS = {"partitions": Partitions(publishes=1), "partitions-two": Partitions(publishes=2)}
+"""Worlds of a site with two partitions."""
 
 RULES = {
     "RESTART": Rule("a restart takes a new epoch before it serves (rule 1)", OWNER, SITE),
@@ -91,10 +95,13 @@ RULES = {
     "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
     "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),
     "EPOCH": Rule("the log says that another log epoch begins (rule 27)", LOST, LOGS["log"]),
+    "VECTOR": Rule("a cut is a place in each partition (ADR 30)", GIVEN, PARTITIONS["partitions"]),
+    "OWN": Rule("a partition's own log says from where on it is covered (ADR 30)", GIVEN, PARTITIONS["partitions"]),
+    "EACH": Rule("interest is registered in each partition (ADR 30)", GIVEN, PARTITIONS["partitions"]),
     "TELL": Rule("who has less of an origin that ended is told what is lost (rule 27)", LOST, LOGS["log"]),
 }
 
 
-def model(world: World, without: frozenset[str] = frozenset()) -> Handover | LogEpochs | Acquisitions:
+def model(world: World, without: frozenset[str] = frozenset()) -> Handover | LogEpochs | Acquisitions | Partitions:
     """Return what is explored in a world, without these rules."""
     return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

@@ -9,7 +9,17 @@ from typing import cast
 import pytest
 
 from chaos.model.acquisitions import Acquisitions
-from chaos.model.configurations import ACQUISITIONS, CONFIGURATIONS, DEFAULT, LOGS, OWNERS, QUICK, RULES, model
+from chaos.model.configurations import (
+    ACQUISITIONS,
+    CONFIGURATIONS,
+    DEFAULT,
+    LOGS,
+    OWNERS,
+    PARTITIONS,
+    QUICK,
+    RULES,
+    model,
+)
 from chaos.model.explore import Model, explore
 from chaos.model.handover import Handover
 from chaos.model.state import Setup
@@ -75,6 +85,12 @@ def test_session_that_is_acquired_has_one_owner(name: str) -> None:
     result = explore(ACQUISITIONS[name])
     assert not result.violation, "\n".join([result.violation, *result.trace])
     assert result.states > 10_000
+
+
+def test_nothing_is_lost_where_a_session_moves_between_partitions_that_are_read_apart() -> None:
+    result = explore(PARTITIONS["partitions"])
+    assert not result.violation, "\n".join([result.violation, *result.trace])
+    assert result.states > 90_000 and result.ends
 
 
 def test_every_state_of_an_acquisition_is_met_in_the_model_but_those_of_transfers() -> None:
