@@ -121,5 +121,5 @@ def test_a_raw_key_is_not_taken_for_a_public_one_nor_the_other_way_round(cluster
 def test_the_audit_of_all_that_is_in_order(cluster: Cluster, root: Path) -> None:
     for proxy in cluster.proxies.values():
         proxy.stop()
-    audited = run("audit", str(root))
+    audited = run("audit", str(root), timeout_s=180)
     assert audited.returncode == 0, audited.stdout + audited.stderr
