@@ -7,10 +7,20 @@ import sys
 from collections.abc import Hashable
 from typing import cast
 
-from chaos.model.configurations import ACQUISITIONS, CONFIGURATIONS, DEFAULT, LOGS, PARTITIONS, RULES, World, model
+from chaos.model.configurations import (
+    ACQUISITIONS,
+    CONFIGURATIONS,
+    DEFAULT,
+    LOGS,
+    PARTITIONS,
+    REGISTRIES,
+    RULES,
+    World,
+    model,
+)
 from chaos.model.explore import Model, Result, explore
 
-WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS, **PARTITIONS}
+WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS, **PARTITIONS, **REGISTRIES}
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from chaos.model.log_epochs import LOST, LogEpochs
 from chaos.model.owners import ASCENDS, STORED
 from chaos.model.partitions import GIVEN, Partitions
 from chaos.model.protocol import FORGOTTEN
+from chaos.model.registries import TWO, Registries
 from chaos.model.state import B, Configuration, Setup
 
 CRASH, MESSAGE = frozenset(("crash",)), frozenset(("message", "timeout"))
@@ -34,7 +35,7 @@ CONFIGURATIONS = {
 }
 
 
-World = Configuration | LogEpochs | Acquisitions | Partitions
+World = Configuration | LogEpochs | Acquisitions | Partitions | Registries
 
 
 class Rule(NamedTuple):
@@ -63,6 +64,8 @@ LOGS = {
 
 PARTITIONS = {"partitions": Partitions(publishes=1), "partitions-two": Partitions(publishes=2)}
 """Worlds of a site with two partitions."""
+REGISTRIES = {"registries": Registries()}
+"""Worlds of two registries with a wide area between them."""
 
 RULES = {
     "RESTART": Rule("a restart takes a new epoch before it serves (rule 1)", OWNER, SITE),
@@ -98,10 +101,14 @@ RULES = {
     "VECTOR": Rule("a cut is a place in each partition (ADR 30)", GIVEN, PARTITIONS["partitions"]),
     "OWN": Rule("a partition's own log says from where on it is covered (ADR 30)", GIVEN, PARTITIONS["partitions"]),
     "EACH": Rule("interest is registered in each partition (ADR 30)", GIVEN, PARTITIONS["partitions"]),
+    "ITS": Rule("a session is served under the lease of its own registry (ADR 31)", TWO, REGISTRIES["registries"]),
+    "STAYS": Rule("a session's row stays in its registry (ADR 31)", TWO, REGISTRIES["registries"]),
     "TELL": Rule("who has less of an origin that ended is told what is lost (rule 27)", LOST, LOGS["log"]),
 }
 
 
-def model(world: World, without: frozenset[str] = frozenset()) -> Handover | LogEpochs | Acquisitions | Partitions:
+def model(
+    world: World, without: frozenset[str] = frozenset()
+) -> Handover | LogEpochs | Acquisitions | Partitions | Registries:
     """Return what is explored in a world, without these rules."""
     return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

@@ -81,7 +81,7 @@ class Cursor(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything.
+    """The state of both sites, their links and the session.
 
     Args:
         planes: the two partitions.

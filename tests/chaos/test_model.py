@@ -17,6 +17,7 @@ from chaos.model.configurations import (
     OWNERS,
     PARTITIONS,
     QUICK,
+    REGISTRIES,
     RULES,
     model,
 )
@@ -91,6 +92,12 @@ def test_nothing_is_lost_where_a_session_moves_between_partitions_that_are_read_
     result = explore(PARTITIONS["partitions"])
     assert not result.violation, "\n".join([result.violation, *result.trace])
     assert result.states > 90_000 and result.ends
+
+
+def test_a_session_between_two_registries_has_one_owner_whatever_is_cut() -> None:
+    result = explore(REGISTRIES["registries"])
+    assert not result.violation, "\n".join([result.violation, *result.trace])
+    assert result.states > 500 and result.ends
 
 
 def test_every_state_of_an_acquisition_is_met_in_the_model_but_those_of_transfers() -> None:
