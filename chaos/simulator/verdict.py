@@ -26,7 +26,7 @@ from waypost.identity import (
 )
 from waypost.keys import OPEN
 from waypost.limits import PUBLISH_WINDOW
-from waypost.records import Severed, TreeEntered
+from waypost.records import OriginEnded, Severed, TreeEntered
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
         # Past what could not be read, and what is said again for it, an origin moves without a notification.
         return True
     reached = log.read(upto, upto + 1) if upto > end and upto >= log.first else []
-    if any(isinstance(record, Severed | TreeEntered) for _, record in reached):
+    if any(isinstance(record, Severed | TreeEntered | OriginEnded) for _, record in reached):
         # So it does where another origin begins to arrive over another link.
         return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)

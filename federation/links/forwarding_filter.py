@@ -221,7 +221,7 @@ class ForwardingFilter:
             return self._forward(record.origin, record.offset, record.path, record)
         if isinstance(record, Progress):
             self._silent[record.origin] = record.upto
-        elif isinstance(record, Severed | Repaired | Damaged | TreeEntered):
+        elif isinstance(record, Severed | Repaired | Damaged | TreeEntered | OriginEnded):
             self._silent[own] = offset
         elif isinstance(record, Effective):
             self._silent[record.origin] = self._state.frontier[record.origin]

@@ -375,7 +375,7 @@ class SiteState:
     def _severed(self, offset: int, record: Severed) -> list[Event]:
         if not self.acceptance.advance(offset, record):
             return []
-        arriving = {origin for origin, link in self.upstream.items() if link == record.link}
+        arriving = self._arriving(record.link)
         if record.origins:
             arriving.intersection_update(record.origins)
             self.moved_at |= dict.fromkeys(record.origins, offset)
@@ -411,24 +411,34 @@ class SiteState:
 
     def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
-        if not self.acceptance.end_origin(record):
+        own, known, arriving = self.frontier[self.origin], self.ended.get(record.origin), self._arriving(record.link)
+        self.acceptance.advance(offset, record)
+        if self.ended.get(record.origin) == known:
             return []
         events: list[Event] = [OriginClosed(record.origin, before, is_first)]
         events += self._announce_ended([record.origin], exclude=record.link)
-        # A neighbour that lost the end of its log may have lost our requests.
-        return events + self._request_again(offset, [record.link]) if site_of(record.origin) == record.link else events
+        if self.frontier[self.origin] == own:
+            return events
+        # A neighbour that lost the end of its log may have lost our requests: what arrives over it has a hole, and
+        # those who have it from us are told of that before what passes over the hole.
+        holed = tuple(sorted(arriving.difference(self.ended)))
+        events += self._request_again(offset, [record.link])
+        if holed:
+            self.moved_at |= dict.fromkeys(holed, offset)
+            others = [neighbour for neighbour in self.neighbours if neighbour != record.link]
+            events += [SeveranceAnnounced(neighbour, (), holed) for neighbour in others]
+        return [*events, Advanced(self.origin, offset)]
+
+    def _arriving(self, link: SiteId) -> set[Origin]:
+        """Return the origins that arrive over a link."""
+        return {origin for origin, known in self.upstream.items() if known == link}
 
     def _request_again(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
         """Request the same filters by new installations: it is unknown how far the earlier ones reached (rule 27)."""
         events: list[Event] = []
         for neighbour in neighbours:
             requests = self._requests_of(neighbour)
-            events += [
-                Interrupted(expression, origin)
-                for expression in sorted(requests.needed)
-                for origin in self.effective.get(expression, {})
-                if self.upstream.get(origin) == neighbour and origin not in self.ended
-            ]
+            events += self._uncover({origin for origin in self._arriving(neighbour) if origin not in self.ended})
             if requests.installations:
                 self._forget_coverage(neighbour, requests.needed)
                 requests.request_again(self._installation(offset))

@@ -15,6 +15,7 @@ from federation.site.events import (
     Interrupted,
     NotificationArrived,
     RegistrationsExpired,
+    SeveranceAnnounced,
     WantsChanged,
 )
 from federation.site.state import SiteState, read_snapshot
@@ -28,12 +29,13 @@ from waypost.records import (
     InterestRegistered,
     InterestsExpired,
     LogBegun,
+    OriginEnded,
     Progress,
     Published,
     Record,
 )
 
-A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
+A, B, C, D = SiteId("A"), SiteId("B"), SiteId("C"), SiteId("D")
 OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
 X, Y = "n > 0", "m > 1"
 NARROW, OTHER = "n == 3", "n == 5"
@@ -483,3 +485,25 @@ def test_a_snapshot_has_what_covers_what() -> None:
     assert copy.requested(B) == {X: 0}
     assert copy.fold(2, registered(NARROW, OTHER)) == log.take(registered(NARROW, OTHER))
     assert copy.snapshot() == log.state.snapshot()
+
+
+def test_a_hole_of_a_neighbours_loss_is_told_to_those_behind_it_before_what_passes_over_it() -> None:
+    """B lost the end of its log, and with it our request: what C publishes may have passed it by (rule 27)."""
+    log = Log(B, D)
+    log.take(registered(X), FiltersRequested(D, 1, 1, {X: 7}), effective(X, 0, 3, B, FROM_C))
+    ended = OriginEnded(
+        link=B, link_epoch=1, origin=FROM_B, end=4, seen=6, following=origin_of(B, log_epoch=2), begins=5
+    )
+    events = log.take(ended)
+    offset = log.state.position - 1
+    assert Interrupted(X, FROM_C) in events
+    assert SeveranceAnnounced(D, (), (FROM_C,)) in events
+    assert events[-1] == Advanced(OWN, offset)
+    assert log.state.moved_at == {FROM_C: offset}
+    assert log.state.covered_above(FROM_C, [X]) is None
+    assert not [each for each in log.state.standing(D) if each.origin == FROM_C]
+    # Said again, it is no news.
+    assert log.take(ended) == []
+    assert not [
+        event for event in log.take(published(), effective(X, 4, 9, B, FROM_C)) if isinstance(event, Interrupted)
+    ]

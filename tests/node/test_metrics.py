@@ -72,6 +72,9 @@ async def _move(cluster: Cluster) -> None:
                     break
         while scraped(cluster, "a2")["waypost_acknowledged_total", ()] < STORED:
             await asyncio.sleep(0.05)
+        # The source hears of the commit by the registry's watch.
+        while not scraped(cluster, "a1").get(("waypost_handovers_total", ended("source"))):
+            await asyncio.sleep(0.05)
 
 
 def fetch(cluster: Cluster, proxy: str, accept: str = "") -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.messages import CaughtUp
+from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
 from node.machines.log_guard import LogGuard
@@ -12,8 +13,9 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.registrations import Registrations
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import Incarnation, ProxyId
+from waypost.records import OriginEnded
 
-_answer, _elect = HistoryAnswer.answer, PlainRegistry.elect
+_answer, _elect, _origin_ended = HistoryAnswer.answer, PlainRegistry.elect, SiteState._origin_ended
 
 
 def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
@@ -32,7 +34,19 @@ def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId,
     return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
 
 
+def _tell_nobody(self: SiteState, offset: int, record: OriginEnded) -> list[Event]:
+    return [event for event in _origin_ended(self, offset, record) if not isinstance(event, SeveranceAnnounced)]
+
+
 MUTANTS = (
+    Mutant(
+        "a hole of a neighbour's loss is told to nobody",
+        "a site whose neighbour lost the end of its log, and its requests, tells those behind it nothing of the hole",
+        replaced(SiteState, "_origin_ended", _tell_nobody),
+        ("LOST",),
+        kept=("98512928",),
+        rule=27,
+    ),
     Mutant(
         "tells nobody of a lost end",
         "what was lost with the end of a log is taken for silence",
