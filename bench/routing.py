@@ -72,7 +72,7 @@ def _ring() -> Row:
 
 async def _around(cluster: Cluster) -> float:
     """Kill the site between two others, and return the seconds until what is published then has come."""
-    (near, middle, far) = _between(cluster)
+    near, middle, far = await _between(cluster)
     async with (
         waypost.attach("around", proxy=cluster.proxies[f"{near.lower()}1"].url) as session,
         waypost.produce("bench", proxy=cluster.proxies[f"{far.lower()}1"].url) as producer,
@@ -87,9 +87,10 @@ async def _around(cluster: Cluster) -> float:
     return took
 
 
-def _between(cluster: Cluster) -> tuple[str, str, str]:
+async def _between(cluster: Cluster) -> tuple[str, str, str]:
     """Return the sites along the tree of the ring, which is a line of three."""
-    edges = cluster.proxies["a1"].request("/v1/status")["tree"]["links"]
+    while len(edges := cluster.proxies["a1"].request("/v1/status")["tree"]["links"]) < 2:
+        await asyncio.sleep(0.1)
     (middle,) = set(edges[0]).intersection(edges[1])
     near, far = sorted(set(edges[0]).union(edges[1]).difference(middle))
     return near, middle, far
