@@ -167,7 +167,9 @@ class ForwardingFilter:
     def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
         moved = self._replay.advance(offset, record)
         sent = self._pass_on(offset, record, self._replay.origin) if moved else []
-        self._severance_due |= isinstance(record, Damaged) and offset > self._known_to_far_site
+        if isinstance(record, Damaged) and offset > self._known_to_far_site:
+            # It may have been of any origin, and was whole when it was folded.
+            self._severance_due = self._removed = True
         self._pass_over(offset + 1)
         return sent
 

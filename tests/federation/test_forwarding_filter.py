@@ -11,7 +11,17 @@ from federation.site.state import SiteState
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import Notification
-from waypost.records import Effective, FiltersRequested, Forwarded, InterestRegistered, Progress, Published, Record
+from waypost.records import (
+    Damaged,
+    Effective,
+    FiltersRequested,
+    Forwarded,
+    InterestRegistered,
+    Progress,
+    Published,
+    Record,
+    Severed,
+)
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
@@ -226,3 +236,14 @@ def test_the_filters_of_a_record_are_those_in_force_at_its_position_however_many
     link.append(FiltersRequested(B, 7, 2, later), published(7), published(60), published(49), published(5))
     sender = link.open({}, at=0)
     assert [offset for kind, _, offset in brief(link.send(sender)) if kind == "forwarded"] == [1, 3, 5, 6, 8]
+
+
+def test_what_was_whole_when_it_was_folded_and_is_damaged_when_it_is_read_again_is_passed_over() -> None:
+    """The far site is told that something may be missing, and then how far each origin has come all the same."""
+    link = Link(published(1), FiltersRequested(B, 7, 1, {X: 3}), forwarded(5), published(2))
+    sender = link.open({})
+    link.records[2] = Damaged("its checksum is wrong")
+    told = [*link.send(sender), *sender.pause()]
+    kinds = [type(record) for record in told]
+    assert Severed in kinds and kinds.index(Severed) < kinds.index(Progress)
+    assert ("progress", "C/0", 5) in brief(told)
