@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from unittest import mock
+from contextlib import nullcontext
 
 import msgspec
 
 from bench.measurement import Row
+from chaos.experiments.hierarchy import Federation, Hierarchy, nothing_covers
 from federation.links.bounds import LinkBounds
 from federation.links.effects import Append, Elect, FindEnd, ReadLog, SendPeer
-from federation.links.filter_requests import FilterRequester, request_of
 from federation.links.forwarding_filter import Position
 from federation.links.link_receiver import LinkReceiver
 from federation.links.link_sender import LinkSender
@@ -25,7 +23,6 @@ from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput
 from federation.messages import LeaseRequest, LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow, ProxyUp
-from federation.site import requested_filters
 from federation.site.acceptance import Acceptance
 from federation.site.state import SiteState
 from node.peers.peers import decode_peer_message
@@ -159,13 +156,13 @@ class _Link:
 
 def _filters() -> list[Row]:
     rows = []
-    for name, switch in (("covering", nullcontext), ("every one requested", _nothing_covers)):
+    for name, switch in (("covering", nullcontext), ("every one requested", nothing_covers)):
         with switch():
             began = time.perf_counter()
-            federation = _Federation()
-            federation.subscribe(DISTINCT)
+            federation = Federation(Hierarchy(sites=SITES, below=3))
+            _subscribe(federation, DISTINCT)
             seconds = time.perf_counter() - began
-        installed = [len(filters.filters) for site in federation.sites for filters in site.neighbour_filters.values()]
+        installed = [len(filters.filters) for site in federation.states for filters in site.neighbour_filters.values()]
         what = f"{DISTINCT:,} subscriptions at {SITES} sites, {name}"
         rows += [
             Row(f"{what}: filters at all sites", "filters", (float(sum(installed)),)),
@@ -175,59 +172,13 @@ def _filters() -> list[Row]:
     return rows
 
 
-@contextmanager
-def _nothing_covers() -> Iterator[None]:
-    """No expression is short enough to be compared with others."""
-    with mock.patch.object(requested_filters, "LONGEST", -1):
-        yield
-
-
-class _Federation:
-    """Sites in a tree of which each has up to three below it; requests come at once."""
-
-    def __init__(self) -> None:
-        names = [SiteId(f"s{number}") for number in range(SITES)]
-        above = {number: (number - 1) // 3 for number in range(1, SITES)}
-        edges = {number: {above[number]} if number else set() for number in range(SITES)}
-        for number, parent in above.items():
-            edges[parent].add(number)
-        self.sites = [
-            SiteState(names[number], [names[other] for other in sorted(edges[number])]) for number in range(SITES)
-        ]
-        self._by_name = {state.site: state for state in self.sites}
-        self._requesters = {
-            (state.site, neighbour): FilterRequester(state, neighbour, LinkBounds())
-            for state in self.sites
-            for neighbour in state.neighbours
-        }
-        self._serial = 0
-        for requester in self._requesters.values():
-            requester.open(1, 0, 0)
-            requester.answered(0, -1)
-        self.requests = 0
-
-    def subscribe(self, count: int) -> None:
-        """Have sessions at random sites want so many distinct expressions, each in its turn."""
-        rng = random.Random(1)
-        for number, text in enumerate(_expressions(rng, count)):
-            site = rng.choice(self.sites)
-            interest = InterestRegistered(ProxyId("p"), Incarnation("1"), SessionId(f"s{number}"), (text,))
-            site.fold(site.position, interest)
-            self._exchange_all()
-
-    def _exchange_all(self) -> None:
-        moved = True
-        while moved:
-            moved = False
-            for (_, neighbour), requester in self._requesters.items():
-                self._serial += 1
-                request = requester.next(self._serial)
-                if request is not None:
-                    moved = True
-                    self.requests += 1
-                    far = self._by_name[neighbour]
-                    far.fold(far.position, request_of(request))
-                    requester.answered(self._serial, -1)
+def _subscribe(federation: Federation, count: int) -> None:
+    """Have sessions at random sites want so many distinct expressions, each in its turn."""
+    rng = random.Random(1)
+    for text in _expressions(rng, count):
+        site = rng.randrange(SITES)
+        federation.register(site, text, is_wanted=True)
+        federation.exchange([site])
 
 
 def _expressions(rng: random.Random, count: int) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from operator import itemgetter
 from typing import TypeVar
@@ -99,8 +99,7 @@ class _Facts:
 
     __slots__ = ("_keys", "_tests")
 
-    def __init__(self, case: Iterable[Node], legs: Iterable[Leg]) -> None:
-        legs = list(legs)
+    def __init__(self, case: list[Node], legs: list[Leg]) -> None:
         self._tests = {*case, *(leg.test for leg in legs)}
         self._keys = [leg.reading.keys for leg in legs if leg.reading.keys is not None]
 

@@ -12,13 +12,16 @@ import random
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from unittest import mock
 
 import msgspec
 
 from federation.links.bounds import LinkBounds
 from federation.links.filter_requests import FilterRequester, request_of
+from federation.site import requested_filters
 from federation.site.state import SiteState
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.records import InterestRegistered
@@ -244,6 +247,13 @@ def _measured(
         change_bytes=federation.request_bytes - request_bytes,
         rounds=rounds,
     )
+
+
+@contextmanager
+def nothing_covers() -> Iterator[None]:
+    """Have every expression requested: none is short enough to be compared with others."""
+    with mock.patch.object(requested_filters, "LONGEST", -1):
+        yield
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, int]:

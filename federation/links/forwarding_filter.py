@@ -89,7 +89,7 @@ class ForwardingFilter:
         self._silent: dict[Origin, int] = {}
         self._repeats = state.standing(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
-        """Whether records that the far site does not have may have been removed, of any origin."""
+        """Whether records that the far site does not have may have been removed or damaged, of any origin."""
         self._severed = far.get(state.origin, NOTHING) < max(state.severed_at, state.left_at.get(neighbour, NOTHING))
         """Whether the far site may lack notifications of any origin that later records do not make up for."""
         self._moved = tuple(

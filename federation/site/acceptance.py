@@ -181,7 +181,7 @@ class Acceptance:
                 self.begin_log(offset, record)
                 return False
             case OriginEnded():
-                return self.end_origin(record) and self.holds_back(record) and self._raise(self.origin, offset)
+                return self.end_origin(record) and is_own_loss(record) and self._raise(self.origin, offset)
             case Severed():
                 return self.accept_link_epoch(record) and self._raise(self.origin, offset)
             case LinkLed():
@@ -240,13 +240,6 @@ class Acceptance:
         self._raise(record.following, record.begins)
         return True
 
-    @staticmethod
-    def holds_back(record: OriginEnded) -> bool:
-        """Tell whether what ended is the log of the very neighbour that says so: it may have lost our requests with the
-        end, and matches of other sites' origins may have passed it by since.
-        """
-        return site_of(record.origin) == record.link
-
     def enter_tree(self, offset: int, record: TreeEntered) -> list[Origin] | None:
         """Forward over another tree from here on.
 
@@ -277,6 +270,13 @@ class Acceptance:
             return False
         self.frontier[origin] = offset
         return True
+
+
+def is_own_loss(record: OriginEnded) -> bool:
+    """Tell whether what ended is the log of the very neighbour that says so: it may have lost our requests with the
+    end, and matches of other sites' origins may have passed it by since.
+    """
+    return site_of(record.origin) == record.link
 
 
 class _AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):

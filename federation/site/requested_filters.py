@@ -156,7 +156,6 @@ class RequestedFilters:
                 del self.installations[expression]
                 changes.changed.add(expression)
             return self._uncovered(below)
-        changes.changed.add(self.carrier_of(row.cover))
         self._detach(expression, row.cover, 1 + carried)
         if len(below) + len(self._covered.get(row.cover, ())) > MOST_COVERED:
             return self._uncovered(below)
@@ -178,7 +177,6 @@ class RequestedFilters:
         row.cover = self._cover_of(expression, row.outline, index, budget)
         if row.cover is not None:
             self._attach(expression, row.cover)
-            changes.changed.add(row.cover)
             changes.newly_covered += self.carried_by(expression)
             return
         self.installations[expression] = row.installation = installation

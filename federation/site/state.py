@@ -54,7 +54,7 @@ from typing import assert_never
 
 import msgspec
 
-from federation.site.acceptance import Acceptance, EndedOrigin, LogMark
+from federation.site.acceptance import Acceptance, EndedOrigin, LogMark, is_own_loss
 from federation.site.dispatching_tree import Tree, star
 from federation.site.events import (
     Advanced,
@@ -411,13 +411,13 @@ class SiteState:
 
     def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
-        own, known, arriving = self.frontier[self.origin], self.ended.get(record.origin), self._arriving(record.link)
+        known, arriving = self.ended.get(record.origin), self._arriving(record.link)
         self.acceptance.advance(offset, record)
         if self.ended.get(record.origin) == known:
             return []
         events: list[Event] = [OriginClosed(record.origin, before, is_first)]
         events += self._announce_ended([record.origin], exclude=record.link)
-        if self.frontier[self.origin] == own:
+        if not is_own_loss(record):
             return events
         # A neighbour that lost the end of its log may have lost our requests: what arrives over it has a hole, and
         # those who have it from us are told of that before what passes over the hole.

@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from node.cli.options import Json, group
+from node.cli.options import Config, Data, Etcd, Json, Prefix, group
 from node.configuration.config import load_config
 
 app = group("Links between sites; everything is forwarded over a tree of them, and the others stand by.")
-Data = Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")]
-Etcd = Annotated[str | None, typer.Option(help="host:port of their etcd.")]
-Prefix = Annotated[str | None, typer.Option(help="Of their etcd keys.")]
-Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")]
 One = Annotated[str, typer.Argument(metavar="SITE", help="A site.")]
 Other = Annotated[str, typer.Argument(metavar="SITE", help="Another one.")]
 

@@ -22,6 +22,12 @@ TokenFile = Annotated[
     Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
 ]
 
+# Where the registry is, of commands that ask it themselves.
+Data = Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")]
+Etcd = Annotated[str | None, typer.Option(help="host:port of their etcd.")]
+Prefix = Annotated[str | None, typer.Option(help="Of their etcd keys.")]
+Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")]
+
 
 def _address(url: str | None) -> str | None:
     try:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from node.cli.options import Json, group
+from node.cli.options import Config, Data, Etcd, Json, Prefix, group
 from node.configuration.config import load_config
-
-Data = Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")]
-Etcd = Annotated[str | None, typer.Option(help="host:port of their etcd.")]
-Prefix = Annotated[str | None, typer.Option(help="Of their etcd keys.")]
-Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")]
 
 app = group("Sites and their logs.")
 

@@ -52,14 +52,16 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
     """
     async with registry_of(config) as registry:
         state = await all_rows(registry)
+    rows = [_described(state, site) for site in _known(state)]
     if as_json:
-        print(json.dumps({"v": 1, "sites": [_described(state, site) for site in _known(state)]}))
+        print(json.dumps({"v": 1, "sites": rows}))
         return
-    if not _known(state):
+    if not rows:
         print("there are no sites: a proxy makes its own known, waypost serve --site SITE")
-    for site in _known(state):
-        proxies, links = ", ".join(_live(state, site)) or "none", ", ".join(_neighbours(state, site)) or "none"
-        print(f"{site}  proxies: {proxies}; links to: {links}; checkpoints: {state.changelogs.get(site, 'none')}")
+    for row in rows:
+        proxies, links = ", ".join(row["proxies"]) or "none", ", ".join(row["links"]) or "none"
+        checkpoints = "none" if row["checkpoints"] is None else row["checkpoints"]
+        print(f"{row['site']}  proxies: {proxies}; links to: {links}; checkpoints: {checkpoints}")
 
 
 async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) -> None:
@@ -106,7 +108,7 @@ def _described(state: Reloaded, site: SiteId) -> dict[str, Any]:
     return {
         "site": site,
         "proxies": _live(state, site),
-        "links": _neighbours(state, site),
+        "links": [other for sites in _links(state, site) for other in sites if other != site],
         "checkpoints": state.changelogs.get(site),
     }
 
@@ -131,10 +133,6 @@ def _known(state: Reloaded) -> list[SiteId]:
 
 def _links(state: Reloaded, site: SiteId) -> list[Edge]:
     return [sites for sites, row in sorted(state.links.items()) if site in sites and not row.removed]
-
-
-def _neighbours(state: Reloaded, site: SiteId) -> list[SiteId]:
-    return [other for sites in _links(state, site) for other in sites if other != site]
 
 
 def _live(state: Reloaded, site: SiteId) -> list[str]:
