@@ -21,6 +21,8 @@ from chaos.servers.process import LOOPBACK, Process, free_port, port_open
 from waypost.errors import Unreachable
 
 START_S = 60
+ANSWER_BYTES = 2_000
+"""How much of a refusal an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ class ProxyProcess:
         try:
             with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
                 return json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            said = refusal.read(ANSWER_BYTES).decode(errors="replace")
+            raise Unreachable(f"{self.name} at port {self.port}: {refusal}: {said}") from None
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 

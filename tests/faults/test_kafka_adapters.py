@@ -18,7 +18,7 @@ from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 from federation.kafka import handle as adapter
-from tests.helpers.polling import stands_still, until
+from tests.helpers.polling import assert_waiting, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable
@@ -58,13 +58,12 @@ async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
         looking.cancel()
 
 
-async def append_again(log: KafkaSiteLog, wanted: Published) -> None:
-    """Append until the way to the broker is there again."""
+async def append_again(log: KafkaSiteLog, *wanted: Published) -> list[int]:
+    """Append until the way to the broker is there again: one that meets a connection just cut fails with it."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(LogUnavailable):
-                await log.append([wanted])
-                return
+                return await log.append(wanted)
 
 
 @pytest.mark.parametrize("kind", [KafkaSiteLog, KafkaChangelog, KafkaJournal])
@@ -88,8 +87,8 @@ async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(tmp_path: Pat
         try:
             await log.append([record(number) for number in range(10)])
             await asyncio.to_thread(kafka.kill)
-            waiting = asyncio.create_task(log.append([record(number) for number in range(10, 20)]))
-            assert await stands_still(waiting, for_s=1)
+            waiting = asyncio.create_task(append_again(log, *map(record, range(10, 20))))
+            await assert_waiting(waiting, for_s=1)
             await asyncio.to_thread(kafka.start)
             async with looked_after(log):
                 assert len(await waiting) == 10
@@ -116,8 +115,8 @@ async def test_after_an_interruption_nothing_is_appended_or_read_until_it_was_lo
             await asyncio.to_thread(kafka.start)
             await other.start()
             await append_again(other, record(5))
-            waiting = asyncio.create_task(log.append([record(6)]))
-            assert await stands_still(waiting, for_s=2)
+            waiting = asyncio.create_task(append_again(log, record(6)))
+            await assert_waiting(waiting, for_s=2)
             assert (seen, await log.end_offset()) == ([*range(5)], 6)
             await log.interrupted()
             assert log.seen_below == 5
@@ -152,8 +151,8 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
                 await log.interrupted()
             log.resume()
         await break_off(faulty_kafka)
-        waiting = asyncio.create_task(log.append([record(5)]))
-        assert await stands_still(waiting, for_s=1)
+        waiting = asyncio.create_task(append_again(log, record(5)))
+        await assert_waiting(waiting, for_s=1)
         async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         log.resume()
@@ -172,7 +171,7 @@ async def test_append_that_waits_for_a_check_of_the_log_fails_when_the_handle_is
     async with asyncio.timeout(TIMEOUT_S):
         await log.interrupted()
     waiting = asyncio.create_task(log.append([record(1)]))
-    assert await stands_still(waiting, for_s=1)
+    await assert_waiting(waiting, for_s=1)
     await log.close()
     with pytest.raises(LogUnavailable):
         await waiting
@@ -206,7 +205,7 @@ async def test_a_failed_append_is_an_interruption(
         async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         waiting = asyncio.create_task(log.append([record(2)]))
-        assert await stands_still(waiting, for_s=0.5)
+        await assert_waiting(waiting, for_s=0.5)
         log.resume()
         await waiting
     finally:
@@ -222,8 +221,8 @@ async def test_a_cut_heals_promptly(faulty_kafka: FaultyPath, topic_prefix: str)
     async with looked_after(log):
         for start in (10, 20):
             await asyncio.to_thread(faulty_kafka.proxy.disable)
-            waiting = asyncio.create_task(log.append([record(number) for number in range(start, start + 10)]))
-            assert await stands_still(waiting, for_s=2)
+            waiting = asyncio.create_task(append_again(log, *map(record, range(start, start + 10))))
+            await assert_waiting(waiting, for_s=2)
             await asyncio.to_thread(faulty_kafka.proxy.enable)
             healed = time.monotonic()
             await waiting
@@ -296,7 +295,7 @@ async def test_changelog_that_lost_its_end_reports_the_loss_and_forgets_the_lost
         # A blip of the broker alone is no loss.
         await asyncio.to_thread(kafka.kill)
         await asyncio.to_thread(kafka.start)
-        assert await stands_still(lost, for_s=3)
+        await assert_waiting(lost, for_s=3)
         fault = LostEnd(kafka, "changelog", 1_000)
         await fault.inject()
         await fault.heal()

@@ -21,10 +21,10 @@ async def until(true: Callable[[], bool], what: str, within_s: float = TIMEOUT_S
     return time.monotonic() - began
 
 
-async def stands_still(task: asyncio.Task[object], for_s: float) -> bool:
-    """Tell whether the task neither ends nor fails for so long; return at once if it does."""
+async def assert_waiting(task: asyncio.Task[object], for_s: float) -> None:
+    """Assert that the task neither ends nor fails for so long; say at once how it has."""
     done, _ = await asyncio.wait((task,), timeout=for_s)
-    return not done
+    assert not done, task
 
 
 async def until_seen(look: Callable[[], bool], what: str, within_s: float = TIMEOUT_S) -> None:
