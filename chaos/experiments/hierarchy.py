@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -192,23 +192,24 @@ def _expressions(rng: random.Random, topics: int) -> list[str]:
     return found
 
 
-def measure(hierarchy: Hierarchy, changes: int) -> Iterator[str | Measured]:
-    """Yield a line for each step that takes its time, and at last what was measured.
+def measure(hierarchy: Hierarchy, changes: int, report: Callable[[str], None]) -> Measured:
+    """Return what is measured of a federation once all is in force, and of changes after that.
 
     Args:
         hierarchy: the federation.
         changes: of interest, one after the other, once everything is in force.
+        report: called with a line before and after each step that takes its time.
     """
-    yield f"{hierarchy.sites:,} sites, {hierarchy.sessions:,} sessions"
+    report(f"{hierarchy.sites:,} sites, {hierarchy.sessions:,} sessions")
     interests, federation = Interests(hierarchy), Federation(hierarchy)
     for site, counts in enumerate(interests.of_site):
         for expression in counts:
             federation.register(site, expression, is_wanted=True)
-    yield "interests are registered"
+    report("interests are registered")
     # From the leaves up and down again: what a site requests is then complete when it requests it.
     federation.exchange(range(hierarchy.sites - 1, -1, -1))
     requests, request_bytes = federation.requests, federation.request_bytes
-    yield "all filters are in force"
+    report("all filters are in force")
     rounds = 0
     for _ in range(changes):
         site, old, new = interests.change()
@@ -219,7 +220,7 @@ def measure(hierarchy: Hierarchy, changes: int) -> Iterator[str | Measured]:
             del counts[old]
             federation.register(site, old, is_wanted=False)
         rounds = max(rounds, federation.exchange([site]))
-    yield _measured(interests, federation, requests, request_bytes, changes, rounds)
+    return _measured(interests, federation, requests, request_bytes, changes, rounds)
 
 
 def _measured(

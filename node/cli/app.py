@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,8 +18,20 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageErro
 
 from node.cli import config, keys, links, rendezvous, sessions, sites
 from node.cli.commands.input import printable
-from node.cli.options import Json, KeysFile, Proxy, TokenFile, check_repeated, with_settings
-from node.configuration.config import load_config, load_serving
+from node.cli.options import (
+    Config,
+    Data,
+    Etcd,
+    Json,
+    KeysFile,
+    Prefix,
+    Proxy,
+    TokenFile,
+    check_repeated,
+    of_registry,
+    with_settings,
+)
+from node.configuration.config import load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
 
@@ -34,7 +46,6 @@ HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
     name="waypost",
-    help="A federated proxy service for content-based notifications.",
     epilog=STATUSES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -50,6 +61,22 @@ for name, group in {
     "rendezvous": rendezvous.app,
 }.items():
     app.add_typer(group, name=name)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"waypost {version('waypost')}")
+        raise typer.Exit
+
+
+@app.callback()
+def waypost(
+    asked: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """A federated proxy service for content-based notifications."""
+
 
 # ---------------------------------------------------------------- serving
 
@@ -257,10 +284,10 @@ def handovers(proxy: Proxy = None, json_: Json = False) -> None:
 def token(
     principal: Annotated[str, typer.Argument(help="Who has the token is this principal.")],
     hours: Annotated[float, typer.Option("--hours", min=0.01, max=24 * 366, help="For so long.")] = 8,
-    data: Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")] = None,
-    etcd: Annotated[str | None, typer.Option(help="host:port of their etcd.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Of their etcd keys.")] = None,
-    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")] = None,
+    data: Data = None,
+    etcd: Etcd = None,
+    prefix: Prefix = None,
+    config: Config = None,
     json_: Json = False,
 ) -> None:
     """Print a token that proves a principal to every proxy, until it ends. Reads the registry's secret to sign it.
@@ -272,8 +299,7 @@ def token(
     from node.cli.commands.interrupt import run
     from node.cli.commands.token import token as make
 
-    chosen = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
-    run(make(chosen, principal, round(hours * 3600), as_json=json_))
+    run(make(of_registry(data, etcd, prefix, config), principal, round(hours * 3600), as_json=json_))
 
 
 @app.command()
@@ -356,7 +382,11 @@ def _run(arguments: list[str]) -> object:
     path, rest = ["waypost"], arguments
     while rest and (inner := getattr(command, "commands", {}).get(rest[0])):
         command, path, rest = inner, [*path, rest[0]], rest[1:]
-    return command(args=rest, standalone_mode=False, prog_name=" ".join(path), help_option_names=HELP_NAMES)
+    try:
+        return command(args=rest, standalone_mode=False, prog_name=" ".join(path), help_option_names=HELP_NAMES)
+    except NoArgsIsHelpError as error:
+        print(error.format_message(), flush=True)
+        return 2
 
 
 def main() -> None:
@@ -369,9 +399,6 @@ def main() -> None:
         status = _run(arguments)
     except WaypostError as error:
         status = report(error, as_json=_wants_json(arguments))
-    except NoArgsIsHelpError as error:
-        print(error.format_message())
-        status = 2
     except ClickException as error:
         command = error.ctx.command_path if isinstance(error, UsageError) and error.ctx else "waypost"
         status = report(Refused(_wording(error), hint=f"{command} --help"), as_json=_wants_json(arguments))
@@ -381,6 +408,9 @@ def main() -> None:
         # So Typer ends, with 1, when the reader of our stdout has gone: it has what it wanted.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
+        _print_no_more()
+        status = 0
+    except BrokenPipeError:
         _print_no_more()
         status = 0
     except Exception as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from node.cli.options import Config, Data, Etcd, Json, Prefix, group
-from node.configuration.config import load_config
+from node.cli.options import Config, Data, Etcd, Json, Prefix, group, of_registry
+from node.configuration.config import NodeConfig
 
 app = group("Links between sites; everything is forwarded over a tree of them, and the others stand by.")
 One = Annotated[str, typer.Argument(metavar="SITE", help="A site.")]
@@ -27,7 +26,7 @@ def list_links(
 
     from node.cli.commands.links import show
 
-    asyncio.run(show(load_config({"data": data, "etcd": etcd, "prefix": prefix}, config), as_json=json_))
+    asyncio.run(show(of_registry(data, etcd, prefix, config), as_json=json_))
 
 
 @app.command("add")
@@ -44,7 +43,7 @@ def add(
 
     Example: waypost links add A B --etcd 127.0.0.1:2379
     """
-    _change(one, other, {"data": data, "etcd": etcd, "prefix": prefix}, config, removed=False, as_json=json_)
+    _change(one, other, of_registry(data, etcd, prefix, config), removed=False, as_json=json_)
 
 
 @app.command("rm")
@@ -61,14 +60,12 @@ def remove(
 
     Example: waypost links rm A B --etcd 127.0.0.1:2379
     """
-    _change(one, other, {"data": data, "etcd": etcd, "prefix": prefix}, config, removed=True, as_json=json_)
+    _change(one, other, of_registry(data, etcd, prefix, config), removed=True, as_json=json_)
 
 
-def _change(
-    one: str, other: str, settings: dict[str, object], config: Path | None, *, removed: bool, as_json: bool
-) -> None:
+def _change(one: str, other: str, settings: NodeConfig, *, removed: bool, as_json: bool) -> None:
     import asyncio
 
     from node.cli.commands.links import change
 
-    asyncio.run(change(load_config(settings, config), one, other, removed=removed, as_json=as_json))
+    asyncio.run(change(settings, one, other, removed=removed, as_json=as_json))

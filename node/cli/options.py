@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from node.configuration.config import NodeConfig, reachable
+from node.configuration.config import NodeConfig, load_config, reachable
 from waypost.errors import Refused
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
@@ -27,6 +27,11 @@ Data = Annotated[Path | None, typer.Option(help="Folder of the proxies, if their
 Etcd = Annotated[str | None, typer.Option(help="host:port of their etcd.")]
 Prefix = Annotated[str | None, typer.Option(help="Of their etcd keys.")]
 Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")]
+
+
+def of_registry(data: Path | None, etcd: str | None, prefix: str | None, config: Path | None) -> NodeConfig:
+    """Return the settings that say where the registry is. Raises BadConfiguration."""
+    return load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
 
 
 def _address(url: str | None) -> str | None:

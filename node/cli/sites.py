@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from node.cli.options import Config, Data, Etcd, Json, Prefix, group
-from node.configuration.config import load_config
+from node.cli.options import Config, Data, Etcd, Json, Prefix, group, of_registry
 
 app = group("Sites and their logs.")
 
@@ -24,7 +23,7 @@ def list_sites(
 
     from node.cli.commands.sites import show
 
-    asyncio.run(show(load_config({"data": data, "etcd": etcd, "prefix": prefix}, config), as_json=json_))
+    asyncio.run(show(of_registry(data, etcd, prefix, config), as_json=json_))
 
 
 @app.command("forget")
@@ -49,7 +48,7 @@ def forget(
 
     from node.cli.commands.sites import forget as forget_site
 
-    settings = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
+    settings = of_registry(data, etcd, prefix, config)
     asyncio.run(forget_site(settings, site, anyway=anyway, as_json=json_))
 
 
@@ -72,4 +71,4 @@ def begin_log(
 
     from node.cli.commands.sites import begin_log as begin
 
-    asyncio.run(begin(load_config({"data": data, "etcd": etcd, "prefix": prefix}, config), site, as_json=json_))
+    asyncio.run(begin(of_registry(data, etcd, prefix, config), site, as_json=json_))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,25 @@ def test_batch_answers_every_line_with_one_line() -> None:
     assert done.returncode == 0
     assert [answer["result"] for answer in answers] == ["true", "error", "error", "true"]
     assert (answers[1]["code"], answers[1]["offset"]) == ("PARSE_ERROR", 4)
+
+
+def test_version_is_that_of_the_installed_package() -> None:
+    done = run("--version")
+    assert (done.stdout, done.returncode) == (f"waypost {version('waypost')}\n", 0)
+
+
+def test_help_whose_reader_has_gone_ends_in_peace() -> None:
+    """With a line at a time, and with all of it written at the end."""
+    for buffered in ("", "1"):
+        with subprocess.Popen(
+            [WAYPOST],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": buffered},
+        ) as child:
+            assert child.stdout is not None and child.stderr is not None
+            child.stdout.close()
+            assert (child.stderr.read(), child.wait(60)) == (b"", 0)
 
 
 def test_errors_are_json_where_json_is_asked_for() -> None:

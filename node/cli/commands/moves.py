@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from node.cli.commands.input import printable
 from node.cli.commands.proxy_client import address, request
+from node.cli.commands.table import print_table
 
 POLL_S = 0.5
 DRAIN_RATE = 20.0
 """Sessions a second, of a drain that nobody gives a rate."""
-WIDE = 1_000
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
@@ -76,7 +74,7 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(answer))
         return
-    _table(("session", "from", "to"), answer["moves"])
+    print_table(("session", "from", "to"), answer["moves"])
     count = len(answer["moves"])
     are, have = ("is", "has") if count == 1 else ("are", "have")
     print(f"{_sessions(count)} {f'{are} to move' if dry_run else f'{have} been asked to move'}")
@@ -91,7 +89,7 @@ def handovers(proxy: str | None, *, as_json: bool) -> None:
     if not answer["handovers"]:
         print(f"no handover runs at proxy {answer['proxy']}, and none has ended there since it started")
         return
-    _table(_HANDOVER, [_handover(row) for row in answer["handovers"]])
+    print_table(_HANDOVER, map(_handover, answer["handovers"]), _NUMBERS)
 
 
 _HANDOVER = ("began", "session", "role", "peer", "epoch", "for", "phase", "time", "copied", "size", "why")
@@ -124,17 +122,3 @@ def _size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
-
-
-def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, header_style="", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(printable(str(row[heading]))) for heading in headings))
-    # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
-    Console(width=WIDE, highlight=False).print(table)

@@ -9,11 +9,10 @@ from urllib.parse import urlencode
 
 from node.cli.commands.input import printable
 from node.cli.commands.proxy_client import address, request
+from node.cli.commands.table import print_table
 from waypost.errors import NotFound, Unreachable
 
 ELSEWHERE = "elsewhere"
-WIDE = 1_000
-"""Characters of a line of a table."""
 COLUMNS = ("session", "owner", "epoch", "state", "stored", "attached", "registered")
 FOLLOWED = 3
 """The number of times that a session is followed which moves while we ask for it."""
@@ -25,18 +24,7 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(answer))
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, header_style="")
-    for heading in COLUMNS:
-        table.add_column(heading, no_wrap=True)
-    for row in answer["sessions"]:
-        cells = (row[heading] for heading in COLUMNS)
-        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
-    # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
-    Console(width=WIDE, highlight=False).print(table)
+    print_table(COLUMNS, answer["sessions"])
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:

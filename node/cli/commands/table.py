@@ -1,0 +1,30 @@
+"""A table on stdout, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from node.cli.commands.input import printable
+
+WIDTH = 1_000
+"""Characters of a line: as many as it needs. What is cut off in a narrow window, or in a pipe, cannot be asked for."""
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Mapping[str, Any]], numbers: Collection[str] = ()) -> None:
+    """Print the cells of each row that have a heading; None is an empty cell.
+
+    Args:
+        numbers: headings of columns whose cells stand at the right.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, header_style="", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
+    for row in rows:
+        cells = (row[heading] for heading in headings)
+        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
+    Console(width=WIDTH, highlight=False).print(table)
