@@ -50,9 +50,9 @@ from waypost.subscription.batch import NotJson, read_json
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 BodyT = TypeVar("BodyT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
+"""HTTP status by the error's exit status; the others are 503: try again."""
 SEEN_S = 2.0
 """How long to wait until the watch has reported a row that was written here."""
-"""HTTP status by the error's exit status; the others are 503: try again."""
 
 
 async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
