@@ -1,6 +1,6 @@
 """The client: where it is, what it was given, what it is owed.
 
-After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`.
+After `waypost/client/protocol.py` and `proxy/clients/dispatcher.py`.
 """
 
 from __future__ import annotations

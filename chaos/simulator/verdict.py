@@ -82,7 +82,7 @@ def _return_the_refused(world: World, for_ms: int) -> None:
         # A session that was deleted may be served on, by an owner that has not looked for its row since.
         world.run(LOOKED_FOR_MS)
     for client in world.clients.values():
-        if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
+        if client.refused and world.rights.may_read(client.session or "", client.protocol.credential):
             # It was given the right since then, or the session is another one.
             client.go(_live_proxy(world, client.proxy))
             world.run(for_ms, lambda: is_idle(world))
@@ -99,7 +99,7 @@ def _live_proxy(world: World, proxy: str) -> str:
 def is_idle(world: World) -> bool:
     """Tell whether nothing is left to do: every client is served, and has all that it is owed."""
     for client in world.clients.values():
-        if client.machine.publish_room != PUBLISH_WINDOW:
+        if client.protocol.publish_room != PUBLISH_WINDOW:
             return False
         if client.session is None or client.refused or client.gone or client.stopped:
             continue
@@ -107,7 +107,7 @@ def is_idle(world: World) -> bool:
             return False
         if client.changing is not None:
             return False
-        if client.open or client.machine.waiting or not client.machine.attached:
+        if client.open or client.protocol.waiting or not client.protocol.attached:
             return False
         if client.requests.keys() - client.ended - client.promised.keys():
             return False
@@ -159,9 +159,9 @@ def verdict(world: World) -> list[str]:
         violations += [
             f"PROBLEM of {client.name}: {problem}" for problem in client.problems if not problem.startswith(HONEST)
         ]
-        if client.machine.publish_room != PUBLISH_WINDOW:
+        if client.protocol.publish_room != PUBLISH_WINDOW:
             violations.append(f"STUCK {client.name} has publishes without an answer")
-        if client.machine.quench_view.caught_up:
+        if client.protocol.quench_view.caught_up:
             violations += _quenched(world, client)
         if client.session is not None:
             violations += _one_side(world, client) + _check_delivered(world, client, retried)
@@ -172,7 +172,7 @@ def verdict(world: World) -> list[str]:
                 continue
             if not client.refused:
                 violations += _live(world, client) + _owed(world, client, published)
-            elif world.rights.surely_reads(client.session, client.machine.credential):
+            elif world.rights.surely_reads(client.session, client.protocol.credential):
                 violations.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
     return violations
 
@@ -289,7 +289,7 @@ def _forgotten(world: World, client: Client) -> list[str]:
 
 def _live(world: World, client: Client) -> list[str]:
     violations = []
-    if not client.machine.attached:
+    if not client.protocol.attached:
         violations.append(f"STUCK {client.name} is not attached")
     if client.changing is not None:
         violations.append(f"STUCK {client.name} has no answer about who may do what")
@@ -382,7 +382,7 @@ def _quenched(world: World, producer: Client) -> list[str]:
         for subscription in session.active()
     }
     wanted = {text for text, needs_no_key in held if needs_no_key}
-    announced = set(producer.machine.quench_view.terms)
+    announced = set(producer.protocol.quench_view.terms)
     covered = {text for text in wanted if any(_covers(wide, text) for wide in announced)}
     needed = {text for text, _ in held if any(_covers(text, narrow) for narrow in wanted)}
     # A subscription has not ended as long as a site may still owe something of it.

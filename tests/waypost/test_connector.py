@@ -27,7 +27,7 @@ from waypost.client.connector import (
     Stop,
 )
 from waypost.client.events import Refusal, Retry, WrongFederation
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.clock import NEVER
 from waypost.errors import BadConfiguration
 from waypost.identity import Epoch, ProxyId, SessionId, SiteId
@@ -48,9 +48,9 @@ HERE, THERE = "ws://here:1", "ws://there:1"
 SESSION = SessionId("s")
 
 
-def connector(*addresses: str) -> tuple[Connector, ClientMachine]:
-    machine = ClientMachine("c", SESSION, "r")
-    return Connector(machine, addresses, random.Random(0)), machine
+def connector(*addresses: str) -> tuple[Connector, ClientProtocol]:
+    protocol = ClientProtocol("c", SESSION, "r")
+    return Connector(protocol, addresses, random.Random(0)), protocol
 
 
 def attached() -> Received:
@@ -59,13 +59,13 @@ def attached() -> Received:
     )
 
 
-def connected(*addresses: str) -> tuple[Connector, ClientMachine]:
-    made, machine = connector(*addresses)
+def connected(*addresses: str) -> tuple[Connector, ClientProtocol]:
+    made, protocol = connector(*addresses)
     assert made.step(Start(), 0) == [Open(addresses[0])]
     assert made.step(Opened(), 1) == [SendPending()]
     made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"), "f")), 2)
-    machine.take_messages()
-    return made, machine
+    protocol.take_messages()
+    return made, protocol
 
 
 def pause_of(effects: Sequence[object]) -> int:
@@ -75,10 +75,10 @@ def pause_of(effects: Sequence[object]) -> int:
 
 
 def test_a_connection_begins_with_a_hello_and_asks_for_the_session() -> None:
-    made, machine = connector(HERE)
+    made, protocol = connector(HERE)
     made.step(Start(), 0)
     made.step(Opened(), 1)
-    assert [type(message) for message in machine.take_messages()] == [Hello, Attach]
+    assert [type(message) for message in protocol.take_messages()] == [Hello, Attach]
 
 
 WRONG = BadConfiguration("the proxy's certificate is not accepted", field="WAYPOST_CA")
@@ -195,14 +195,14 @@ def test_an_application_that_moves_while_the_connector_pauses_does_not_wait() ->
 
 
 def test_waiting_client_attaches_again_on_its_connection_after_growing_pauses() -> None:
-    made, machine = connected(HERE)
+    made, protocol = connected(HERE)
     pauses = []
     for _ in range(30):
         made.step(Received(Wait(WaitCause.MOVED, "not yet", 20)), 1_000)
-        assert machine.take_messages() == []
+        assert protocol.take_messages() == []
         pauses.append(made.next_deadline() - 1_000)
         assert made.tick(made.next_deadline()) == [SendPending()]
-        assert [type(message) for message in machine.take_messages()] == [Attach]
+        assert [type(message) for message in protocol.take_messages()] == [Attach]
     assert min(pauses) >= 20 and max(pauses) > 500 and max(pauses) <= 2_000
 
 
@@ -275,9 +275,9 @@ def test_a_client_stays_where_another_proxy_would_say_the_same_or_where_there_is
 NOT_FOUND = Received(Problem("NOT_FOUND", "no such session", about=AboutSession(SESSION)))
 
 
-def reconnected(federation: str) -> tuple[Connector, ClientMachine]:
+def reconnected(federation: str) -> tuple[Connector, ClientProtocol]:
     """Return a client that was attached in federation f and has come to a proxy of `federation`."""
-    made, machine = connected(HERE, THERE)
+    made, protocol = connected(HERE, THERE)
     made.step(attached(), 3)
     for now_ms in (10, 20_000):
         pause_of(made.step(Lost("closed"), now_ms))
@@ -285,8 +285,8 @@ def reconnected(federation: str) -> tuple[Connector, ClientMachine]:
     assert opening == Open(THERE)
     made.step(Opened(), 40_000)
     made.step(Received(Welcome(VERSION, ProxyId("x"), SiteId("X"), federation)), 40_001)
-    machine.take_messages()
-    return made, machine
+    protocol.take_messages()
+    return made, protocol
 
 
 @pytest.mark.parametrize("federation", ["f", ""])
@@ -298,7 +298,7 @@ def test_a_session_that_its_own_federation_does_not_have_was_deleted(federation:
 
 
 def test_a_session_that_another_federation_does_not_have_is_looked_for_elsewhere() -> None:
-    made, machine = reconnected("g")
+    made, protocol = reconnected("g")
     effects = made.step(NOT_FOUND, 40_002)
     assert Close() in effects and made.state is ConnectorState.CLOSING
     (event,) = (effect.event for effect in effects if isinstance(effect, Report))
@@ -307,7 +307,7 @@ def test_a_session_that_another_federation_does_not_have_is_looked_for_elsewhere
     assert isinstance(report, Report) and report.event == Retry(event.reason, made.next_deadline() - 40_003)
     assert made.trouble == f": {event.reason}"
     assert made.tick(made.next_deadline()) == [Open(HERE)]
-    assert machine.session == SESSION
+    assert protocol.session == SESSION
 
 
 def test_a_federation_that_has_the_session_is_its_federation() -> None:
@@ -319,25 +319,25 @@ def test_a_federation_that_has_the_session_is_its_federation() -> None:
     assert any(isinstance(effect, Report) and isinstance(effect.event, Refusal) for effect in effects)
 
 
-def publishing() -> tuple[Connector, ClientMachine]:
+def publishing() -> tuple[Connector, ClientProtocol]:
     """Return a producer that was connected to a proxy of federation f, and has come to the other address."""
-    machine = ClientMachine("p", None)
-    made = Connector(machine, (HERE, THERE), random.Random(0))
+    protocol = ClientProtocol("p", None)
+    made = Connector(protocol, (HERE, THERE), random.Random(0))
     made.step(Start(), 0)
     made.step(Opened(), 1)
-    (hello,) = machine.take_messages()
+    (hello,) = protocol.take_messages()
     assert isinstance(hello, Hello) and hello.federation == ""
     made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"), "f")), 2)
     for now_ms in (10, 20_000):
         pause_of(made.step(Lost("closed"), now_ms))
         made.tick(made.next_deadline())
     made.step(Opened(), 40_000)
-    return made, machine
+    return made, protocol
 
 
 def test_producer_names_its_federation_to_the_next_proxy_and_leaves_one_of_another() -> None:
-    made, machine = publishing()
-    (hello,) = machine.take_messages()
+    made, protocol = publishing()
+    (hello,) = protocol.take_messages()
     assert isinstance(hello, Hello) and hello.federation == "f"
     effects = made.step(Received(Problem("ANOTHER_FEDERATION", "proxy x is of federation g", about=None)), 40_001)
     assert [effect.event for effect in effects if isinstance(effect, Report)] == [
@@ -350,8 +350,8 @@ def test_producer_names_its_federation_to_the_next_proxy_and_leaves_one_of_anoth
 
 def test_receiver_names_no_federation() -> None:
     """Its session tells where it is; a federation whose registry was lost has another identity, and its sessions."""
-    _, machine = reconnected("f")
-    machine.disconnected()
-    machine.connected()
-    hello = machine.take_messages()[0]
+    _, protocol = reconnected("f")
+    protocol.disconnected()
+    protocol.connected()
+    hello = protocol.take_messages()[0]
     assert isinstance(hello, Hello) and hello.federation == ""

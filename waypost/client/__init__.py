@@ -1,1 +1,1 @@
-"""The client library: a pure machine, an asyncio shell around it, and a blocking facade."""
+"""The client library: the protocol without I/O, an asyncio shell around it, and a blocking facade."""

@@ -1,4 +1,4 @@
-"""A client of the federation: the part that a receiver and a producer share. It runs the pure machine on asyncio."""
+"""A client of the federation: the part that a receiver and a producer share. It runs the protocol on asyncio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
 from waypost.client.events import ClientEvent, Redirected, Refusal, Retry, WrongFederation
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
 from waypost.client.transport import Finder, Transport, check_address
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
@@ -33,29 +33,29 @@ class Client:
     It reconnects with full jitter, and sends unacknowledged notifications again, under the same ids.
 
     Args:
-        machine: the pure state of the client.
+        protocol: the pure state of the client.
         addresses: of proxies, ``ws://host:port``; None: `find` finds one.
         find: finds proxies on the local network; None: there is no way to find one.
         timeout_s: how long a call waits for its answer, in seconds.
-        on_event: called with each event of the machine (:data:`waypost.client.events.ClientEvent`).
+        on_event: called with each event of the protocol (:data:`waypost.client.events.ClientEvent`).
         tls: the TLS context for ``wss://`` addresses; None: made from the environment (`tls_from_environment`).
     """
 
     def __init__(
         self,
-        machine: ClientMachine,
+        protocol: ClientProtocol,
         addresses: Sequence[str] | None,
         find: Finder | None,
         timeout_s: float,
         on_event: Callable[[object], None] | None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._machine = machine
+        self._protocol = protocol
         self._timeout_s = timeout_s
         self._listener = on_event
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._transport = Transport(machine, addresses, find, self._received, self._news, tls)
+        self._transport = Transport(protocol, addresses, find, self._received, self._news, tls)
         self._wait_reason = ""
         """The reason of the last Retry: a proxy named it, or the connection was lost."""
         self._room = asyncio.Event()
@@ -70,7 +70,7 @@ class Client:
     async def __aenter__(self: _Self) -> _Self:
         if self._task is not None:
             raise Refused("it was entered before", hint=MAKE_ANOTHER)
-        self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._machine.name}")
+        self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._protocol.name}")
         self._task.add_done_callback(self._ran)
         try:
             await self._within(self._ready.wait, "no proxy let us in")
@@ -84,7 +84,7 @@ class Client:
 
     async def close(self) -> None:
         """Leave in order: tell the proxy, and disconnect. Publishes without an answer fail with Unreachable."""
-        await self._transport.leave(self._machine.detach())
+        await self._transport.leave(self._protocol.detach())
         await self._stop()
 
     async def abandon(self) -> None:
@@ -94,7 +94,7 @@ class Client:
 
     async def _stop(self) -> None:
         self._transport.stop()
-        self._machine.flush_acks()
+        self._protocol.flush_acks()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -197,11 +197,11 @@ class Client:
         listed = keys.listed() if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         self._check_open()
-        while self._machine.publish_room <= 0:
+        while self._protocol.publish_room <= 0:
             self._room.clear()
             await self._room.wait()
             self._check_open()
-        sequence = self._machine.publish(body, listed, insecure=insecure)
+        sequence = self._protocol.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
         self._transport.flush_soon()
@@ -235,11 +235,11 @@ class Client:
             text(name, "names", 1, MAX_ID_LENGTH, such_as="names of attributes, each a text")
         listed = keys.listed()
         self._check_open()
-        self._machine.quench(list(names), listed, insecure=insecure)
+        self._protocol.quench(list(names), listed, insecure=insecure)
         self._transport.flush_soon()
 
         async def known() -> None:
-            while not self._machine.quench_view.caught_up and self._failure is None:
+            while not self._protocol.quench_view.caught_up and self._failure is None:
                 self._interest_changed.clear()
                 await self._interest_changed.wait()
 
@@ -260,7 +260,7 @@ class Client:
         """
         if not isinstance(notification, Notification):
             notification = Notification(notification)
-        return self._machine.quench_view.wanted(notification)
+        return self._protocol.quench_view.wanted(notification)
 
     async def wait_wanted(self, notification: Mapping[str, Value], timeout_s: float) -> bool:
         """Wait until :meth:`wanted` is True, for at most `timeout_s` seconds; return its value then.
@@ -280,12 +280,12 @@ class Client:
     @property
     def terms(self) -> frozenset[str]:
         """The interest known by :meth:`quench`, as expressions: alternatives of subscriptions; empty without quench."""
-        return frozenset(self._machine.quench_view.terms)
+        return frozenset(self._protocol.quench_view.terms)
 
     @property
     def next_id(self) -> NotificationId:
         """The id of the next notification to be published."""
-        return self._machine.next_id
+        return self._protocol.next_id
 
     @property
     def unacknowledged(self) -> int:
@@ -300,7 +300,7 @@ class Client:
             Refused: there are too many.
         """
         check_keys(keys)
-        self._machine.publish_with(keys.listed())
+        self._protocol.publish_with(keys.listed())
         self._transport.flush_soon()
 
     # ------------------------------------------------------------ where it is connected
@@ -345,7 +345,7 @@ class Client:
                 log.warning("%s", event.reason)
             case Refusal():
                 self._refused(event.error)
-            case Welcome() if self._machine.session is None:
+            case Welcome() if self._protocol.session is None:
                 self._ready.set()
             case _:
                 self._received_of_session(event)

@@ -2,7 +2,7 @@
 
 A connection that ends is followed by another one: at the address of a redirect or move, or else at the one where the
 client was let in last, or else at the next known one, after a pause with full jitter. The connector also follows the
-machine's events: a redirect, the time to attach again, the time to publish again.
+protocol's events: a redirect, the time to attach again, the time to publish again.
 
 The asyncio shell (waypost/client/transport.py) and the simulator perform the effects; neither decides anything.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from waypost.client.events import ClientEvent, PublishFailed, Redirected, Refusal, Retry, WrongFederation
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
 from waypost.messages import Attached, ProxyMessage, WaitCause, Welcome
@@ -125,7 +125,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class SendPending:
-    """Send the messages of the client's machine."""
+    """Send the messages of the client's protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +142,17 @@ class Connector:
     """Keeps a client connected until it is stopped.
 
     Args:
-        machine: the client's; only the connector may pass connections and messages to it.
+        protocol: the client's; only the connector may pass connections and messages to it.
         addresses: of proxies; empty: they are found.
         rng: for the jitter of pauses.
     """
 
-    def __init__(self, machine: ClientMachine, addresses: Sequence[str], rng: random.Random) -> None:
+    def __init__(self, protocol: ClientProtocol, addresses: Sequence[str], rng: random.Random) -> None:
         self.addresses = list(addresses)
         self.state = ConnectorState.STOPPED
         self.trouble = ""
         """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
-        self._machine = machine
+        self._protocol = protocol
         self._rng = rng
         self._url = ""
         """The address of the present connection."""
@@ -189,7 +189,7 @@ class Connector:
                 return self._open(addresses[self._next_index % len(addresses)])
             case Opened() if state is ConnectorState.OPENING:
                 self.state, self.trouble, self._was_opened = ConnectorState.CONNECTED, "", True
-                self._machine.connected()
+                self._protocol.connected()
                 return [SendPending()]
             case Opened() if state in (ConnectorState.CLOSING, ConnectorState.STOPPED):
                 return [Close()]
@@ -216,10 +216,10 @@ class Connector:
             return []
         if now_ms >= self._publish_at:
             self._publish_at = NEVER
-            self._machine.publish_again()
+            self._protocol.publish_again()
         if now_ms >= self._attach_at:
             self._attach_at = NEVER
-            self._machine.attach_again()
+            self._protocol.attach_again()
         return [SendPending()]
 
     def next_deadline(self) -> int:
@@ -261,7 +261,7 @@ class Connector:
 
     def _lost(self, lost: Lost, now_ms: int) -> list[Effect]:
         self._attach_at = self._publish_at = NEVER
-        self._machine.disconnected()
+        self._protocol.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
         if self._next_url is not None:
@@ -287,12 +287,12 @@ class Connector:
 
     def _received(self, message: ProxyMessage, now_ms: int) -> list[Effect]:
         try:
-            self._machine.message(message)
+            self._protocol.message(message)
         except Altered as error:
             self.state = ConnectorState.CLOSING
             return [Close(error.message)]
         effects: list[Effect] = []
-        for event in self._machine.take_events():
+        for event in self._protocol.take_events():
             effects += self._follow(event, now_ms)
             effects.append(Report(event))
         return [*effects, SendPending()]
@@ -321,7 +321,7 @@ class Connector:
                 self._attempts = self._waits = 0
                 self._in_vain_since_ms = None
                 self._entered_url = self._url
-            case Welcome() if self._machine.session is None:
+            case Welcome() if self._protocol.session is None:
                 self._attempts = 0
                 self._entered_url = self._url
         return []

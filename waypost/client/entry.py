@@ -14,9 +14,9 @@ from waypost.arguments import (
     text,
 )
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.machine import ClientMachine
 from waypost.client.options import AttachOptions
 from waypost.client.producer import Producer
+from waypost.client.protocol import ClientProtocol
 from waypost.client.receiver import Receiver
 from waypost.client.transport import Finder, check_address
 from waypost.errors import BadArgument
@@ -121,7 +121,7 @@ def attach(
             raise BadArgument(f"it is that of receiver {of_receiver} of session {of_session}", field="state")
     text(principal, "principal", 0, MAX_ID_LENGTH)
     text(password, "password", 0, MAX_PASSWORD_LENGTH)
-    machine = ClientMachine(
+    protocol = ClientProtocol(
         name,
         SessionId(session),
         receiver,
@@ -130,7 +130,7 @@ def attach(
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
     )
-    return Receiver(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
+    return Receiver(protocol, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 
 def produce(
@@ -163,8 +163,8 @@ def produce(
     addresses = _addresses(proxy)
     _check_options(timeout_s, token, on_event, tls)
     text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")
-    machine = ClientMachine(name, None, token=token if callable(token) else lambda: token)
-    return Producer(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
+    protocol = ClientProtocol(name, None, token=token if callable(token) else lambda: token)
+    return Producer(protocol, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 
 def _addresses(proxy: str | Sequence[str] | None) -> list[str] | None:

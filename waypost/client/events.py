@@ -1,4 +1,4 @@
-"""The events that the client's machine reports to the shell around it, and through it to the application."""
+"""The events that the client's protocol reports to the shell around it, and through it to the application."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from waypost.arguments import flag, instance, listed, mapping, seconds, shown, t
 from waypost.client.client import Client, log
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.client.received_notification import Received
 from waypost.client.transport import DETACH_S, Finder
 from waypost.errors import BadArgument, WaypostError
@@ -47,14 +47,14 @@ class Receiver(Client):
 
     def __init__(
         self,
-        machine: ClientMachine,
+        protocol: ClientProtocol,
         addresses: Sequence[str] | None,
         find: Finder | None,
         timeout_s: float,
         on_event: Callable[[object], None] | None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(machine, addresses, find, timeout_s, on_event, tls)
+        super().__init__(protocol, addresses, find, timeout_s, on_event, tls)
         self._pending: dict[SubscriptionId, asyncio.Future[None]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
@@ -63,7 +63,7 @@ class Receiver(Client):
         """Requests about the session as a whole that wait for an answer."""
         self.attached: Attached | None = None
         """The proxy's answer to the last attach; None: no attach was answered yet, or none since :meth:`move`."""
-        self._began_at = dict(self._machine.state.frontier)
+        self._began_at = dict(self._protocol.state.frontier)
         """The frontier that the application had when this receiver was made."""
         self.joined = False
         """Whether an attach of this object registered the receiver: it was unknown, or had expired."""
@@ -72,7 +72,7 @@ class Receiver(Client):
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._machine.nack()
+            self._protocol.nack()
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
@@ -89,18 +89,18 @@ class Receiver(Client):
             BadArgument: `forget` is no bool.
         """
         flag(forget, "forget")
-        self._machine.flush_acks()
+        self._protocol.flush_acks()
         if forget and not self._transport.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(DETACH_S):
                     await self._request(
-                        RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's registration"
+                        RequestKind.REGISTRATION, self._protocol.forget, "no answer about the receiver's registration"
                     )
         if not await self._leave():
             log.warning(
                 "no proxy has heard that session %s was left%s; the next attach may be given again what it had last, "
                 "unless it has this one's `state`",
-                self._machine.session,
+                self._protocol.session,
                 self._transport.trouble,
             )
         await self._stop()
@@ -111,13 +111,13 @@ class Receiver(Client):
         A session that is handed over just now is served again soon: then its next owner gets them.
         """
         if self._transport.over or dict(self.state.frontier) == self._began_at:
-            await self._transport.leave(self._machine.detach())
+            await self._transport.leave(self._protocol.detach())
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_S):
                 while not self._transport.over:
                     self._ready.clear()
-                    if await self._transport.leave(self._machine.detach()):
+                    if await self._transport.leave(self._protocol.detach()):
                         return True
                     await self._ready.wait()
         return self._transport.over
@@ -129,7 +129,7 @@ class Receiver(Client):
             Forbidden: the access does not allow it.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
         """
-        await self._request(RequestKind.DELETION, self._machine.delete, "the session was not deleted")
+        await self._request(RequestKind.DELETION, self._protocol.delete, "the session was not deleted")
         await self.close()
 
     async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
@@ -161,7 +161,7 @@ class Receiver(Client):
             chosen[""] = grant("owner", password=password)
         async with self._changing:
             await self._request(
-                RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access"
+                RequestKind.ACCESS, lambda: self._protocol.set_access(chosen), "no answer about the access"
             )
 
     async def _request(self, kind: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
@@ -217,7 +217,7 @@ class Receiver(Client):
         while True:
             if self._failure is not None:
                 raise self._failure
-            items = self._machine.next_items(max_items, manual_ack=manual_ack)
+            items = self._protocol.next_items(max_items, manual_ack=manual_ack)
             self._transport.flush_soon()
             if items:
                 return [Received.of(item) for item in items]
@@ -228,7 +228,7 @@ class Receiver(Client):
 
     def acknowledge(self) -> None:
         """Acknowledge every notification returned so far. Asking for the next one does that, too."""
-        self._machine.acknowledge()
+        self._protocol.acknowledge()
         self._transport.flush_soon()
 
     def nack(self) -> None:
@@ -236,17 +236,17 @@ class Receiver(Client):
 
         Nothing is sent to the proxy. Those acknowledged before stay acknowledged.
         """
-        self._machine.nack()
+        self._protocol.nack()
 
     @property
     def state(self) -> ReceiverState:
         """The receiver's position in its session, for a later :func:`attach`. It changes until the receiver closes."""
-        return self._machine.state
+        return self._protocol.state
 
     @property
     def duplicates_dropped(self) -> int:
         """The number of notifications that came again and were dropped."""
-        return self._machine.duplicates_dropped
+        return self._protocol.duplicates_dropped
 
     async def wait_attested(self, timeout_s: float = 5) -> bool:
         """Acknowledge everything returned so far, and wait until a journal has the attestations of it.
@@ -261,7 +261,7 @@ class Receiver(Client):
             BadArgument: `timeout_s` is no time.
         """
         seconds(timeout_s)
-        self._machine.flush_acks()
+        self._protocol.flush_acks()
         self._transport.flush_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -309,7 +309,7 @@ class Receiver(Client):
         key_list = keys.listed()
         await self._ask(
             identity,
-            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, key_list, insecure=insecure),
+            lambda: self._protocol.subscribe(identity, expression, ttl_s, max_count, key_list, insecure=insecure),
         )
         return identity
 
@@ -335,7 +335,7 @@ class Receiver(Client):
             key_list = subscribing.listed()
             async with self._changing:
                 await self._request(
-                    RequestKind.KEYS, lambda: self._machine.set_keys(key_list), "no answer about the keys"
+                    RequestKind.KEYS, lambda: self._protocol.set_keys(key_list), "no answer about the keys"
                 )
 
     async def unsubscribe(self, subscription: str) -> None:
@@ -356,7 +356,7 @@ class Receiver(Client):
             Unreachable: no answer came within `timeout_s`; the subscription may have ended.
         """
         identity = SubscriptionId(_checked_id(subscription, "subscription"))
-        await self._ask(identity, lambda: self._machine.unsubscribe(identity))
+        await self._ask(identity, lambda: self._protocol.unsubscribe(identity))
         # A later subscription of this id has promises of its own.
         self._effective.pop(identity, None)
 

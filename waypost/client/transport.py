@@ -1,6 +1,6 @@
 """A client's transport on asyncio and websockets: it performs the effects of the connector (connector.py).
 
-Receive, step, send: a proxy's messages go to the connector, the messages of the client's machine go out.
+Receive, step, send: a proxy's messages go to the connector, the messages of the client's protocol go out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from waypost.client.connector import (
     Stop,
 )
 from waypost.client.events import ClientEvent
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.client.tls import speaks_tls, tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
 from waypost.errors import BadConfiguration, Refused, WaypostError
@@ -85,25 +85,25 @@ class Transport:
     """Performs the effects of a connector, on one websocket at a time.
 
     Args:
-        machine: the client's.
+        protocol: the client's.
         addresses: of proxies; without any, `find` finds them.
         find: finds proxies on the local network; None: there is no way to find one.
-        on_event: called with each event of the machine and the connector.
+        on_event: called with each event of the protocol and the connector.
         news: set when notifications wait for the application.
         tls: the TLS context for ``wss://`` addresses; None: made from the environment.
     """
 
     def __init__(
         self,
-        machine: ClientMachine,
+        protocol: ClientProtocol,
         addresses: Sequence[str] | None,
         find: Finder | None,
         on_event: Callable[[ClientEvent], None],
         news: asyncio.Event,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._connector = Connector(machine, addresses or [], random.Random())
-        self._machine = machine
+        self._connector = Connector(protocol, addresses or [], random.Random())
+        self._protocol = protocol
         self._find = find
         self._on_event = on_event
         self._news = news
@@ -130,7 +130,7 @@ class Transport:
         return self._connector.trouble
 
     def flush_soon(self) -> None:
-        """Wake the writer: the machine may have messages to send."""
+        """Wake the writer: the protocol may have messages to send."""
         self._output_ready.set()
 
     # ------------------------------------------------------------ leaving one proxy
@@ -143,7 +143,7 @@ class Transport:
         """Send what is unsent, then the detach, and close the connection; wait for the answer for at most DETACH_S.
 
         Args:
-            detach: the machine's last message, from :meth:`ClientMachine.detach`.
+            detach: the protocol's last message, from :meth:`ClientProtocol.detach`.
 
         Returns:
             Whether the proxy that serves the session has confirmed the detach. False without a connection.
@@ -155,11 +155,11 @@ class Transport:
             async with asyncio.timeout(DETACH_S):
                 await self._send_all(socket)
                 await socket.send(encode_message(detach))
-                while self._machine.attached:
+                while self._protocol.attached:
                     self._message_received.clear()
                     await self._message_received.wait()
                 await socket.close()
-        return self._machine.is_left
+        return self._protocol.is_left
 
     def break_off(self) -> None:
         """Abort the connection, if there is one, without a word to the proxy."""
@@ -269,7 +269,7 @@ class Transport:
                 async for frame in socket:
                     self._step(Received(decode_proxy_message(frame)))
                     self._message_received.set()
-                    if self._machine.waiting:
+                    if self._protocol.waiting:
                         self._news.set()
             finally:
                 writer.cancel()
@@ -282,14 +282,14 @@ class Transport:
             while True:
                 await self._output_ready.wait()
                 self._output_ready.clear()
-                self._machine.flush()
+                self._protocol.flush()
                 await self._send_all(socket)
         finally:
             if not cancellation.is_requested():
                 socket.transport.abort()
 
     async def _send_all(self, socket: ClientConnection) -> None:
-        for message in self._machine.take_messages():
+        for message in self._protocol.take_messages():
             await socket.send(encode_message(message))
 
 

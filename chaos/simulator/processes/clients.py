@@ -1,4 +1,4 @@
-"""A client in the world: the real machine, one wire at a time, and a will to be attached somewhere."""
+"""A client in the world: the real protocol, one wire at a time, and a will to be attached somewhere."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from waypost.client.connector import (
 )
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
-from waypost.client.machine import ClientMachine
 from waypost.client.options import AttachOptions
+from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
@@ -164,7 +164,7 @@ class Client:
         """Whether the client is connected and reads nothing."""
         self.poll_interval_ms = poll_interval_ms
         """Time for each notification, in ms, after which the client acknowledges it; 0: it takes all that there is."""
-        self.machine = ClientMachine(
+        self.protocol = ClientProtocol(
             name,
             self.session,
             receiver or name,
@@ -174,7 +174,7 @@ class Client:
         )
         rng = random.Random(f"connector {world.seed}/{name}")
         self._list = "all" if world.seed is None else rng.choice(LISTS)
-        self.connector = Connector(self.machine, list(world.nodes) if self._list == "all" else [], rng)
+        self.connector = Connector(self.protocol, list(world.nodes) if self._list == "all" else [], rng)
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
         is_held = options.reliability is None or options.reliability.connection == "persistent"
@@ -219,7 +219,7 @@ class Client:
     @property
     def credential(self) -> Credential:
         """The credential to attach with."""
-        return self.machine.credential
+        return self.protocol.credential
 
     # ------------------------------------------------------------ where it is
 
@@ -240,7 +240,7 @@ class Client:
         if not self.forgotten:
             self._trace("leaves for good")
             self.forgotten = True
-            self.machine.forget()
+            self.protocol.forget()
             self._speak()
 
     def leave(self) -> None:
@@ -305,7 +305,7 @@ class Client:
         self.world.note(f"{self.name} {what}", narrate=True, by=self.name)
 
     def _speak(self) -> None:
-        for message in self.machine.take_messages():
+        for message in self.protocol.take_messages():
             if self.wire is not None:
                 self.wire.to_proxy(message)
 
@@ -316,7 +316,7 @@ class Client:
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self._step(Received(message))
-        if self.machine.waiting and not self._pausing:
+        if self.protocol.waiting and not self._pausing:
             self.world.later(self.world.delay(), self.take)
 
     def _react(self, event: ClientEvent) -> None:  # noqa: PLR0912 - a dispatch
@@ -406,7 +406,7 @@ class Client:
 
     def _attach(self, wire: Wire | None) -> None:
         if wire is not None and self.wire is wire:
-            self.machine.attach_again()
+            self.protocol.attach_again()
             self._speak()
 
     def take(self) -> None:
@@ -414,7 +414,7 @@ class Client:
         self._pausing = False
         if self.paused:
             return
-        while taken := self.machine.next_items(1 if self.poll_interval_ms else None):
+        while taken := self.protocol.next_items(1 if self.poll_interval_ms else None):
             for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
@@ -423,7 +423,7 @@ class Client:
                 self._trace(f"is given {number}")
             if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
-                self.machine.acknowledge()
+                self.protocol.acknowledge()
                 self._pausing = True
                 self.world.later(self.poll_interval_ms, self.take)
                 break
@@ -501,7 +501,7 @@ class Client:
         had = frozenset(coordinate for _, coordinate, _ in self.delivered)
         history.requested(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
-        self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
+        self.protocol.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
         self._speak()
 
     def subscribe_again(self, subscription: str, expression: str) -> None:
@@ -525,7 +525,7 @@ class Client:
         assert self.session is not None
         self.changing = self.wanted = grants
         self.world.rights.access_requested(self.session, grants)
-        self.machine.set_access(dict(grants))
+        self.protocol.set_access(dict(grants))
         self._speak()
 
     def _access_answered(self, event: RequestResult) -> None:
@@ -545,7 +545,7 @@ class Client:
 
     def delete(self) -> None:
         """Ask for the session to be deleted."""
-        self.machine.delete()
+        self.protocol.delete()
         self._speak()
 
     def reset(self) -> None:
@@ -568,7 +568,7 @@ class Client:
             self.world.published_before.setdefault(
                 (self.session, subscription), PublishedBefore(self.world.last_offsets(), dict(engine.state.frontier))
             )
-        self.machine.unsubscribe(SubscriptionId(subscription))
+        self.protocol.unsubscribe(SubscriptionId(subscription))
         self._speak()
 
     def _ask_again(self, subscription: SubscriptionId) -> None:
@@ -585,7 +585,7 @@ class Client:
         self.world.keys_of[number] = secrets
         keys = secrets.published().listed()
         body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body
-        sequence = self.machine.publish(body, keys, insecure=secrets.insecure)
+        sequence = self.protocol.publish(body, keys, insecure=secrets.insecure)
         self.numbers[sequence] = number
-        self.machine.flush()
+        self.protocol.flush()
         self._speak()

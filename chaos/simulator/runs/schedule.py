@@ -113,7 +113,7 @@ class Schedule:
             world.client(f"p-{name}", None, name)
         if self.keyed:
             for name in world.nodes:
-                world.clients[f"p-{name}"].machine.quench(["n"], [], insecure=True)
+                world.clients[f"p-{name}"].protocol.quench(["n"], [], insecure=True)
         client.poll_interval_ms = self.poll_interval_ms
         client.subscribe("x0", self.expressions[0], *self.policy)
         world.run(300)

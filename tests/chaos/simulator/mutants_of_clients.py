@@ -20,14 +20,14 @@ from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.client.connector import Connector, ConnectorState, Lost
 from waypost.client.events import PublishFailed, Redirected, Retry
-from waypost.client.machine import ClientMachine
+from waypost.client.protocol import ClientProtocol
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
 _follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
 _put_on_record = ClientDispatcher._put_on_record
-_forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
+_forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientProtocol._attached, Session.expire_unpersisted
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -72,7 +72,7 @@ def _unavailable_for_all(self: ClientDispatcher, session: SessionId, reason: Any
     self.attach_handler.unavailable(session, reason)
 
 
-def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> None:
+def _attached_without_counting_anew(self: ClientProtocol, message: Attached) -> None:
     gaps = self._gaps
     _attached(self, message)
     self._gaps = gaps
@@ -97,7 +97,7 @@ def _follow_all_but(kind: type) -> Any:
 
 
 def _lost_and_that_is_all(self: Connector, reason: str, now_ms: int) -> list[Any]:
-    self._machine.disconnected()
+    self._protocol.disconnected()
     self.state = ConnectorState.PAUSING
     return []
 
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         "waits for an attach that does not come",
         "a client asks again only at its next attach, also where it is attached as far as it knows",
-        replaced(ClientMachine, "_not_served", lambda self, error: None),
+        replaced(ClientProtocol, "_not_served", lambda self, error: None),
         ("STUCK",),
         kept=("64124599",),
     ),
@@ -254,7 +254,7 @@ MUTANTS = (
         "takes any answer",
         "a client takes the answer to what it asked of a subscription before for that to what it asks of it now",
         replaced(
-            ClientMachine, "_is_pending", lambda self, subscription, number: subscription in self._pending_requests
+            ClientProtocol, "_is_pending", lambda self, subscription, number: subscription in self._pending_requests
         ),
         ("LOST",),
         kept=("78237648",),
@@ -272,7 +272,7 @@ MASKED = (
     Mutant(
         "counts gaps on",
         "a client that is let in twice on one connection goes on with the count of gaps that it has heard",
-        replaced(ClientMachine, "_attached", _attached_without_counting_anew),
+        replaced(ClientProtocol, "_attached", _attached_without_counting_anew),
         masked_by="pauses of clients as long as the library's, which leave it no moment in thousands of schedules",
     ),
     Mutant(

@@ -115,7 +115,7 @@ def test_verdict_finds_a_violation_planted_into_a_correct_world() -> None:
     assert words(*given, (stranger, Coordinate(origin, 1 << 40), -1)) == {"PHANTOM"}
     assert words(*given) == set()
     client.wire = None
-    client.machine.disconnected()
+    client.protocol.disconnected()
     assert words(*given) == {"STUCK"}
     del world.registry.owners[SessionId("s")]
     assert words(*given) == {"STUCK", "SIDES"}

@@ -1,4 +1,4 @@
-"""The client library's machine: a client's outstanding requests, and its messages on every connection. Pure.
+"""The client library's protocol: a client's outstanding requests, and its messages on every connection. Pure.
 
 Theory
 ------
@@ -103,8 +103,10 @@ from waypost.messages import (
 OfASession = AboutSubscription | AboutAccess | AboutKeys | AboutDeletion
 
 
-class ClientMachine:
-    """One client's state machine: messages and calls in, messages and events out.
+class ClientProtocol:
+    """A client's side of the protocol, without I/O and without a clock: calls and messages in, messages and events out.
+
+    It is no :class:`waypost.machine.Machine`: the connector is, and owns it.
 
     Args:
         name: of the client, for people, and as the producer's name.
