@@ -263,9 +263,7 @@ def test_an_acknowledgement_never_goes_to_another_connection_than_its_delivery()
     connect(protocol, epoch=2)
     protocol.take_messages()
     protocol.next_items()
-    assert not [
-        acknowledge for acknowledge in protocol.take_messages() if isinstance(said, Acknowledge) and acknowledge.through
-    ]
+    assert not [said for said in protocol.take_messages() if isinstance(said, Acknowledge) and said.through]
 
 
 def test_unsaidd_publishes_are_sent_again_in_order_on_the_next_connection() -> None:
@@ -521,7 +519,7 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     protocol.flush_acks()
     protocol.disconnected()
     connect(protocol, epoch=2)
-    sizes = [len(acknowledge.attestations) for acknowledge in protocol.take_messages() if isinstance(said, Acknowledge)]
+    sizes = [len(said.attestations) for said in protocol.take_messages() if isinstance(said, Acknowledge)]
     assert sizes == [ATTESTATIONS, 2]
 
 
