@@ -57,6 +57,10 @@ UNREGISTERED_REMEMBERED = 100
 """Unregistered receivers of which a session remembers what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
+MAX_HOPS = 255
+"""The largest TTL of a propagated message, and the most peers in its path."""
+MAX_LEASE_S = 366 * 86_400
+"""The longest lease of a peer, in seconds."""
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256

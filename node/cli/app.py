@@ -33,7 +33,7 @@ from node.cli.options import (
 )
 from node.configuration.config import load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
-from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
+from waypost.limits import MAX_COUNT, MAX_HOPS, MAX_ID_LENGTH, MAX_LEASE_S, MAX_TTL_S
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
@@ -230,6 +230,38 @@ def pub(
             token=token_of(token_file),
         )
     )
+
+
+@app.command()
+def gateway(
+    expression: Annotated[str, typer.Argument(help="What is propagated to peers, in the subscription language.")],
+    name: Annotated[str, typer.Option("--name", help="The id of this gateway, which no other one and no peer has.")],
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; whoever reaches it is let in.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+    lease: Annotated[
+        int, typer.Option("--lease", min=1, max=MAX_LEASE_S, help="Seconds for which a lease is granted.")
+    ] = 60,
+    cost: Annotated[
+        int, typer.Option("--cost", min=1, max=MAX_HOPS, help="What this gateway takes from a message's TTL.")
+    ] = 1,
+    ttl: Annotated[int, typer.Option("--ttl", min=1, max=MAX_HOPS, help="The TTL of what comes from no peer.")] = 7,
+    peers: Annotated[int, typer.Option("--peers", min=1, max=100_000, help="The most that have a lease.")] = 1_000,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Let peers of a JXTA propagate service in, by WebSocket, until Ctrl-C. Each has a session while its lease lasts.
+
+    Example: waypost gateway 'require(topic)' --name lab --port 7401
+    """
+    from node.cli.commands.gateway import serve_peers
+    from node.cli.commands.interrupt import run
+    from node.cli.commands.proxy_client import token_of
+
+    limits = {"lease_s": lease, "cost": cost, "ttl": ttl, "peers": peers}
+    run(serve_peers(expression, name, (host, port), limits, proxy=proxy, token=token_of(token_file), as_json=json_))
 
 
 @app.command()

@@ -23,6 +23,10 @@ OTHERS = [
     ["sub", "n > 0", "--wait", "nan"],
     ["sub", "n > 0", "--wait", "inf"],
     ["sub", "n > 0", "--count", "-1"],
+    ["gateway", "n > 0", "--name", "g", "--lease", "0"],
+    ["gateway", "n > 0", "--name", "g", "--cost", "0"],
+    ["gateway", "n > 0", "--name", "g", "--ttl", "256"],
+    ["gateway", "n > 0", "--name", "g", "--port", "70000"],
     ["drain", "a", "--rate", "0"],
     ["drain", "a", "--rate", "nan"],
     ["token", "x", "--hours", "-1"],
@@ -45,7 +49,7 @@ def nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something was begun")
 
     monkeypatch.setattr("node.cli.app.load_serving", begun)
-    monkeypatch.setattr("node.cli.app.load_config", begun)
+    monkeypatch.setattr("node.cli.options.load_config", begun)
     monkeypatch.setattr("node.cli.commands.interrupt.run", begun)
     monkeypatch.setattr("node.cli.commands.session_admin.address", begun)
     monkeypatch.setattr("node.cli.commands.moves.address", begun)

@@ -15,11 +15,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from waypost.errors import BadMessage, BadNotification, WaypostError
-from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
+from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value, type_name
 from waypost.subscription.errors import SubscriptionError, quoted
 from waypost.subscription.expression import parse
 
@@ -123,6 +123,20 @@ def notification_from_json(attributes: object) -> Notification:
     if not isinstance(attributes, dict):
         raise BadNotification("a notification is an object of names and values", field="notification")
     return Notification({name: _value(name, value) for name, value in attributes.items()})
+
+
+def notification_as_json(notification: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
+    """Return the attributes with typed values, as :func:`notification_from_json` reads them."""
+    return {name: _typed_json(value) for name, value in notification.items()}
+
+
+def _typed_json(value: Value) -> dict[str, Any]:
+    kind = type_name(value)
+    if isinstance(value, bytes):
+        return {kind: value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {kind: str(value)}
+    return {kind: str(int(value)) if isinstance(value, Int64) else value}
 
 
 def _value(name: str, value: object) -> Value:

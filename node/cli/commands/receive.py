@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import string
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,10 +20,11 @@ from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Attached, Gap, SubscriptionChanged
-from waypost.notification import Int64, Value, type_name
+from waypost.notification import Value
 from waypost.queue import Order
 from waypost.reliability import Reliability
 from waypost.subscription import parse
+from waypost.subscription.batch import notification_as_json
 
 EXIT_IN_VAIN = 27
 PASSWORD = "WAYPOST_PASSWORD"
@@ -179,7 +179,7 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
                 "coordinate": list(received.coordinate),
                 "subscriptions": list(received.subscriptions),
                 "secure": list(received.secure),
-                "notification": {name: _json_value(value) for name, value in received.items()},
+                "notification": notification_as_json(received),
             }
         )
     if form is not None:
@@ -203,16 +203,6 @@ def _check_form(form: str | None) -> None:
 class _Blank(dict[str, Any]):
     def __missing__(self, name: str) -> str:
         return ""
-
-
-def _json_value(value: Value) -> dict[str, Any]:
-    """Return a value with its type; one that JSON cannot express is a string."""
-    kind = type_name(value)
-    if isinstance(value, bytes):
-        return {kind: value.hex()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {kind: str(value)}
-    return {kind: str(int(value)) if isinstance(value, Int64) else value}
 
 
 def _plain(value: Value) -> str:

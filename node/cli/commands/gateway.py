@@ -1,0 +1,52 @@
+"""`waypost gateway`: peers of a JXTA propagate service, each with a session of the federation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from node.gateway.propagation import Policy
+from node.gateway.server import Gateway, GatewaySettings
+from waypost.arguments import text
+from waypost.limits import MAX_ID_LENGTH
+from waypost.subscription import parse
+
+
+async def serve_peers(
+    expression: str,
+    name: str,
+    place: tuple[str, int],
+    limits: Mapping[str, int],
+    *,
+    proxy: str | None,
+    token: Callable[[], str],
+    as_json: bool,
+) -> None:
+    """Serve peers until cancelled, and print where, once it listens.
+
+    Args:
+        name: the id of the gateway.
+        place: the host and the port where it listens.
+        limits: `lease_s`, `peers` of :class:`GatewaySettings`; `cost`, `ttl` of :class:`Policy`.
+
+    Raises:
+        Refused: the expression cannot be subscribed to, or the name is no id of a peer.
+    """
+    parse(expression)
+    text(name.strip(), "name", 1, MAX_ID_LENGTH, such_as="the id of a peer, such as 'lab'")
+    settings = GatewaySettings(
+        policy=Policy(gateway=name.strip(), cost=limits["cost"], ttl=limits["ttl"]),
+        expression=expression,
+        host=place[0],
+        port=place[1],
+        lease_s=limits["lease_s"],
+        peers=limits["peers"],
+        proxy=proxy,
+        token=token,
+    )
+
+    def started(url: str) -> None:
+        line = f"gateway {settings.policy.gateway} listens at {url}"
+        print(json.dumps({"v": 1, "gateway": settings.policy.gateway, "url": url}) if as_json else line, flush=True)
+
+    await Gateway(settings).run(started)

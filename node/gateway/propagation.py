@@ -1,0 +1,98 @@
+"""What a gateway does with a propagated message: whether it goes on, and with which header. Pure.
+
+A message crosses the federation as a notification that has its header in three attributes. The gateway that it enters
+by is one peer of its path, and the gateway that it leaves by another one, unless they are the same. Each takes its cost
+from the TTL, one or more, as its operator says (JXTA, "Propagate Service": a peer takes one at least).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from node.gateway.propagate_messages import PropagateHeader
+from waypost.errors import BadMessage
+from waypost.limits import MAX_HOPS, MAX_ID_LENGTH
+from waypost.notification import Value
+
+TTL, PATH, ID = "Propagate-TTL", "Propagate-Path", "Propagate-ID"
+RESERVED = (TTL, PATH, ID)
+_BETWEEN = "\n"
+"""Between the peers of a path in its attribute; no id of a peer has it."""
+
+
+class NotPassedOn(StrEnum):
+    """Why a message goes no further."""
+
+    LOOP = "loop"
+    """Whom it would go to has passed it on already."""
+    TTL_ENDED = "ttl ended"
+    REPEATED = "repeated"
+    """A message of this id was published here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a gateway propagates.
+
+    Args:
+        gateway: its id, as it stands in paths.
+        cost: taken from the TTL of each message.
+        ttl: of notifications that come from no peer.
+    """
+
+    gateway: str
+    cost: int
+    ttl: int
+
+    def entering(self, header: PropagateHeader, sender: str) -> PropagateHeader | NotPassedOn:
+        """Return the header with which a message of a peer enters the federation, or why it does not."""
+        if self.gateway in header.path:
+            return NotPassedOn.LOOP
+        path = header.path if sender in header.path else (*header.path, sender)
+        return self._passed_on(replace(header, path=path))
+
+    def leaving(self, header: PropagateHeader, peer: str) -> PropagateHeader | NotPassedOn:
+        """Return the header with which a notification goes to a peer, or why it does not."""
+        if peer in header.path:
+            return NotPassedOn.LOOP
+        if header.path and header.path[-1] == self.gateway:
+            return header
+        return self._passed_on(header)
+
+    def _passed_on(self, header: PropagateHeader) -> PropagateHeader | NotPassedOn:
+        if header.ttl < self.cost or len(header.path) >= MAX_HOPS:
+            return NotPassedOn.TTL_ENDED
+        return replace(header, ttl=header.ttl - self.cost, path=(*header.path, self.gateway))
+
+    def header_of(self, attributes: Mapping[str, Value], coordinate: str) -> PropagateHeader:
+        """Return the header of a notification.
+
+        One that no gateway published begins here: its id is its coordinate, which nothing else in time or space has.
+        Nor is a header believed that no gateway writes.
+        """
+        ttl, path, identity = attributes.get(TTL), attributes.get(PATH), attributes.get(ID, coordinate)
+        peers = tuple(path.split(_BETWEEN)) if isinstance(path, str) else ()
+        if not isinstance(ttl, int) or not isinstance(identity, str):
+            return PropagateHeader(ttl=self.ttl, id=coordinate)
+        if not 0 <= ttl <= MAX_HOPS or not 0 < len(peers) <= MAX_HOPS or not all(map(_is_id, (identity, *peers))):
+            return PropagateHeader(ttl=self.ttl, id=coordinate)
+        return PropagateHeader(ttl=ttl, path=peers, id=identity)
+
+
+def as_attributes(header: PropagateHeader) -> dict[str, Value]:
+    """Return the attributes that carry a header through the federation."""
+    attributes: dict[str, Value] = {TTL: header.ttl, PATH: _BETWEEN.join(header.path)}
+    return attributes if header.id is None else attributes | {ID: header.id}
+
+
+def check_unreserved(names: Mapping[str, Value]) -> None:
+    """Raises BadMessage: a peer's message has an attribute that carries a header; `field` names it."""
+    for name in RESERVED:
+        if name in names:
+            raise BadMessage("this attribute is the header's, which a message has as XML", field=name)
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == text.strip()

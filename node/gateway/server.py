@@ -1,0 +1,356 @@
+"""The port of a gateway: peers of a propagate service by WebSocket, each with a session of the federation.
+
+A peer that asks for a lease gets one, and a session for as long as the lease lasts: what is propagated while the peer
+is away waits there, and follows the peer to the gateway at which it turns up next. A lease that is not renewed, or is
+cancelled, ends the session with all that is stored for the peer.
+
+A frame of text is one of two things. A message about a lease is an XML document by itself. A propagated message is a
+JSON object of its elements: JxtaPropagate is the header, as XML, and Notification has the attributes, as `waypost pub`
+reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+import waypost
+from node.gateway.propagate_messages import LeaseMessage, LeaseMessageType, PropagateHeader, decode, encode
+from node.gateway.propagation import NotPassedOn, Policy, as_attributes, check_unreserved
+from waypost.client.received_notification import Received
+from waypost.errors import BadConfiguration, BadMessage, WaypostError
+from waypost.identity import SubscriptionId
+from waypost.limits import MAX_ID_LENGTH
+from waypost.notification import Notification
+from waypost.subscription.batch import NotJson, notification_as_json, notification_from_json, read_json
+
+log = structlog.get_logger("waypost.gateway")
+SESSIONS = "propagate/"
+"""Begins the id of a peer's session."""
+MAX_FRAME = 1_048_576
+BATCH = 100
+"""Notifications that are sent to a peer before it is asked whether they have arrived."""
+ARRIVED_S = 20.0
+"""How long a peer may take for what was sent to it."""
+ATTACH_S = 10.0
+KNOWN_IDS = 10_000
+"""Ids of messages that are remembered: one that comes again is not published again."""
+CLOSE_REASON = 120
+"""Bytes of the reason for which a connection is closed."""
+BAD_FRAME, TRY_AGAIN = 1008, 1013
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """What a gateway is started with.
+
+    Args:
+        policy: how it propagates; its id is in that.
+        expression: what is propagated to peers, in the subscription language.
+        host, port: where it listens; port 0: any free one.
+        lease_s: for how long a lease is granted, in seconds.
+        peers: the most that may have a lease of this gateway at once.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        token: returns the token that proves the gateway to proxies; "": none.
+    """
+
+    policy: Policy
+    expression: str
+    host: str
+    port: int
+    lease_s: int
+    peers: int
+    proxy: str | None
+    token: Callable[[], str]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a gateway has done since it started."""
+
+    granted: int = 0
+    published: int = 0
+    propagated: int = 0
+    refused: int = 0
+    """Frames that no peer may send; each has cost its connection."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Messages that went no further, by cause."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the counts by name, for `/status`."""
+        return {name: getattr(self, name) for name in ("granted", "published", "propagated", "refused")} | {
+            "dropped": dict(self.dropped)
+        }
+
+
+class Gateway:
+    """A gateway that runs. Use :meth:`run`."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.counts = Counts()
+        self.leased: dict[str, Peer] = {}
+        """Who has a lease, by the id of the peer."""
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._producer: waypost.Producer | None = None
+
+    async def run(self, started: Callable[[str], None]) -> None:
+        """Serve peers until cancelled.
+
+        Args:
+            started: called with the address, ws://host:port, once it listens.
+
+        Raises:
+            BadConfiguration: it cannot listen there.
+            WaypostError: no proxy lets it in, or one refuses the expression.
+        """
+        settings = self.settings
+        name = f"gateway/{settings.policy.gateway}"[:MAX_ID_LENGTH]
+        async with waypost.produce(name, proxy=settings.proxy, token=settings.token, timeout_s=ATTACH_S) as producer:
+            self._producer = producer
+            async with await self._listen() as server:
+                host, port = server.sockets[0].getsockname()[:2]
+                started(f"ws://{host}:{port}")
+                await server.serve_forever()
+
+    async def _listen(self) -> Server:
+        try:
+            return await serve(
+                self._connected,
+                self.settings.host,
+                self.settings.port,
+                # No page of a browser is a peer.
+                origins=[None],
+                max_size=MAX_FRAME,
+                process_request=self._answer_http,
+            )
+        except OSError as error:
+            where, why = f"{self.settings.host}:{self.settings.port}", os.strerror(error.errno or 0)
+            raise BadConfiguration(f"it cannot listen at {where}: {why}", field="port") from None
+
+    def _answer_http(self, connection: ServerConnection, request: Request) -> Response | None:
+        if request.path != "/status":
+            return None
+        body = {"v": 1, "gateway": self.settings.policy.gateway, "leases": len(self.leased), **self.counts.as_json()}
+        return connection.respond(200, json.dumps(body) + "\n")
+
+    async def _connected(self, connection: ServerConnection) -> None:
+        peer = Peer(self, connection)
+        try:
+            async for frame in connection:
+                await peer.said(frame)
+        except ConnectionClosed:
+            pass
+        except BadMessage as error:
+            self.counts.refused += 1
+            log.warning("a peer was refused", peer=peer.id or str(connection.remote_address), why=str(error))
+            await _close(connection, BAD_FRAME, str(error))
+        except WaypostError as error:
+            log.warning("a peer cannot be served now", peer=peer.id, why=str(error))
+            await _close(connection, TRY_AGAIN, str(error))
+        finally:
+            await peer.leave()
+
+    async def publish(self, header: PropagateHeader, notification: Notification, sender: str) -> None:
+        """Publish a message of a peer, unless it goes no further. Raises WaypostError: it is not known to be safe."""
+        entering = self.settings.policy.entering(header, sender)
+        if not isinstance(entering, NotPassedOn) and header.id in self._ids:
+            entering = NotPassedOn.REPEATED
+        if isinstance(entering, NotPassedOn):
+            self.counts.dropped[entering] += 1
+            return
+        assert self._producer is not None
+        if header.id is not None:
+            self._ids[header.id] = None
+            if len(self._ids) > KNOWN_IDS:
+                self._ids.popitem(last=False)
+        try:
+            await self._producer.publish(Notification({**notification, **as_attributes(entering)}))
+        except BaseException:
+            # Its peer may send it again.
+            self._ids.pop(header.id or "", None)
+            raise
+        self.counts.published += 1
+
+
+class Peer:
+    """A connection of a peer, and the lease that the peer has."""
+
+    def __init__(self, gateway: Gateway, connection: ServerConnection) -> None:
+        self._gateway, self._connection = gateway, connection
+        self.id = ""
+        """The peer's id; "": it has no lease."""
+        self._receiver: waypost.Receiver | None = None
+        self._subscription = SubscriptionId("")
+        self._propagating: asyncio.Task[None] | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def said(self, frame: str | bytes) -> None:
+        """Do what a frame says. Raises BadMessage: no peer may say that."""
+        if isinstance(frame, bytes):
+            raise BadMessage("a frame is text: a document about a lease, or the elements of a message")
+        if frame.lstrip().startswith("<"):
+            message = decode(frame)
+            if not isinstance(message, LeaseMessage):
+                raise BadMessage("a header comes with its message, as JxtaPropagate beside Notification")
+            await self._about_lease(message)
+            return
+        header, notification = _message_of(frame)
+        if self._receiver is None:
+            # It may not know yet that its lease has ended.
+            await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            return
+        await self._gateway.publish(header, notification, self.id)
+
+    async def _about_lease(self, message: LeaseMessage) -> None:
+        match message.type:
+            case LeaseMessageType.LEASE_REQUEST:
+                await self._request(message.peer)
+            case LeaseMessageType.LEASE_CANCEL_REQUEST if message.peer == self.id:
+                await self._delete()
+                await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            case LeaseMessageType.LEASE_CANCEL_REQUEST:
+                raise BadMessage("the lease of another peer is not cancelled", field="Peer")
+            case LeaseMessageType.LEASE_GRANTED | LeaseMessageType.LEASE_CANCELLED:
+                raise BadMessage("a gateway has no lease of its peers", field="Type")
+
+    async def _request(self, peer: str) -> None:
+        settings, leased = self._gateway.settings, self._gateway.leased
+        if self.id not in ("", peer):
+            raise BadMessage(f"this connection has the lease of {self.id}; another peer has another one", field="Peer")
+        if len(SESSIONS + peer) > MAX_ID_LENGTH:
+            raise BadMessage(f"an id has {MAX_ID_LENGTH - len(SESSIONS)} characters at most", field="Peer")
+        if leased.get(peer, self) is not self or (peer not in leased and len(leased) >= settings.peers):
+            # Whoever has the lease keeps it until it ends, or its connection does.
+            await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            return
+        leased[peer], self.id = self, peer
+        if self._receiver is None:
+            receiver = waypost.attach(
+                SESSIONS + peer,
+                proxy=settings.proxy,
+                token=settings.token,
+                session_expiry_s=settings.lease_s,
+                timeout_s=ATTACH_S,
+            )
+            self._receiver = await receiver.__aenter__()
+            self._subscription = await receiver.subscribe(settings.expression)
+            self._propagating = asyncio.create_task(self._propagate(receiver), name=f"propagate to {peer}")
+        if self._end is not None:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(settings.lease_s, self._ended)
+        self._gateway.counts.granted += 1
+        await self._tell(LeaseMessageType.LEASE_GRANTED, settings.lease_s * 1000)
+
+    async def _tell(self, kind: LeaseMessageType, lease_ms: int | None = None) -> None:
+        gateway = self._gateway.settings.policy.gateway
+        await self._connection.send(encode(LeaseMessage(type=kind, peer=gateway, lease_ms=lease_ms)))
+
+    async def _propagate(self, receiver: waypost.Receiver) -> None:
+        try:
+            while True:
+                batch = await receiver.next_batch(BATCH, manual_ack=True)
+                async with asyncio.timeout(ARRIVED_S):
+                    # An earlier subscription of the session may have matched more.
+                    for received in batch:
+                        if self._subscription in received.subscriptions:
+                            await self._pass(received)
+                    # What came back went behind all of it.
+                    await (await self._connection.ping())
+                receiver.acknowledge()
+        except ConnectionClosed:
+            pass
+        except TimeoutError:
+            log.warning("a peer does not read what is sent to it", peer=self.id, seconds=ARRIVED_S)
+            self._connection.transport.abort()
+        except StopAsyncIteration:
+            await _close(self._connection, TRY_AGAIN, "the session has ended")
+        except WaypostError as error:
+            await _close(self._connection, TRY_AGAIN, str(error))
+
+    async def _pass(self, received: Received) -> None:
+        policy, (origin, offset) = self._gateway.settings.policy, received.coordinate
+        header = policy.leaving(policy.header_of(received, f"{origin}:{offset}"), self.id)
+        if isinstance(header, NotPassedOn):
+            self._gateway.counts.dropped[header] += 1
+            return
+        attributes = {name: value for name, value in received.items() if name not in as_attributes(header)}
+        message = {"JxtaPropagate": encode(header), "Notification": notification_as_json(attributes)}
+        await self._connection.send(json.dumps(message))
+        self._gateway.counts.propagated += 1
+
+    def _ended(self) -> None:
+        """End a lease that was not renewed, with its connection."""
+
+        async def end() -> None:
+            with suppress(ConnectionClosed):
+                await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            with suppress(WaypostError):
+                await self._delete()
+            await _close(self._connection, BAD_FRAME, "the lease was not renewed")
+
+        self._ending = asyncio.create_task(end(), name=f"end of the lease of {self.id}")
+
+    async def _delete(self) -> None:
+        """End the lease, and the session with all that is stored for the peer."""
+        receiver = self._let_go()
+        if receiver is not None:
+            await receiver.delete()
+
+    async def leave(self) -> None:
+        """The connection has ended: the session waits for as long as a lease."""
+        receiver = self._let_go()
+        if receiver is not None:
+            # Whoever closes a receiver has had what it gave.
+            receiver.nack()
+            with suppress(WaypostError):
+                await receiver.close()
+
+    def _let_go(self) -> waypost.Receiver | None:
+        receiver, self._receiver = self._receiver, None
+        if self._gateway.leased.get(self.id) is self:
+            del self._gateway.leased[self.id]
+        self.id = ""
+        for each in (self._end, self._propagating):
+            if each is not None:
+                each.cancel()
+        self._end = self._propagating = None
+        return receiver
+
+
+def _message_of(frame: str) -> tuple[PropagateHeader, Notification]:
+    """Return the header and the notification of a propagated message. Raises BadMessage."""
+    try:
+        elements = read_json(frame)
+    except NotJson as error:
+        raise BadMessage(str(error)) from None
+    if not isinstance(elements, dict) or set(elements) != {"JxtaPropagate", "Notification"}:
+        raise BadMessage("a message is an object of JxtaPropagate and Notification")
+    header = elements["JxtaPropagate"]
+    document = decode(header) if isinstance(header, str) else None
+    if not isinstance(document, PropagateHeader):
+        raise BadMessage("it is a jxta:PropagateMessage, as text", field="JxtaPropagate")
+    try:
+        notification = notification_from_json(elements["Notification"])
+    except BadMessage:
+        raise
+    except WaypostError as error:
+        raise BadMessage(error.message, field=error.field) from None
+    check_unreserved(notification)
+    return document, notification
+
+
+async def _close(connection: ServerConnection, code: int, why: str) -> None:
+    reason = why.encode()[:CLOSE_REASON].decode(errors="ignore")
+    await connection.close(code, reason)
