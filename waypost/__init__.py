@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from waypost.client.delivery_state import ReceiverState
     from waypost.client.entry import attach, produce
     from waypost.client.join import join
+    from waypost.client.outbox import Outbox, open_outbox
     from waypost.client.producer import Producer
     from waypost.client.received_notification import Received
     from waypost.client.receiver import Receiver, grant
@@ -36,6 +37,7 @@ __all__ = [
     "Int64",
     "Keys",
     "Notification",
+    "Outbox",
     "Producer",
     "Queue",
     "Received",
@@ -51,6 +53,7 @@ __all__ = [
     "grant",
     "join",
     "offer",
+    "open_outbox",
     "parse",
     "produce",
     "public_key",
@@ -61,6 +64,7 @@ _HOMES = {
     "Int64": "waypost.notification",
     "Keys": "waypost.keys",
     "Notification": "waypost.notification",
+    "Outbox": "waypost.client.outbox",
     "Producer": "waypost.client.producer",
     "Queue": "waypost.queue",
     "Received": "waypost.client.received_notification",
@@ -75,6 +79,7 @@ _HOMES = {
     "grant": "waypost.client.receiver",
     "join": "waypost.client.join",
     "offer": "waypost.client.rendezvous",
+    "open_outbox": "waypost.client.outbox",
     "parse": "waypost.subscription",
     "produce": "waypost.client.entry",
     "public_key": "waypost.keys",

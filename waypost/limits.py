@@ -227,6 +227,8 @@ LONG_DECODING_S = 0.005
 """Estimated time to decode a publish frame, in seconds; one that takes longer waits in line first."""
 PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
+OUTBOX_BYTES = 1 << 30
+"""The most that waits in an outbox that is given no bound, in bytes of encoded notifications."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
 MAX_UNANSWERED_PUBLISHES = 2000

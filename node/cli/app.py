@@ -206,20 +206,30 @@ def pub(
     lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
     keys_file: KeysFile = None,
     secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet.")] = False,
+    outbox: Annotated[
+        Path | None,
+        typer.Option(help="File where they wait while no proxy takes them; alone: send on what waits there."),
+    ] = None,
     token_file: TokenFile = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Publish one notification; print its coordinate once it is safe.
+    """Publish one notification; print its coordinate once it is safe, or its number in the outbox.
 
     Example: waypost pub origin=JFK dep_delay:int32=45
     """
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
-    from node.cli.commands.publish import notifications_of, send
+    from node.cli.commands.publish import notifications_of, post, send
 
-    notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
+    keys = read_keys(keys_file, "producer")
+    if outbox is not None:
+        posts = notifications_of(attributes or [], lines=lines) if attributes or lines else iter(())
+        token = token_of(token_file)
+        run(post(posts, outbox, proxy=proxy, as_json=json_, keys=keys, insecure=not secure, token=token))
+        return
+    notifications = notifications_of(attributes or [], lines=lines)
     run(
         send(
             notifications,

@@ -45,7 +45,8 @@ class _Producer:
     under_way: bool = False
     failed: int | None = None
     """The first sequence of what failed; nothing behind it is taken before it comes again."""
-    connections: set[int] = field(default_factory=set)
+    connections: dict[int, None] = field(default_factory=dict)
+    """Those that publish as it, the latest one last."""
 
 
 class PublishHandler:
@@ -78,7 +79,8 @@ class PublishHandler:
             BadNotification: one of the bodies; nothing of the frame is taken.
             BadMessage: there are not as many checksums as bodies.
             Altered: one of the bodies is not what was sent; it is to come again.
-            LogUnavailable: something before it failed, and has not come again.
+            LogUnavailable: something before it failed, and has not come again; or a later connection of the producer
+                has taken the place of this one.
             LimitExceeded: more is waiting already than a producer's window allows, or the frame is too large.
         """
         if has_too_many_attributes(message):
@@ -93,6 +95,8 @@ class PublishHandler:
             raise LimitExceeded(
                 f"over {PRODUCERS_PER_CONNECTION} incarnations of producers on one connection", field="secret"
             )
+        if identity in self._producers:
+            self._supersede(connection, self._producers[identity])
         if message.checks and message.checks != checks:
             self._altered(connection, identity, message)
         protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
@@ -111,8 +115,29 @@ class PublishHandler:
         if not producer.under_way:
             self._append(identity, producer)
 
+    def _supersede(self, connection: int, producer: _Producer) -> None:
+        """Have a later connection of a producer take the place of earlier ones: that those have ended may not be known.
+
+        What waits of those is dropped: it comes again, from its oldest on. Otherwise each connection would add to what
+        waits for a log that is away, in the end more than may; and what an earlier one still brings could overtake what
+        was dropped, against the producer's order.
+
+        Raises:
+            LogUnavailable: a later connection has taken the place of this one.
+        """
+        again = LogUnavailable("its producer publishes on a later connection")
+        if connection in producer.connections:
+            if connection != next(reversed(producer.connections)):
+                raise again
+            return
+        for frame in producer.waiting:
+            self._answered(frame)
+            self._output.emit(Send(frame.connection, problem(again, frame.message)))
+        producer.waiting.clear()
+        producer.queued = 0
+
     def _register_producer(self, connection: int, identity: ProducerIncarnation, producer: _Producer) -> None:
-        producer.connections.add(connection)
+        producer.connections[connection] = None
         self._producers_of.setdefault(connection, set()).add(identity)
 
     def _altered(self, connection: int, identity: ProducerIncarnation, message: Publish) -> None:
@@ -128,7 +153,7 @@ class PublishHandler:
         self._unanswered.pop(connection, None)
         for identity in self._producers_of.pop(connection, ()):
             producer = self._producers[identity]
-            producer.connections.discard(connection)
+            producer.connections.pop(connection, None)
             producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
             producer.queued = sum(len(frame.records) for frame in producer.waiting)
             self._forget_disconnected(identity, producer)

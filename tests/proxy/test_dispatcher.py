@@ -14,7 +14,7 @@ from waypost.checksum import checksum
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import GENERATION, Epoch, Incarnation, Origin, SubscriptionId
-from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION, PUBLISH_WINDOW
 from waypost.messages import (
     VERSION,
     AboutPublish,
@@ -168,6 +168,30 @@ def test_notifications_of_a_producer_are_not_appended_before_its_failed_one_come
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
     said = [(record.producer, record.sequence) for record in harness.log if isinstance(record, Published)]
     assert said == [("other", 6), ("p", 5), ("p", 6)]
+
+
+def test_producer_that_comes_back_while_its_earlier_connection_is_not_known_to_have_ended_fills_no_room() -> None:
+    """The log is away: each connection sends all that was not answered, and takes the place of the one before."""
+    harness = EngineHarness()
+    connections = range(1, 8)
+    for number in connections:
+        harness.step(ClientConnected(number))
+        harness.step(ClientSent(number, Hello(VERSION, "c")))
+        for first in range(0, PUBLISH_WINDOW, 1000):
+            bodies = [body(n) for n in range(1000)]
+            harness.step(ClientSent(number, Publish(producer="p", secret="i", first=first, bodies=bodies)))
+    emitted = harness.take_effects()
+    (append,) = [effect for effect in emitted if isinstance(effect, effects.Append)]
+    said = [(effect.connection, effect.message) for effect in emitted if isinstance(effect, effects.Send)]
+    assert {message.code for _, message in said if isinstance(message, Problem)} == {"LOG_UNAVAILABLE"}
+    # What an earlier connection still brings does not overtake what was dropped.
+    harness.step(ClientSent(1, Publish(producer="p", secret="i", first=PUBLISH_WINDOW, bodies=[body(0)])))
+    harness.step(ClientSent(1, Publish(producer="p", secret="i", first=0, bodies=[body(0)], checks=[7])))
+    harness.finish(append, [*range(1000)])
+    harness.run_effects()
+    numbers = [record.sequence for record in harness.log if isinstance(record, Published)]
+    # The first frame was on its way already.
+    assert numbers == [*range(PUBLISH_WINDOW)]
 
 
 def test_altered_publish_and_all_later_ones_are_refused_until_it_is_sent_again() -> None:

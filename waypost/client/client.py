@@ -16,7 +16,7 @@ from waypost.client.publish_buffer import Published
 from waypost.client.transport import Finder, Transport, check_address
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
-from waypost.keys import NO_KEYS, Keys, check_keys
+from waypost.keys import NO_KEYS, Key, Keys, check_keys
 from waypost.limits import MAX_ID_LENGTH, MAX_QUENCH_NAMES
 from waypost.messages import Interest, Welcome
 from waypost.notification import Notification, Value
@@ -67,11 +67,15 @@ class Client:
 
     # ------------------------------------------------------------ life cycle
 
-    async def __aenter__(self: _Self) -> _Self:
+    def begin(self) -> None:
+        """Connect, and do not wait for it. Raises Refused: it was begun before."""
         if self._task is not None:
             raise Refused("it was entered before", hint=MAKE_ANOTHER)
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._protocol.name}")
         self._task.add_done_callback(self._ran)
+
+    async def __aenter__(self: _Self) -> _Self:
+        self.begin()
         try:
             await self._within(self._ready.wait, "no proxy let us in")
         except BaseException:
@@ -156,6 +160,16 @@ class Client:
             raise self._failure
         return result
 
+    @property
+    def failure(self) -> WaypostError | None:
+        """The error that has ended the client for good; None: there is none."""
+        return self._failure
+
+    @property
+    def trouble(self) -> str:
+        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
+        return self._transport.trouble
+
     # ------------------------------------------------------------ publishing
 
     async def publish(
@@ -196,14 +210,25 @@ class Client:
         flag(insecure, "insecure")
         listed = keys.listed() if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
+        return await self.publish_body(body, listed, insecure=insecure)
+
+    async def publish_body(
+        self, body: bytes, keys: list[Key] | None, *, insecure: bool, sequence: int | None = None
+    ) -> asyncio.Future[Coordinate]:
+        """Queue an encoded notification, as :meth:`publish_soon`.
+
+        Args:
+            keys: that go with it; None: none.
+            sequence: its number, above all before it; None: the next one.
+        """
         self._check_open()
         while self._protocol.publish_room <= 0:
             self._room.clear()
             await self._room.wait()
             self._check_open()
-        sequence = self._protocol.publish(body, listed, insecure=insecure)
+        number = self._protocol.publish(body, keys, insecure=insecure, sequence=sequence)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
-        self._published[sequence] = future
+        self._published[number] = future
         self._transport.flush_soon()
         return future
 

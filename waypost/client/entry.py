@@ -16,7 +16,7 @@ from waypost.arguments import (
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.options import AttachOptions
 from waypost.client.producer import Producer
-from waypost.client.protocol import ClientProtocol
+from waypost.client.protocol import ClientProtocol, ProducerState
 from waypost.client.receiver import Receiver
 from waypost.client.transport import Finder, check_address
 from waypost.errors import BadArgument
@@ -160,10 +160,24 @@ def produce(
     Raises:
         Refused: an argument is of the wrong type or out of its range, or an address is not valid.
     """
+    return producer_of(name, None, proxy=proxy, token=token, timeout_s=timeout_s, on_event=on_event, tls=tls)
+
+
+def producer_of(
+    name: str,
+    incarnation: ProducerState | None,
+    *,
+    proxy: str | Sequence[str] | None = None,
+    token: str | Callable[[], str] = "",
+    timeout_s: float = 30,
+    on_event: Callable[[object], None] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Producer:
+    """Return a producer, as :func:`produce`, that goes on in the place of an earlier one; None: of no other."""
     addresses = _addresses(proxy)
     _check_options(timeout_s, token, on_event, tls)
     text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")
-    protocol = ClientProtocol(name, None, token=token if callable(token) else lambda: token)
+    protocol = ClientProtocol(name, None, token=token if callable(token) else lambda: token, incarnation=incarnation)
     return Producer(protocol, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 

@@ -13,6 +13,7 @@ The answer that a session is not served at the moment is no answer: the request 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -103,6 +104,19 @@ from waypost.messages import (
 OfASession = AboutSubscription | AboutAccess | AboutKeys | AboutDeletion
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a producer has to know of an earlier process to go on in its place.
+
+    Args:
+        secret: of the incarnation; None: it is a new one.
+        federation: in which it has published; "": unknown.
+    """
+
+    secret: str | None = None
+    federation: str = ""
+
+
 class ClientProtocol:
     """A client's side of the protocol, without I/O and without a clock: calls and messages in, messages and events out.
 
@@ -116,6 +130,7 @@ class ClientProtocol:
         options: with which it attaches; None: the defaults. What concerns the session, only the first attach says.
         credential: principal and password to attach with.
         token: called at every attach, returns the token that proves the principal instead; "": none.
+        incarnation: of the producer, from an earlier process; None: a new one.
     """
 
     def __init__(
@@ -128,18 +143,20 @@ class ClientProtocol:
         options: AttachOptions | None = None,
         credential: Credential | None = None,
         token: Callable[[], str] = lambda: "",
+        incarnation: ProducerState | None = None,
     ) -> None:
         self.name = name
         self.session = session
         self.receiver = receiver
         self.options = options or AttachOptions()
         self._delivery_state = DeliveryState(state or ReceiverState(), self.options.order)
-        self._publish_buffer = PublishBuffer(name)
+        incarnation = incarnation or ProducerState()
+        self._publish_buffer = PublishBuffer(name, incarnation.secret)
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
         self._federation = ""
         """The federation of the proxy of this connection; "": unknown."""
-        self._published_in = ""
+        self._published_in = incarnation.federation
         """The federation in which a producer publishes, by its first proxy; "": unknown, or this is a receiver.
 
         Where a session is, its owner says; where a notification is published, nobody would notice."""
@@ -632,7 +649,9 @@ class ClientProtocol:
         """The id of the next notification to be published."""
         return self._publish_buffer.next_id
 
-    def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
+    def publish(
+        self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True, sequence: int | None = None
+    ) -> int:
         """Add a notification to the publish buffer; return its sequence number, which :class:`Published` repeats.
 
         It is sent at the next :meth:`flush`.
@@ -641,6 +660,7 @@ class ClientProtocol:
             body: the encoded notification.
             keys: raw for the producer's side, public for the consumer's; None: none.
             insecure: deliver it also where no keys meet.
+            sequence: its number, above all before it; None: the next one.
 
         Raises:
             BadMessage: no proxy would accept the keys.
@@ -649,7 +669,7 @@ class ClientProtocol:
             check_client_message(
                 Publish(producer="producer", secret="secret", first=0, bodies=[b""], keys=keys or [], insecure=insecure)
             )
-        return self._publish_buffer.publish(body, keys, insecure=insecure)
+        return self._publish_buffer.publish(body, keys, insecure=insecure, sequence=sequence)
 
     def publish_with(self, keys: list[Key]) -> None:
         """Set the keys that go with every later notification."""

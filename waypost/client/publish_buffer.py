@@ -47,11 +47,12 @@ class PublishBuffer:
 
     Args:
         producer: its name.
+        secret: of the incarnation; None: it is a new one.
     """
 
-    def __init__(self, producer: str) -> None:
+    def __init__(self, producer: str, secret: str | None = None) -> None:
         self._producer = producer
-        self._secret = new_secret()
+        self._secret = secret or new_secret()
         self._incarnation = producer_incarnation(producer, self._secret)
         self._next_sequence = 0
         self._unsent: list[bytes] = []
@@ -75,14 +76,20 @@ class PublishBuffer:
         """The id of the next notification to be published."""
         return NotificationId(self._producer, self._incarnation, self._next_sequence)
 
-    def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
+    def publish(
+        self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True, sequence: int | None = None
+    ) -> int:
         """Add a notification; return its sequence number. It is sent at the next flush.
 
         Args:
             body: the encoded notification.
             keys: that go with it alone; None: none.
             insecure: whether it is delivered also where no keys meet.
+            sequence: its number, above all before it; None: the next one.
         """
+        if sequence is not None and sequence != self._next_sequence:
+            self._cut_frames()
+            self._next_sequence = sequence
         if (keys, insecure) != self._keys:
             self._cut_frames()
             self._keys = (keys, insecure)

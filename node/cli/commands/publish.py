@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 
 import waypost
 from node.cli.commands.input import notification_from_text
@@ -18,6 +19,10 @@ from waypost.keys import Keys
 from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
 from waypost.subscription.errors import quoted
 
+CONSOLE = "console"
+"""The producer of the outboxes of `waypost pub`."""
+SENT_S = 10.0
+"""How long to wait until what is in an outbox is sent on."""
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
 NOTICE_AFTER_S = 3.0
@@ -172,3 +177,29 @@ async def send(
                 print(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}), flush=True)
             else:
                 print(f"{coordinate.origin} {coordinate.offset}", flush=True)
+
+
+async def post(
+    notifications: Iterator[Notification],
+    path: Path,
+    *,
+    proxy: str | None,
+    as_json: bool,
+    keys: Keys,
+    insecure: bool,
+    token: Callable[[], str],
+) -> None:
+    """Write notifications into an outbox, print the number of each, and send on what waits there, for SENT_S seconds.
+
+    That some still wait is no error: they are safe. Arguments as of :func:`send`.
+    """
+    async with waypost.open_outbox(path, CONSOLE, proxy=proxy, token=token) as outbox:
+        for notification in _read(notifications):
+            number = await outbox.post(notification, keys=keys, insecure=insecure)
+            print(json.dumps({"v": 1, "number": number}) if as_json else number, flush=True)
+        try:
+            await outbox.wait_sent(SENT_S)
+        except Unreachable as error:
+            print(error.message, file=sys.stderr)
+        for refused in await outbox.refused():
+            print(f"{refused.number} was refused: {refused.code}: {refused.message}", file=sys.stderr)

@@ -1,0 +1,117 @@
+"""Outboxes in front of real proxies: what is posted while no proxy can be reached is published once one can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, ProxySpec
+from tests.helpers.polling import until
+from waypost.client.outbox import PostRefused
+from waypost.errors import BadArgument, LimitExceeded, NoProxy, Refused, Unreachable
+from waypost.keys import Keys
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": "", "lease-ttl-ms": "2000"}
+    places = [
+        ProxySpec("a1", "A", flags),
+        ProxySpec("closed", "C", flags | {"publishers": "olga"}),
+    ]
+    with Cluster(places, [], tmp_path_factory.mktemp("outbox")) as cluster:
+        yield cluster
+
+
+async def numbers(receiver: waypost.Receiver, count: int) -> list[int]:
+    async with asyncio.timeout(TIMEOUT_S):
+        return [int(str((await anext(receiver))["n"])) for _ in range(count)]
+
+
+async def test_posts_wait_on_the_disk_and_are_published_in_order_under_their_first_ids(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    path, proxy = tmp_path / "box", cluster.proxies["a1"]
+    async with waypost.open_outbox(path, "p", proxy="ws://127.0.0.1:9") as outbox:
+        await asyncio.gather(*(outbox.post({"n": n}) for n in range(3)))
+        assert outbox.waiting == 3
+        with pytest.raises(NoProxy, match=r"3 notifications still wait in .*box: .*127\.0\.0\.1:9"):
+            await outbox.wait_sent(0.5)
+    async with waypost.attach("s", proxy=proxy.url) as receiver:
+        await receiver.wait_effective(await receiver.subscribe("require(n)"), ["A/0"])
+        async with waypost.open_outbox(path, "p", proxy=proxy.url) as outbox:
+            assert await outbox.post({"n": 3}) == 3
+            await outbox.wait_sent(TIMEOUT_S)
+            assert outbox.waiting == 0
+            secret = outbox._file.secret  # type: ignore[union-attr]
+        assert await numbers(receiver, 4) == [0, 1, 2, 3]
+        # A process that ends before it has noted the answer: the file is as it was before.
+        async with waypost.open_outbox(path, "p", proxy=proxy.url) as outbox:
+            assert outbox._file is not None and outbox._file.secret == secret
+            outbox._file.remove = lambda sequences: None  # type: ignore[method-assign]
+            await outbox.post({"n": 4})
+            assert await numbers(receiver, 1) == [4]
+        async with waypost.open_outbox(path, "p", proxy=proxy.url) as outbox:
+            assert outbox.waiting == 1
+            await outbox.post({"n": 5}, keys=Keys.producer(b"raw"))
+            await outbox.wait_sent(TIMEOUT_S)
+        # The fourth one comes twice to the log, and once to the receiver.
+        assert await numbers(receiver, 1) == [5]
+        assert receiver.duplicates_dropped == 1
+
+
+async def test_refused_notifications_are_kept_apart_and_the_others_wait_for_nobody(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    events: list[object] = []
+    async with waypost.open_outbox(
+        tmp_path / "box", "p", proxy=cluster.proxies["closed"].url, on_event=events.append
+    ) as outbox:
+        for n in range(2):
+            await outbox.post({"n": n})
+        await outbox.wait_sent(TIMEOUT_S)
+        await until(lambda: sum(isinstance(event, PostRefused) for event in events) == 2, "both are told")
+        kept = await outbox.refused()
+        assert [(post.number, post.code) for post in kept] == [(0, "FORBIDDEN"), (1, "FORBIDDEN")]
+        assert waypost.Notification.from_body(kept[0].body)["n"] == 0
+        await outbox.forget_refused(*(post.number for post in kept))
+        assert await outbox.refused() == []
+
+
+async def test_what_cannot_be_done_is_said(cluster: Cluster, tmp_path: Path) -> None:
+    path, url = tmp_path / "box", cluster.proxies["a1"].url
+    for options in ({"proxy": 7}, {"max_bytes": 0}, {"token": 7}):
+        with pytest.raises(Refused):
+            waypost.open_outbox(path, "p", **options)  # type: ignore[arg-type]
+    outbox = waypost.open_outbox(path, "p", proxy="ws://127.0.0.1:9", max_bytes=100)
+    with pytest.raises(Refused, match="not entered"):
+        await outbox.post({"n": 1})
+    async with outbox:
+        with pytest.raises(BadArgument, match="another process"):
+            async with waypost.open_outbox(path, "p", proxy=url):
+                pass
+        await outbox.post({"n": 1})
+        with pytest.raises(LimitExceeded, match="1 notifications wait"):
+            await outbox.post({"n": "x" * 100})
+        await outbox.post({"n": 2})
+        assert outbox.waiting == 2
+    with pytest.raises(Unreachable, match="closed"):
+        await outbox.post({"n": 3})
+
+
+async def test_an_outbox_of_another_federation_is_not_sent_there(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    async with waypost.open_outbox(path, "p", proxy=cluster.proxies["a1"].url) as outbox:
+        await outbox.post({"n": 1})
+        await outbox.wait_sent(TIMEOUT_S)
+    with Cluster([ProxySpec("z", "Z", {"no-discovery": ""})], [], tmp_path / "other") as other:
+        async with waypost.open_outbox(path, "p", proxy=other.proxies["z"].url) as outbox:
+            await outbox.post({"n": 2})
+            with pytest.raises(Unreachable, match="1 notifications still wait"):
+                await outbox.wait_sent(1)

@@ -1,0 +1,126 @@
+"""The file of an outbox, beside a list in memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waypost.client.outbox_file import OutboxFile
+from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreFailed
+from waypost.keys import Key
+
+KEYS = [Key("sha256-producer", "producer", b"raw")]
+BOUND = 60
+
+
+def test_file_has_what_was_written_and_is_our_own(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    file = OutboxFile(path, "p", BOUND)
+    assert file.append([(b"a", None, True), (b"b", KEYS, False)]) == 0
+    file.set_federation("f")
+    secret = file.secret
+    file.close()
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    again = OutboxFile(path, "p", BOUND)
+    assert (again.secret, again.federation, again.count) == (secret, "f", 2)
+    assert [(post.sequence, post.body, post.keys, post.insecure) for post in again.read(0, 9)] == [
+        (0, b"a", None, True),
+        (1, b"b", KEYS, False),
+    ]
+    again.close()
+
+
+def test_another_process_another_producer_and_another_file_are_named(tmp_path: Path) -> None:
+    path, other = tmp_path / "box", tmp_path / "other"
+    with pytest.raises(StoreFailed, match="No such file"):
+        OutboxFile(tmp_path / "none" / "box", "p", BOUND)
+    file = OutboxFile(path, "p", BOUND)
+    with pytest.raises(BadArgument, match="another process"):
+        OutboxFile(path, "p", BOUND)
+    file.close()
+    with pytest.raises(BadArgument, match="of producer p"):
+        OutboxFile(path, "q", BOUND)
+    other.write_text("something else, and longer than the header of a database is: " + "x" * 200)
+    with pytest.raises(BadArgument, match="no outbox"):
+        OutboxFile(other, "p", BOUND)
+    other.unlink()
+    database = sqlite3.connect(other)
+    database.execute("CREATE TABLE mine (x)")
+    database.close()
+    with pytest.raises(BadArgument, match="no outbox"):
+        OutboxFile(other, "p", BOUND)
+    # Whose file it is, nobody else's hand was laid on it.
+    OutboxFile(path, "p", BOUND).close()
+
+
+def test_one_that_was_damaged_is_kept_apart_and_the_others_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    file = OutboxFile(path, "p", 1000)
+    file.append([(b"first", None, True), (b"second", None, True), (b"third", None, True)])
+    file.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"second", b"Second"))
+    again = OutboxFile(path, "p", 1000)
+    assert [post.body for post in again.read(0, 9)] == [b"first", b"third"]
+    (refused,) = again.refused(9)
+    assert (refused.number, refused.body, refused.code) == (1, b"Second", "STORE_DAMAGED")
+    assert again.count == 2
+    again.forget_refused([1])
+    assert again.refused(9) == []
+    again.close()
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.binary(max_size=30), min_size=1, max_size=3)),
+        st.tuples(st.just("remove"), st.lists(st.integers(0, 12), max_size=3)),
+        st.tuples(st.just("refuse"), st.integers(0, 12)),
+        st.tuples(st.just("read"), st.integers(0, 12)),
+        st.tuples(st.just("open again"), st.none()),
+    ),
+    max_size=20,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps)
+def test_file_does_as_a_list_does(steps: list[tuple[str, object]]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "box"
+        file = OutboxFile(path, "p", BOUND)
+        waiting: dict[int, bytes] = {}
+        refused: dict[int, bytes] = {}
+        following = 0
+        for kind, given_ in steps:
+            match kind, given_:
+                case "append", list() as bodies:
+                    if sum(map(len, waiting.values())) + sum(map(len, bodies)) > BOUND:
+                        with pytest.raises(LimitExceeded):
+                            file.append([(body, None, True) for body in bodies])
+                    else:
+                        assert file.append([(body, None, True) for body in bodies]) == following
+                        waiting |= dict(enumerate(bodies, following))
+                        following += len(bodies)
+                case "remove", list() as numbers:
+                    file.remove(numbers)
+                    waiting = {number: body for number, body in waiting.items() if number not in numbers}
+                case "refuse", int() as number:
+                    file.refuse(number, NotFound("nobody"))
+                    if number in waiting:
+                        refused[number] = waiting.pop(number)
+                case "read", int() as first:
+                    found = {post.sequence: post.body for post in file.read(first, 2)}
+                    assert list(found.items()) == [each for each in sorted(waiting.items()) if each[0] >= first][:2]
+                case _:
+                    file.close()
+                    file = OutboxFile(path, "p", BOUND)
+            assert file.count == len(waiting)
+        assert {post.number: post.body for post in file.refused(99)} == refused
+        file.close()

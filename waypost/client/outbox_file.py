@@ -1,0 +1,244 @@
+"""The file of an outbox: notifications that wait on this machine's disk, numbered as they are published. Blocking.
+
+SQLite, one transaction for each call, which is on the disk when the call returns. One process has the file open at a
+time: two would number their notifications alike.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from waypost.checksum import checksum
+from waypost.errors import BadArgument, LimitExceeded, StoreDamaged, StoreFailed, WaypostError
+from waypost.identity import new_secret
+from waypost.keys import Key
+
+APPLICATION_ID, FORM = 0x57504F42, 1
+"""What SQLite's header says of the file, and the version of its tables."""
+_TABLES = """
+CREATE TABLE identity (producer TEXT NOT NULL, secret TEXT NOT NULL, next INTEGER NOT NULL, federation TEXT NOT NULL);
+CREATE TABLE waiting (
+    sequence INTEGER PRIMARY KEY, body BLOB NOT NULL, keys BLOB NOT NULL, insecure INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+);
+CREATE TABLE refused (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A notification that waits.
+
+    Args:
+        sequence: its number within the producer's incarnation, which is the outbox.
+        body: the encoded notification.
+        keys: that go with it; None: none.
+        insecure: whether it is delivered also where no keys meet.
+    """
+
+    sequence: int
+    body: bytes
+    keys: list[Key] | None
+    insecure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPost:
+    """A notification that was refused for good, as it is kept in the file.
+
+    Args:
+        number, body: `sequence` and `body` of :class:`Posted`.
+        code, message: of the refusal.
+    """
+
+    number: int
+    body: bytes
+    code: str
+    message: str
+
+
+class OutboxFile:
+    """An open file.
+
+    Args:
+        path: of the file, which is made if it is not there.
+        producer: the name under which is published; that of the file, if there is one.
+        max_bytes: the most that may wait, in bytes of encoded notifications.
+
+    Raises:
+        BadArgument: the file is no outbox, is that of another producer, or another process has it open.
+        StoreDamaged, StoreFailed: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path, producer: str, max_bytes: int) -> None:
+        self._path, self._max_bytes = path, max_bytes
+        self.producer = self.secret = self.federation = ""
+        self.count = self._bytes = self._next = 0
+        with self._translated():
+            # It has the producer's secret, and raw keys.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            with self._translated():
+                self._open(producer)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _open(self, producer: str) -> None:
+        self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._database.execute("PRAGMA synchronous = FULL")
+        with self._transaction():
+            (application,) = self._database.execute("PRAGMA application_id").fetchone()
+            (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if application != APPLICATION_ID and tables:
+                raise BadArgument(f"{self._path} is no outbox", field="path")
+            if not tables:
+                for statement in _TABLES.split(";"):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._database.execute(f"PRAGMA user_version = {FORM}")
+                self._database.execute("INSERT INTO identity VALUES (?, ?, 0, '')", (producer, new_secret()))
+            (form,) = self._database.execute("PRAGMA user_version").fetchone()
+            if form != FORM:
+                raise BadArgument(f"{self._path} has form {form}, and this release knows {FORM}", field="path")
+            found = self._database.execute("SELECT producer, secret, next, federation FROM identity").fetchone()
+            self.producer, self.secret, self._next, self.federation = found
+            if producer != self.producer:
+                raise BadArgument(f"{self._path} is the outbox of producer {self.producer}", field="producer")
+            self.count, self._bytes = self._database.execute(
+                "SELECT count(*), coalesce(sum(length(body)), 0) FROM waiting"
+            ).fetchone()
+
+    def close(self) -> None:
+        """Close the file; another process may open it."""
+        self._database.close()
+
+    def append(self, posts: Sequence[tuple[bytes, list[Key] | None, bool]]) -> int:
+        """Write notifications behind all others; return the number of the first one.
+
+        Args:
+            posts: the encoded notification, its keys, and whether it is delivered also where no keys meet.
+
+        Raises:
+            LimitExceeded: more would wait than may; none is written.
+            StoreFailed: the disk did not take them; none is written.
+        """
+        size = sum(len(body) for body, _, _ in posts)
+        if self._bytes + size > self._max_bytes:
+            raise LimitExceeded(
+                f"{self.count} notifications wait in {self._path}, and {self._max_bytes} bytes are the most",
+                hint="they are sent on when a proxy can be reached whose site log takes them",
+            )
+        first = self._next
+        rows = [
+            (first + index, body, msgspec.msgpack.encode(keys), insecure, checksum(body))
+            for index, (body, keys, insecure) in enumerate(posts)
+        ]
+        with self._translated(), self._transaction():
+            self._database.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?)", rows)
+            self._database.execute("UPDATE identity SET next = ?", (first + len(rows),))
+        self._next, self.count, self._bytes = first + len(rows), self.count + len(rows), self._bytes + size
+        return first
+
+    def read(self, first: int, limit: int) -> list[Posted]:
+        """Return up to `limit` of those that wait, from number `first` on, in order.
+
+        One that is not as it was written is moved to the refused ones.
+        """
+        found: list[Posted] = []
+        with self._translated():
+            rows = self._database.execute(
+                "SELECT sequence, body, keys, insecure, checksum FROM waiting"
+                " WHERE sequence >= ? ORDER BY sequence LIMIT ?",
+                (first, limit),
+            ).fetchall()
+            for sequence, body, keys, insecure, check in rows:
+                try:
+                    if checksum(body) != check:
+                        raise ValueError("checksum")
+                    found.append(Posted(sequence, body, _KEYS.decode(keys), bool(insecure)))
+                except (ValueError, TypeError, msgspec.MsgspecError):
+                    self.refuse(sequence, StoreDamaged(f"{self._path} returns it other than it was written"))
+        return found
+
+    def remove(self, sequences: Sequence[int]) -> None:
+        """Remove notifications that a site log has. Raises StoreFailed: none is removed."""
+        sizes: list[int] = []
+        with self._translated(), self._transaction():
+            for number in sequences:
+                sizes += self._delete(number)
+        self._count_less(sizes)
+
+    def refuse(self, sequence: int, error: WaypostError) -> None:
+        """Keep a notification apart that was refused for good, with why. Raises StoreFailed."""
+        with self._translated(), self._transaction():
+            self._database.execute(
+                "INSERT OR IGNORE INTO refused SELECT sequence, body, ?, ? FROM waiting WHERE sequence = ?",
+                (error.code, error.message, sequence),
+            )
+            sizes = self._delete(sequence)
+        self._count_less(sizes)
+
+    def refused(self, limit: int) -> list[RefusedPost]:
+        """Return up to `limit` of the notifications that were refused, the first ones first."""
+        with self._translated():
+            rows = self._database.execute(
+                "SELECT sequence, body, code, message FROM refused ORDER BY sequence LIMIT ?", (limit,)
+            ).fetchall()
+        return [RefusedPost(*row) for row in rows]
+
+    def forget_refused(self, sequences: Sequence[int]) -> None:
+        """Remove notifications that were refused: somebody has seen them. Raises StoreFailed."""
+        with self._translated(), self._transaction():
+            self._database.executemany("DELETE FROM refused WHERE sequence = ?", [(number,) for number in sequences])
+
+    def set_federation(self, federation: str) -> None:
+        """Note in which federation is published. Raises StoreFailed."""
+        with self._translated(), self._transaction():
+            self._database.execute("UPDATE identity SET federation = ?", (federation,))
+        self.federation = federation
+
+    def _delete(self, sequence: int) -> list[int]:
+        """Delete one that waits; return its size, or nothing: it waits no more."""
+        deleted = self._database.execute("DELETE FROM waiting WHERE sequence = ? RETURNING length(body)", (sequence,))
+        return [size for (size,) in deleted]
+
+    def _count_less(self, sizes: Sequence[int]) -> None:
+        self.count, self._bytes = self.count - len(sizes), self._bytes - sum(sizes)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Name errors of the disk and of SQLite as ours."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise BadArgument(f"another process has {self._path} open", field="path") from None
+            raise StoreFailed(f"{self._path}: {error}") from None
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise BadArgument(f"{self._path} is no outbox", field="path") from None
+            raise StoreDamaged(f"{self._path}: {error}") from None
+        except OSError as error:
+            raise StoreFailed(f"{self._path}: {error.strerror}") from None
+
+
+_KEYS = msgspec.msgpack.Decoder(list[Key] | None)
