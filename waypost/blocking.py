@@ -1,4 +1,4 @@
-"""The blocking facade: receivers and producers for code without an event loop.
+"""The blocking facade: receivers, producers and outboxes for code without an event loop.
 
     with waypost.blocking.attach("travellers/alice") as receiver:
         receiver.subscribe('origin == "JFK"')
@@ -14,14 +14,17 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from waypost.arguments import flag, seconds
 from waypost.client import entry
+from waypost.client import outbox as asynchronous_outbox
 from waypost.client import producer as asynchronous_producer
 from waypost.client import receiver as asynchronous_receiver
 from waypost.client.client import MAKE_ANOTHER, Client
 from waypost.client.delivery_state import ReceiverState
+from waypost.client.outbox_file import RefusedPost
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, Unreachable
 from waypost.identity import Coordinate, Origin, SubscriptionId
@@ -30,7 +33,8 @@ from waypost.messages import Granted
 from waypost.notification import Value
 
 _T = TypeVar("_T")
-_C = TypeVar("_C", bound=Client)
+_C = TypeVar("_C", bound="Client | asynchronous_outbox.Outbox")
+_P = TypeVar("_P", bound=Client)
 _Self = TypeVar("_Self", bound="_Blocking[Any]")
 SHUTDOWN_GRACE_S = 1.0
 """How long pending calls have to receive their error when the client ends, in seconds; then they are cancelled."""
@@ -89,27 +93,6 @@ class _Blocking(Generic[_C]):
     def __exit__(self, *problem: Any) -> None:
         self._leave(lambda: self._client.__aexit__(*problem))
 
-    def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
-        """Ask for interest, as :meth:`waypost.Producer.quench`."""
-        self._call(self._client.quench(*names, keys=keys, insecure=insecure))
-
-    def wanted(self, notification: Mapping[str, Value]) -> bool:
-        """Tell whether a subscription may match the notification, as :meth:`waypost.Producer.wanted`."""
-        return self._client.wanted(notification)
-
-    @property
-    def terms(self) -> frozenset[str]:
-        """The interest known by :meth:`quench`, as :attr:`waypost.Producer.terms`."""
-        return self._client.terms
-
-    def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
-        """Publish a notification; return its coordinate once it is durable, as :meth:`waypost.Producer.publish`."""
-        return self._call(self._client.publish(notification, keys=keys, insecure=insecure))
-
-    def publish_with(self, keys: Keys) -> None:
-        """Set the keys that go with every later notification, as :meth:`waypost.Producer.publish_with`."""
-        self._call(self._client.publish_with(keys))
-
     def close(self) -> None:
         """Leave in order, and end the thread. A second call has no effect."""
         self._leave(self._client.close)
@@ -134,7 +117,32 @@ class _Blocking(Generic[_C]):
         self._loop.close()
 
 
-class Receiver(_Blocking[asynchronous_receiver.Receiver]):
+class _Publishing(_Blocking[_P]):
+    """A client that publishes."""
+
+    def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
+        """Ask for interest, as :meth:`waypost.Producer.quench`."""
+        self._call(self._client.quench(*names, keys=keys, insecure=insecure))
+
+    def wanted(self, notification: Mapping[str, Value]) -> bool:
+        """Tell whether a subscription may match the notification, as :meth:`waypost.Producer.wanted`."""
+        return self._client.wanted(notification)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """The interest known by :meth:`quench`, as :attr:`waypost.Producer.terms`."""
+        return self._client.terms
+
+    def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
+        """Publish a notification; return its coordinate once it is durable, as :meth:`waypost.Producer.publish`."""
+        return self._call(self._client.publish(notification, keys=keys, insecure=insecure))
+
+    def publish_with(self, keys: Keys) -> None:
+        """Set the keys that go with every later notification, as :meth:`waypost.Producer.publish_with`."""
+        self._call(self._client.publish_with(keys))
+
+
+class Receiver(_Publishing[asynchronous_receiver.Receiver]):
     """A blocking :class:`waypost.Receiver`. Its methods may be called from any thread."""
 
     def __iter__(self) -> Iterator[Received]:
@@ -243,7 +251,7 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
         self._leave(lambda: self._client.close(forget=forget))
 
 
-class Producer(_Blocking[asynchronous_producer.Producer]):
+class Producer(_Publishing[asynchronous_producer.Producer]):
     """A blocking :class:`waypost.Producer`. Its methods may be called from any thread."""
 
 
@@ -262,6 +270,36 @@ async def _done(act: Callable[[], None]) -> None:
 
 async def _make(make: Callable[..., _C], arguments: tuple[Any, ...], options: dict[str, Any]) -> _C:
     return make(*arguments, **options)
+
+
+class Outbox(_Blocking[asynchronous_outbox.Outbox]):
+    """A blocking :class:`waypost.Outbox`. Its methods may be called from any thread."""
+
+    def post(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> int:
+        """Post a notification; return its number once it is on the disk, as :meth:`waypost.Outbox.post`."""
+        return self._call(self._client.post(notification, keys=keys, insecure=insecure))
+
+    @property
+    def waiting(self) -> int:
+        """The number of notifications that wait in the file, as :attr:`waypost.Outbox.waiting`."""
+        return self._client.waiting
+
+    def wait_sent(self, timeout_s: float) -> None:
+        """Wait until site logs have all that was posted, as :meth:`waypost.Outbox.wait_sent`."""
+        self._call(self._client.wait_sent(timeout_s))
+
+    def refused(self) -> list[RefusedPost]:
+        """Return notifications that were refused for good, as :meth:`waypost.Outbox.refused`."""
+        return self._call(self._client.refused())
+
+    def forget_refused(self, *numbers: int) -> None:
+        """Remove notifications that were refused, as :meth:`waypost.Outbox.forget_refused`."""
+        self._call(self._client.forget_refused(*numbers))
+
+
+def open_outbox(path: str | Path, producer: str, **options: Any) -> Outbox:
+    """Return a blocking outbox; arguments as of :func:`waypost.open_outbox`. Entering it opens the file."""
+    return Outbox(asynchronous_outbox.open_outbox, (path, producer), options)
 
 
 def attach(session: str, **options: Any) -> Receiver:

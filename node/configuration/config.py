@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
 from federation.journal_segments import Rotation
+from node.configuration.wording import wording
 from waypost.errors import BadConfiguration, Refused
 from waypost.limits import (
     JOURNAL_SEGMENT,
@@ -32,7 +33,6 @@ from waypost.limits import (
 from waypost.reliability import DEGREES, reliability_of
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
 
 PREFIX = "WAYPOST_"
@@ -307,31 +307,6 @@ class NodeConfig:
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 
 
-def _wording(error: ErrorDetails) -> str:
-    """Return the message for pydantic's error about a value, with the values that are allowed."""
-    value, bounds = error["input"], error.get("ctx", {})
-    match error["type"]:
-        case "int_parsing" | "int_type" | "int_from_float":
-            return f"{value!r} is no whole number"
-        case "greater_than_equal":
-            return f"{value} is too small: say {bounds['ge']} or more"
-        case "less_than_equal":
-            return f"{value} is too large: say {bounds['le']} or less"
-        case "string_type":
-            return f"{value!r} is no text: put it in quotes"
-        case "string_too_short":
-            return "it is empty: say a name"
-        case "string_too_long":
-            return f"it is too long: at most {bounds['max_length']} characters, please"
-        case "string_pattern_mismatch":
-            return f"{value!r} is no such name: letters, digits, '.', '_' and '-' may be in it"
-        case "bool_parsing" | "bool_type":
-            return f"{value!r} is neither true nor false"
-        case _:
-            pass
-    return error["msg"].removeprefix("Value error, ")
-
-
 def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     """Return the configuration, from all sources.
 
@@ -356,7 +331,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         flag = f"--{name.replace('_', '-')}"
         source = flag if name in given_flags else variable if variable in os.environ else f"file {file}"
-        raise BadConfiguration(f"{_wording(first)} (from {source})", field=field_name) from None
+        raise BadConfiguration(f"{wording(first)} (from {source})", field=field_name) from None
     if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
             f"{config.host or 'every address'} is no address that others can reach; "

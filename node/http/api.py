@@ -22,6 +22,7 @@ from federation.links.link_receiver import Pulling
 from federation.links.link_sender import Sending
 from federation.ports import DrainRow
 from federation.site.state import SiteState
+from node.configuration.wording import wording
 from node.http import admin
 from node.http.exposition import exposition, make_registry
 from node.http.schemas import (
@@ -240,7 +241,7 @@ async def _parsed(kind: type[BodyT], request: Request) -> BodyT:
         raise BadMessage(str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise BadMessage(first["msg"], field=".".join(str(part) for part in first["loc"]) or None) from None
+        raise BadMessage(wording(first), field=".".join(str(part) for part in first["loc"]) or None) from None
 
 
 # ---------------------------------------------------------------- the routes

@@ -115,3 +115,18 @@ async def test_an_outbox_of_another_federation_is_not_sent_there(cluster: Cluste
             await outbox.post({"n": 2})
             with pytest.raises(Unreachable, match="1 notifications still wait"):
                 await outbox.wait_sent(1)
+
+
+def test_outbox_works_without_an_event_loop(cluster: Cluster, tmp_path: Path) -> None:
+    path, url = tmp_path / "box", cluster.proxies["a1"].url
+    with waypost.blocking.open_outbox(path, "p", proxy="ws://127.0.0.1:9") as outbox:
+        assert (outbox.post({"m": 1}), outbox.post({"m": 2}), outbox.waiting) == (0, 1, 2)
+    with waypost.blocking.attach("blocking", proxy=url) as receiver:
+        receiver.subscribe("require(m)")
+        with waypost.blocking.open_outbox(path, "p", proxy=url) as outbox:
+            outbox.wait_sent(TIMEOUT_S)
+            assert (outbox.waiting, outbox.refused()) == (0, [])
+        received = [receiver.next(TIMEOUT_S) for _ in range(2)]
+        assert [notification and notification["m"] for notification in received] == [1, 2]
+    with pytest.raises(Unreachable):
+        outbox.post({"m": 3})

@@ -73,6 +73,11 @@ ATTACH: list[Case] = [
     ("timeout_s", lambda it: receiver(timeout_s=it), (*NO_TIME, None)),
     ("on_event", lambda it: receiver(on_event=it), (5, "print", {})),
     ("tls", lambda it: receiver(tls=it), (5, True, "cert.pem")),
+    ("path", lambda it: waypost.open_outbox(it, "p", proxy=NOWHERE), (5, "", b"x")),
+    ("name", lambda it: waypost.open_outbox("box", it, proxy=NOWHERE), (*NO_TEXT, "")),
+    ("max_bytes", lambda it: waypost.open_outbox("box", "p", max_bytes=it), (0, "x", 2.5, 1 << 41)),
+    ("proxy", lambda it: waypost.open_outbox("box", "p", proxy=it), (5,)),
+    ("on_event", lambda it: waypost.open_outbox("box", "p", on_event=it), (5,)),
     ("name", lambda it: waypost.produce(it, proxy=NOWHERE), (*NO_TEXT, "")),
     ("proxy", lambda it: waypost.produce("p", proxy=it), (5, b"ws://h:1", [])),
     ("token", lambda it: waypost.produce("p", proxy=NOWHERE, token=it), (5, None)),
@@ -260,7 +265,17 @@ def test_blocking_receiver_refuses_wrong_arguments(field: str, act: Callable[[An
 
 def test_every_public_name_that_takes_arguments_is_tried_here() -> None:
     """Frontier is a type for annotations, Int64 is Python's int; what the library returns is not made by hand."""
-    not_made = {"Frontier", "Int64", "Producer", "Received", "Receiver", "Resource", "WaypostError", "blocking"}
+    not_made = {
+        "Frontier",
+        "Int64",
+        "Outbox",
+        "Producer",
+        "Received",
+        "Receiver",
+        "Resource",
+        "WaypostError",
+        "blocking",
+    }
     tried = inspect.getsource(inspect.getmodule(refused))  # type: ignore[arg-type]
     for name in set(waypost.__all__) - not_made:
         assert f"waypost.{name}(" in tried or f"{name}(" in tried, name

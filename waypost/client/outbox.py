@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from waypost.arguments import flag, text, whole
+from waypost.arguments import flag, function, text, whole
 from waypost.client.entry import producer_of
 from waypost.client.outbox_file import OutboxFile, RefusedPost
 from waypost.client.producer import Producer
@@ -311,6 +311,8 @@ def open_outbox(
     if not isinstance(path, Path):
         text(path, "path", 1, such_as="the path of a file")
     whole(max_bytes, "max_bytes", 1, 1 << 40)
+    if on_event is not None:
+        function(on_event, "on_event", "a function of one argument, the event")
 
     def make(state: ProducerState, heard: Callable[[object], None]) -> Producer:
         return producer_of(producer, state, on_event=heard, **options)
