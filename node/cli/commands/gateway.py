@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from node.cli.commands.input import parsed
 from node.gateway.propagation import Policy
 from node.gateway.server import Gateway, GatewaySettings
 from waypost.arguments import text
 from waypost.limits import MAX_ID_LENGTH
-from waypost.subscription import parse
 
 
 async def serve_peers(
@@ -32,7 +32,7 @@ async def serve_peers(
     Raises:
         Refused: the expression cannot be subscribed to, or the name is no id of a peer.
     """
-    parse(expression)
+    parsed(expression, as_json=as_json)
     text(name.strip(), "name", 1, MAX_ID_LENGTH, such_as="the id of a peer, such as 'lab'")
     settings = GatewaySettings(
         policy=Policy(gateway=name.strip(), cost=limits["cost"], ttl=limits["ttl"]),

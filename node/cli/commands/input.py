@@ -9,6 +9,7 @@ from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
 from waypost.queue import ORDERS, Order
 from waypost.reliability import Reliability, reliability_of
+from waypost.subscription import Expression, SubscriptionError, parse
 from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
 
@@ -23,6 +24,27 @@ def notification_from_text(text: str) -> Notification:
         return notification_from_json(read_json(text))
     except NotJson as error:
         raise BadNotification(str(error)) from None
+
+
+def parsed(expression: str, *, as_json: bool) -> Expression:
+    """Return the subscription of a text.
+
+    Raises:
+        SubscriptionError: it is none; without `as_json` its hint marks the offset.
+    """
+    try:
+        return parse(expression)
+    except SubscriptionError as error:
+        if not as_json:
+            error.hint = _marked(expression, error.offset)
+        raise
+
+
+def _marked(expression: str, offset: int) -> str:
+    """Return the line of the expression that holds the place, and a mark below it, to be printed behind "hint: "."""
+    begin = expression.rfind("\n", 0, offset) + 1
+    line = expression[begin:].split("\n", 1)[0]
+    return f"{line}\n      {' ' * (offset - begin)}^"
 
 
 def unreadable(file: Path, error: OSError | UnicodeDecodeError, option: str) -> Refused:

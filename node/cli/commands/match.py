@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from node.cli.commands.input import notification_from_text
+from node.cli.commands.input import notification_from_text, parsed
 from waypost.errors import NotFound
-from waypost.subscription import SubscriptionError, parse
 from waypost.subscription.batch import evaluate_line
 
 
@@ -20,20 +19,8 @@ def match_one(expression: str, notification: str, *, as_json: bool) -> None:
         SubscriptionError: of the expression; without `as_json` its hint marks the offset.
         BadNotification: the text is no notification.
     """
-    try:
-        result = _word(parse(expression).matches(notification_from_text(notification)))
-    except SubscriptionError as error:
-        if not as_json:
-            error.hint = _marked(expression, error.offset)
-        raise
+    result = _word(parsed(expression, as_json=as_json).matches(notification_from_text(notification)))
     print(json.dumps({"v": 1, "result": result}) if as_json else result)
-
-
-def _marked(expression: str, offset: int) -> str:
-    """Return the line of the expression that holds the place, and a mark below it, to be printed behind "hint: "."""
-    begin = expression.rfind("\n", 0, offset) + 1
-    line = expression[begin:].split("\n", 1)[0]
-    return f"{line}\n      {' ' * (offset - begin)}^"
 
 
 def _word(result: bool | None) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import waypost
-from node.cli.commands.input import printable
+from node.cli.commands.input import parsed, printable
 from node.cli.commands.interrupt import blocking
 from waypost.client.events import Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
@@ -23,7 +23,6 @@ from waypost.messages import Attached, Gap, SubscriptionChanged
 from waypost.notification import Value
 from waypost.queue import Order
 from waypost.reliability import Reliability
-from waypost.subscription import parse
 from waypost.subscription.batch import notification_as_json
 
 EXIT_IN_VAIN = 27
@@ -82,7 +81,7 @@ async def receive(
         Refused: `form` is no format, or does not fit a notification.
         WaitedInVain: `wait_s` are over.
     """
-    parse(expression)
+    parsed(expression, as_json=as_json)
     _check_form(form)
     name = session or f"console/{new_incarnation()}"
     news = _News()
