@@ -143,12 +143,14 @@ class LinkRow(BaseModel):
     Args:
         sites: the two, in the order of their names.
         removed: an operator has removed it; a configuration that names it does not bring it back.
+        leaves: those of the two that pass nothing on: each is a leaf of every dispatching tree.
     """
 
     model_config = ConfigDict(frozen=True)
 
     sites: Edge
     removed: bool = False
+    leaves: tuple[SiteId, ...] = ()
 
     @property
     def key(self) -> str:

@@ -176,16 +176,15 @@ class World(Environment):
         is_cut = edge(link.near, link.far) in self.cut_edges
         link.set_cut(records=is_cut, words=is_cut)
 
-    def set_link(self, one: SiteId, other: SiteId, *, removed: bool) -> None:
-        """Have an operator add the link between two sites, or remove it."""
-        self.note(
-            f"the link between {one} and {other} is {'removed' if removed else 'added'}", narrate=True, by=REGISTRY
-        )
+    def set_link(self, one: SiteId, other: SiteId, *, removed: bool = False, leaves: tuple[SiteId, ...] = ()) -> None:
+        """Have an operator add the link between two sites, or remove it, or say which of them pass nothing on."""
+        what = "removed" if removed else f"one over which {', '.join(leaves)} passes nothing on" if leaves else "added"
+        self.note(f"the link between {one} and {other} is {what}", narrate=True, by=REGISTRY)
         for near, far in ((one, other), (other, one)):
             if (near, far) not in self._links:
                 self._links[near, far] = Link(self, near, far)
                 self.links.append(self._links[near, far])
-        self.registry.set_link(LinkRow(sites=edge(one, other), removed=removed), seed=False)
+        self.registry.set_link(LinkRow(sites=edge(one, other), removed=removed, leaves=leaves), seed=False)
         self.registry_changed()
 
     def end_site(self, site: SiteId) -> None:
@@ -196,17 +195,14 @@ class World(Environment):
                 node.crash()
 
     def connected(self, site: SiteId) -> set[SiteId]:
-        """Return the live sites that links connect with a site."""
-        reached = [site]
-        for through in reached:
-            for link in self.links:
-                sites = edge(link.near, link.far)
-                row = self.registry.links.get(sites)
-                is_there = row is not None and not row.removed and sites not in self.cut_edges
-                passes = through == link.near and is_there
-                if passes and link.far not in self.dead_sites and link.far not in reached:
-                    reached.append(link.far)
-        return set(reached)
+        """Return the live sites that a tree of the links that work connects with a site."""
+        rows = [row for row in self.registry.links.values() if not row.removed]
+        works = {
+            row.sites for row in rows if row.sites not in self.cut_edges and not self.dead_sites.intersection(row.sites)
+        }
+        leaves = {leaf for row in rows for leaf in row.leaves}
+        tree = Tree(0, choose_edges(self.registry.tree.links, works, leaves))
+        return {site, *tree.next_hops(site)}
 
     def repeat(self, kind: str) -> None:
         """Send every proxy's last handover message of this kind again."""

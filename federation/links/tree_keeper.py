@@ -135,7 +135,8 @@ class TreeKeeper:
         up = [
             link.sites for link in self._links.values() if not link.removed and len(self._directions(link.sites)) == 2
         ]
-        wanted = choose_edges(present, up)
+        leaves = {site for link in self._links.values() if not link.removed for site in link.leaves}
+        wanted = choose_edges(present, up, leaves)
         if wanted == present and self.row.epoch >= self._state.tree.epoch:
             self._wanted, self._claim_ms = None, NEVER
             return
@@ -149,8 +150,11 @@ class TreeKeeper:
     def _pause_ms(self, failed: Collection[Edge], since_ms: int) -> int:
         if not failed:
             return JOIN_MS
-        is_removed = [edge in self._links and self._links[edge].removed for edge in failed]
-        if all(is_removed):
+        # What an operator has changed is followed at once: a link was removed, or would pass something on at a leaf.
+        is_changed = [
+            len(self._directions(edge)) == 2 or (edge in self._links and self._links[edge].removed) for edge in failed
+        ]
+        if all(is_changed):
             return JOIN_MS
         may_return = [edge for edge in failed if self._directions(edge) and all(map(self._proxies.of, edge))]
         pause_ms = HALF_FAILED_MS if may_return else FAILED_MS

@@ -54,15 +54,17 @@ def star(site: SiteId, neighbours: Iterable[SiteId]) -> Tree:
     return Tree(0, tuple(sorted(edge(site, other) for other in neighbours)))
 
 
-def choose_edges(present: Collection[Edge], up: Collection[Edge]) -> tuple[Edge, ...]:
+def choose_edges(present: Collection[Edge], up: Collection[Edge], leaves: Collection[SiteId] = ()) -> tuple[Edge, ...]:
     """Return the edges of the next tree, in order.
 
     What is in the present tree and is up stays, so that nothing is caught up without need; others, in the order of
-    their names, connect what is not connected.
+    their names, connect what is not connected. A leaf has one edge at most: to a site that is none, or, where nothing
+    else connects either of them, to another leaf.
 
     Args:
         present: the edges of the present tree.
         up: all edges over which both sites reach each other.
+        leaves: the sites that pass nothing on.
     """
     leader: dict[SiteId, SiteId] = {}
 
@@ -71,9 +73,20 @@ def choose_edges(present: Collection[Edge], up: Collection[Edge]) -> tuple[Edge,
             site = above
         return site
 
-    chosen = []
-    for one, other in [*sorted(set(present).intersection(up)), *sorted(set(up).difference(present))]:
-        if root(one) != root(other):
+    def order(candidate: Edge) -> tuple[int, bool, Edge]:
+        # Leaves come behind all that connects the others.
+        return len(leaf_ends(candidate)), candidate not in present, candidate
+
+    def leaf_ends(candidate: Edge) -> set[SiteId]:
+        return {site for site in candidate if site in leaves}
+
+    chosen: list[Edge] = []
+    taken: set[SiteId] = set()
+    """Leaves that have their edge."""
+    for candidate in sorted(set(up), key=order):
+        one, other = candidate
+        if root(one) != root(other) and not taken.intersection(candidate):
             leader[root(one)] = root(other)
-            chosen.append((one, other))
+            chosen.append(candidate)
+            taken |= leaf_ends(candidate)
     return tuple(sorted(chosen))

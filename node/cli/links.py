@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -33,17 +34,20 @@ def list_links(
 def add(
     one: One,
     other: Other,
+    leaf: Annotated[
+        list[str] | None, typer.Option("--leaf", help="An end of it that passes nothing on to others.")
+    ] = None,
     data: Data = None,
     etcd: Etcd = None,
     prefix: Prefix = None,
     config: Config = None,
     json_: Json = False,
 ) -> None:
-    """Add a link between two sites. Their proxies follow at once.
+    """Add a link between two sites, or change the one that there is. Their proxies follow at once.
 
-    Example: waypost links add A B --etcd 127.0.0.1:2379
+    Example: waypost links add A B --leaf B --etcd 127.0.0.1:2379
     """
-    _change(one, other, of_registry(data, etcd, prefix, config), removed=False, as_json=json_)
+    _change(one, other, of_registry(data, etcd, prefix, config), leaves=leaf or (), as_json=json_)
 
 
 @app.command("rm")
@@ -60,12 +64,12 @@ def remove(
 
     Example: waypost links rm A B --etcd 127.0.0.1:2379
     """
-    _change(one, other, of_registry(data, etcd, prefix, config), removed=True, as_json=json_)
+    _change(one, other, of_registry(data, etcd, prefix, config), leaves=None, as_json=json_)
 
 
-def _change(one: str, other: str, settings: NodeConfig, *, removed: bool, as_json: bool) -> None:
+def _change(one: str, other: str, settings: NodeConfig, *, leaves: Sequence[str] | None, as_json: bool) -> None:
     import asyncio
 
     from node.cli.commands.links import change
 
-    asyncio.run(change(settings, one, other, removed=removed, as_json=as_json))
+    asyncio.run(change(settings, one, other, leaves=leaves, as_json=as_json))

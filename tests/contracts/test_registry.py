@@ -500,9 +500,12 @@ AB, AC = (SiteId("A"), SiteId("B")), (SiteId("A"), SiteId("C"))
 async def test_link_is_reported_to_present_and_later_watches(complete_registries: Registries) -> None:
     handle, other_handle = await complete_registries.open(), await complete_registries.open()
     there, removed = LinkRow(sites=AB), LinkRow(sites=AB, removed=True)
+    with_leaf = LinkRow(sites=AB, leaves=AB[1:])
     async with watching(other_handle) as observer:
         await handle.set_link(there, seed=True)
         await observer.until_seen(LinkChanged(there))
+        await handle.set_link(with_leaf, seed=False)
+        await observer.until_seen(LinkChanged(with_leaf))
         await other_handle.set_link(removed, seed=False)
         await observer.until_seen(LinkChanged(removed))
         # A configuration does not bring back what an operator has removed.

@@ -54,6 +54,24 @@ def test_next_hop_leads_to_each_site_that_the_tree_connects(up: list[Edge]) -> N
                 assert steps < len(SITES)
 
 
+@given(edges, edges, st.sets(st.sampled_from(SITES)))
+def test_leaf_passes_nothing_on_and_the_others_are_connected_as_without_it(
+    present: list[Edge], up: list[Edge], leaves: set[SiteId]
+) -> None:
+    tree = Tree(1, choose_edges(choose_edges((), present, leaves), up, leaves))
+    without = Tree(1, choose_edges((), [one for one in up if not leaves.intersection(one)]))
+    for site in SITES:
+        neighbours = tree.neighbours(site)
+        if site in leaves:
+            assert len(neighbours) <= 1
+            hosts = [other for one in up if site in one for other in one if other != site]
+            # It has an edge where it may have one.
+            assert neighbours or all(other in leaves and tree.neighbours(other) for other in hosts)
+        else:
+            assert set(without.next_hops(site)) <= set(tree.next_hops(site))
+            assert not set(tree.next_hops(site)).difference(without.next_hops(site), leaves)
+
+
 def test_star_of_a_configuration_knows_nothing_behind_its_neighbours() -> None:
     tree = star(B, [C, A])
     assert (tree.epoch, tree.edges) == (0, ((A, B), (B, C)))

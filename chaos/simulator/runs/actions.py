@@ -231,6 +231,15 @@ def _set_link(world: World, pick: int, *, removed: bool) -> None:
         world.set_link(one, other, removed=removed)
 
 
+def _make_leaf(world: World, pick: int) -> None:
+    """Have one end of a link pass nothing on, or neither; a registry that is away does not take it."""
+    there = sorted(sites for sites, row in world.registry.links.items() if not row.removed)
+    if there and world.registry_answers():
+        sites = there[pick % len(there)]
+        ends = (sites[:1], sites[1:], ())
+        world.set_link(*sites, leaves=ends[pick // len(there) % 3])
+
+
 def _end_site(world: World, client: Client, pick: int, number: int) -> None:
     """End a site for good, as long as another one is there."""
     alive = [site for site in world.logs if site not in world.dead_sites]
@@ -326,6 +335,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "cut a link": _cut,
     "cut a link for good": _cut_for_good,
     "remove a link": lambda world, client, pick, number: _set_link(world, pick, removed=True),
+    "make a site a leaf": lambda world, client, pick, number: _make_leaf(world, pick),
     "add a link": lambda world, client, pick, number: _set_link(world, pick, removed=False),
     "end a site": _end_site,
     "lose a link": _lose,

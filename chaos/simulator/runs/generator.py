@@ -64,6 +64,8 @@ HAS_COVERING = 0.4
 """With this chance the expressions of a schedule with more than one site cover each other."""
 HAS_OPERATORS = 0.3
 """With this chance operators change the links of such a schedule."""
+HAS_LEAVES = 0.15
+"""With this chance operators say of sites of such a schedule that they pass nothing on."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
 LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
 """Times after which a link that has failed is given up: some are shorter than many faults."""
@@ -78,6 +80,8 @@ def draw(seed: int) -> Schedule:
         run = with_graph(run)
         if random.Random(f"operators of {seed}").random() < HAS_OPERATORS:
             run = with_operators(run)
+        if random.Random(f"leaves of {seed}").random() < HAS_LEAVES:
+            run = with_leaves(run)
     if len(run.sites) > 1 and random.Random(f"covering of {seed}").random() < HAS_COVERING:
         run = with_covering(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
@@ -162,6 +166,16 @@ def with_operators(run: Schedule) -> Schedule:
     script = list(run.script)
     for _ in range(rng.randint(1, 4)):
         step = (rng.randint(0, 1_500), rng.choice(("remove a link", "add a link")), rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
+def with_leaves(run: Schedule) -> Schedule:
+    """Return the same run, in which operators say which sites pass nothing on, and change it."""
+    rng = random.Random(f"leaves {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 3)):
+        step = (rng.randint(0, 1_500), "make a site a leaf", rng.getrandbits(16))
         script.insert(rng.randint(0, len(script)), step)
     return replace(run, script=script)
 

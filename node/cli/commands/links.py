@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from federation.ports import LinkRow, Reloaded
@@ -29,17 +30,22 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
     for row in rows:
         one, other = row["sites"]
         state = "in the tree" if row["in_tree"] else "stands by" if len(row["up"]) == 2 else "is down"
-        print(f"{one} - {other}  {state}; up: {', '.join(row['up']) or 'neither direction'}")
+        leaves = f"; passes nothing on: {', '.join(row['leaves'])}" if row["leaves"] else ""
+        print(f"{one} - {other}  {state}; up: {', '.join(row['up']) or 'neither direction'}{leaves}")
 
 
-async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_json: bool) -> None:
+async def change(config: NodeConfig, one: str, other: str, *, leaves: Sequence[str] | None, as_json: bool) -> None:
     """Add the link between two sites, or remove it.
 
+    Args:
+        leaves: the ends of it that pass nothing on; None: it is removed.
+
     Raises:
-        BadArgument: it is one site.
+        BadArgument: it is one site, or a leaf is no end of it.
         NotFound: there is no such registry, or no such link to be removed.
         RegistryUnavailable: it does not answer.
     """
+    removed = leaves is None
     for name in (one, other):
         # A link of a name that no site can have may be there, and is removed.
         if not removed:
@@ -47,13 +53,17 @@ async def change(config: NodeConfig, one: str, other: str, *, removed: bool, as_
     if one == other:
         raise BadArgument(f"a link has two ends, and {one} is one site", field="site")
     sites = edge(SiteId(one), SiteId(other))
+    for leaf in leaves or ():
+        if leaf not in sites:
+            raise BadArgument(f"{leaf} is no end of the link between {one} and {other}", field="leaf")
+    ends = tuple(site for site in sites if site in (leaves or ()))
     async with registry_of(config) as registry:
         known = (await all_rows(registry)).links
         if removed and (sites not in known or known[sites].removed):
             raise NotFound(f"there is no link between {one} and {other}; there are {_names(known)}", field="site")
-        await registry.set_link(LinkRow(sites=sites, removed=removed), seed=False)
+        await registry.set_link(LinkRow(sites=sites, removed=removed, leaves=ends), seed=False)
     if as_json:
-        print(json.dumps({"v": 1, "sites": list(sites), "removed": removed}))
+        print(json.dumps({"v": 1, "sites": list(sites), "removed": removed, "leaves": list(ends)}))
     else:
         print(f"the link between {one} and {other} is {'removed' if removed else 'there'}")
 
@@ -71,6 +81,7 @@ def _described(state: Reloaded) -> list[dict[str, Any]]:
         {
             "sites": list(sites),
             "in_tree": sites in state.tree.links,
+            "leaves": list(row.leaves),
             "up": [
                 link
                 for link in (link_name(one, other), link_name(other, one))

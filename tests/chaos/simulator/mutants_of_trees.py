@@ -17,7 +17,7 @@ from federation.site.state import SiteState
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import Edge, Origin
+from waypost.identity import Edge, Origin, SiteId
 from waypost.records import TreeEntered
 
 _enter, _enter_tree = SiteState._tree_entered, Acceptance.enter_tree
@@ -62,7 +62,7 @@ def _resigned_for_sure(self: LinkReceiver, term: int, error: WaypostError | None
     _resigned(self, term, None, now_ms)
 
 
-def _all_links(present: Collection[Edge], up: Collection[Edge]) -> tuple[Edge, ...]:
+def _all_links(present: Collection[Edge], up: Collection[Edge], leaves: Collection[SiteId]) -> tuple[Edge, ...]:
     return tuple(sorted(up))
 
 
