@@ -176,3 +176,20 @@ def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
                 if wrong := sorted(set(named) - everywhere):
                     stale[f"{name(path)} {getattr(node, 'name', '')}"] = wrong
     assert stale == {}
+
+
+def test_no_module_gives_one_name_two_values() -> None:
+    """The second one would be the value of both, without a word."""
+    twice = {}
+    for path in SOURCES:
+        if path.suffix == ".py":
+            targets = [
+                target.id
+                for node in ast.parse(path.read_text()).body
+                if isinstance(node, ast.Assign | ast.AnnAssign)
+                for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+                if isinstance(target, ast.Name)
+            ]
+            if len(targets) != len(set(targets)):
+                twice[name(path)] = sorted({target for target in targets if targets.count(target) > 1})
+    assert twice == {}

@@ -24,7 +24,7 @@ from waypost.client import producer as asynchronous_producer
 from waypost.client import receiver as asynchronous_receiver
 from waypost.client.client import MAKE_ANOTHER, Client
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.outbox_file import RefusedPost
+from waypost.client.outbox_file import RefusedNotification
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, Unreachable
 from waypost.identity import Coordinate, Origin, SubscriptionId
@@ -288,7 +288,7 @@ class Outbox(_Blocking[asynchronous_outbox.Outbox]):
         """Wait until site logs have all that was posted, as :meth:`waypost.Outbox.wait_sent`."""
         self._call(self._client.wait_sent(timeout_s))
 
-    def refused(self) -> list[RefusedPost]:
+    def refused(self) -> list[RefusedNotification]:
         """Return notifications that were refused for good, as :meth:`waypost.Outbox.refused`."""
         return self._call(self._client.refused())
 

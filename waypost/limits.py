@@ -57,7 +57,7 @@ UNREGISTERED_REMEMBERED = 100
 """Unregistered receivers of which a session remembers what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
-MAX_HOPS = 255
+MAX_MESSAGE_TTL = 255
 """The largest TTL of a propagated message, and the most peers in its path."""
 MAX_LEASE_S = 366 * 86_400
 """The longest lease of a peer, in seconds."""
@@ -431,7 +431,7 @@ LOG_LINES_MS = 10_000
 """Time after which that line is written, in milliseconds, and the next ones are written again."""
 
 # --- links and catch-up
-MAX_HOPS = 16
+MAX_SITES_PASSED = 16
 """Sites that a notification passes; a link drops it there and speaks a progress marker instead."""
 LINK_BATCH = 500
 """Records in one message of a link."""

@@ -38,7 +38,7 @@ from federation.site.neighbour_filters import Filter
 from federation.site.state import SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
-from waypost.limits import MAX_HOPS
+from waypost.limits import MAX_SITES_PASSED
 from waypost.notification import read_body
 from waypost.records import (
     Damaged,
@@ -234,7 +234,7 @@ class ForwardingFilter:
     ) -> list[LinkRecord]:
         if offset <= self._announced.get(origin, NOTHING):
             return []
-        if self._neighbour in path or len(path) >= MAX_HOPS or not self._wanted(record.body):
+        if self._neighbour in path or len(path) >= MAX_SITES_PASSED or not self._wanted(record.body):
             self._silent[origin] = offset
             return []
         self._silent.pop(origin, None)

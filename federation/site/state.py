@@ -79,7 +79,7 @@ from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, site_of
 from waypost.keys import OPEN, Protection
-from waypost.limits import MAX_HOPS
+from waypost.limits import MAX_SITES_PASSED
 from waypost.records import (
     Closed,
     Damaged,
@@ -388,7 +388,7 @@ class SiteState:
         events += [
             SeveranceAnnounced(neighbour, record.path, record.origins)
             for neighbour in concerned
-            if len(record.path) < MAX_HOPS
+            if len(record.path) < MAX_SITES_PASSED
         ]
         return [*events, Advanced(self.origin, offset)]
 

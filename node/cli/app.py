@@ -33,7 +33,7 @@ from node.cli.options import (
 )
 from node.configuration.config import load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
-from waypost.limits import MAX_COUNT, MAX_HOPS, MAX_ID_LENGTH, MAX_LEASE_S, MAX_TTL_S
+from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
@@ -254,9 +254,9 @@ def gateway(
         int, typer.Option("--lease", min=1, max=MAX_LEASE_S, help="Seconds for which a lease is granted.")
     ] = 60,
     cost: Annotated[
-        int, typer.Option("--cost", min=1, max=MAX_HOPS, help="What this gateway takes from a message's TTL.")
+        int, typer.Option("--cost", min=1, max=MAX_MESSAGE_TTL, help="What this gateway takes from a message's TTL.")
     ] = 1,
-    ttl: Annotated[int, typer.Option("--ttl", min=1, max=MAX_HOPS, help="The TTL of what comes from no peer.")] = 7,
+    ttl: Annotated[int, typer.Option("--ttl", min=1, max=MAX_MESSAGE_TTL, help="TTL of what comes from no peer.")] = 7,
     peers: Annotated[int, typer.Option("--peers", min=1, max=100_000, help="The most that have a lease.")] = 1_000,
     token_file: TokenFile = None,
     proxy: Proxy = None,

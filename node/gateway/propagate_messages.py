@@ -22,7 +22,7 @@ from defusedxml import DefusedXmlException
 from defusedxml import sax as defused_sax
 
 from waypost.errors import BadMessage
-from waypost.limits import MAX_HOPS, MAX_ID_LENGTH, MAX_LEASE_S
+from waypost.limits import MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL
 
 LEASE_ROOT, HEADER_ROOT = "jxta:PropagateLeaseMessage", "jxta:PropagateMessage"
 MAX_ADVERTISEMENT = 16_384
@@ -31,7 +31,7 @@ MAX_DOCUMENT = 131_072
 """Characters of a document."""
 _FIELDS = {
     LEASE_ROOT: {"Type": 1, "Peer": 1, "PeerAdv": 1, "Lease": 1},
-    HEADER_ROOT: {"TTL": 1, "Path": MAX_HOPS, "ID": 1},
+    HEADER_ROOT: {"TTL": 1, "Path": MAX_MESSAGE_TTL, "ID": 1},
 }
 """How often an element may come, by document."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -185,7 +185,7 @@ def _lease(found: Mapping[str, list[str]]) -> LeaseMessage:
 
 
 def _header(found: Mapping[str, list[str]]) -> PropagateHeader:
-    ttl = _number(_text(found, "TTL"), "TTL", MAX_HOPS)
+    ttl = _number(_text(found, "TTL"), "TTL", MAX_MESSAGE_TTL)
     path = tuple(_id(peer, "Path") for peer in found.get("Path", ()))
     if len(set(path)) < len(path):
         raise BadMessage("a peer comes twice in it", field="Path")

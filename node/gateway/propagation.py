@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from node.gateway.propagate_messages import PropagateHeader
 from waypost.errors import BadMessage
-from waypost.limits import MAX_HOPS, MAX_ID_LENGTH
+from waypost.limits import MAX_ID_LENGTH, MAX_MESSAGE_TTL
 from waypost.notification import Value
 
 TTL, PATH, ID = "Propagate-TTL", "Propagate-Path", "Propagate-ID"
@@ -62,7 +62,7 @@ class Policy:
         return self._passed_on(header)
 
     def _passed_on(self, header: PropagateHeader) -> PropagateHeader | NotPassedOn:
-        if header.ttl < self.cost or len(header.path) >= MAX_HOPS:
+        if header.ttl < self.cost or len(header.path) >= MAX_MESSAGE_TTL:
             return NotPassedOn.TTL_ENDED
         return replace(header, ttl=header.ttl - self.cost, path=(*header.path, self.gateway))
 
@@ -76,7 +76,11 @@ class Policy:
         peers = tuple(path.split(_BETWEEN)) if isinstance(path, str) else ()
         if not isinstance(ttl, int) or not isinstance(identity, str):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
-        if not 0 <= ttl <= MAX_HOPS or not 0 < len(peers) <= MAX_HOPS or not all(map(_is_id, (identity, *peers))):
+        if (
+            not 0 <= ttl <= MAX_MESSAGE_TTL
+            or not 0 < len(peers) <= MAX_MESSAGE_TTL
+            or not all(map(_is_id, (identity, *peers)))
+        ):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
         return PropagateHeader(ttl=ttl, path=peers, id=identity)
 

@@ -9,7 +9,7 @@ from federation.messages import LinkRecord
 from federation.site.acceptance import Acceptance
 from federation.site.state import SiteState
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
-from waypost.limits import MAX_HOPS
+from waypost.limits import MAX_SITES_PASSED
 from waypost.notification import Notification
 from waypost.records import (
     Damaged,
@@ -165,7 +165,9 @@ def test_record_that_passed_the_far_site_is_only_covered_by_progress() -> None:
 
 
 def test_record_without_hops_left_is_only_covered_by_progress() -> None:
-    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
+    link = Link(
+        FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_SITES_PASSED)))
+    )
     sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import waypost
+import waypost.client.outbox as outboxes
 from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.polling import until
 from waypost.client.outbox import PostRefused
-from waypost.errors import BadArgument, LimitExceeded, NoProxy, Refused, Unreachable
+from waypost.errors import BadArgument, LimitExceeded, Refused, Unreachable
 from waypost.keys import Keys
 
 TIMEOUT_S = 30.0
@@ -41,7 +42,7 @@ async def test_posts_wait_on_the_disk_and_are_published_in_order_under_their_fir
     async with waypost.open_outbox(path, "p", proxy="ws://127.0.0.1:9") as outbox:
         await asyncio.gather(*(outbox.post({"n": n}) for n in range(3)))
         assert outbox.waiting == 3
-        with pytest.raises(NoProxy, match=r"3 notifications still wait in .*box: .*127\.0\.0\.1:9"):
+        with pytest.raises(Unreachable, match=r"3 notifications still wait in .*box: .*127\.0\.0\.1:9"):
             await outbox.wait_sent(0.5)
     async with waypost.attach("s", proxy=proxy.url) as receiver:
         await receiver.wait_effective(await receiver.subscribe("require(n)"), ["A/0"])
@@ -78,9 +79,9 @@ async def test_refused_notifications_are_kept_apart_and_the_others_wait_for_nobo
         await outbox.wait_sent(TIMEOUT_S)
         await until(lambda: sum(isinstance(event, PostRefused) for event in events) == 2, "both are told")
         kept = await outbox.refused()
-        assert [(post.number, post.code) for post in kept] == [(0, "FORBIDDEN"), (1, "FORBIDDEN")]
+        assert [(post.sequence, post.code) for post in kept] == [(0, "FORBIDDEN"), (1, "FORBIDDEN")]
         assert waypost.Notification.from_body(kept[0].body)["n"] == 0
-        await outbox.forget_refused(*(post.number for post in kept))
+        await outbox.forget_refused(*(post.sequence for post in kept))
         assert await outbox.refused() == []
 
 
@@ -115,6 +116,45 @@ async def test_an_outbox_of_another_federation_is_not_sent_there(cluster: Cluste
             await outbox.post({"n": 2})
             with pytest.raises(Unreachable, match="1 notifications still wait"):
                 await outbox.wait_sent(1)
+
+
+async def test_what_hinders_the_sending_is_trouble_and_no_post_fails_by_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host without a name ends a client for good; an outbox waits for the day that it has one."""
+    monkeypatch.setattr(outboxes, "RECONNECT_S", 0.2)
+    addresses = ["ws://no-such-host.invalid:7301"]
+    async with waypost.open_outbox(tmp_path / "box", "p", proxy=addresses) as outbox:
+        await outbox.post({"k": 0})
+        await until(lambda: "no-such-host" in outbox.trouble, "the producer has failed")
+        for n in range(1, 5):
+            assert await outbox.post({"k": n}) == n
+            await asyncio.sleep(0.3)
+        with pytest.raises(Unreachable, match=r"5 notifications still wait .*no-such-host"):
+            await outbox.wait_sent(0.1)
+    async with (
+        waypost.attach("hindered", proxy=cluster.proxies["a1"].url) as receiver,
+        waypost.open_outbox(tmp_path / "box", "p", proxy=cluster.proxies["a1"].url) as outbox,
+    ):
+        await receiver.subscribe("require(k)")
+        await outbox.wait_sent(TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert [(await anext(receiver))["k"] for _ in range(5)] == [*range(5)]
+
+
+async def test_cancelled_posts_and_a_listener_that_fails_harm_no_other(cluster: Cluster, tmp_path: Path) -> None:
+    def fail(event: object) -> None:
+        raise RuntimeError(str(event))
+
+    url = cluster.proxies["a1"].url
+    async with waypost.open_outbox(tmp_path / "box", "p", proxy=url, on_event=fail) as outbox:
+        posts = [asyncio.create_task(outbox.post({"k": n})) for n in range(3_000)]
+        await asyncio.sleep(0)
+        for task in posts[::2]:
+            task.cancel()
+        await asyncio.gather(*posts, return_exceptions=True)
+        assert sum(not task.cancelled() for task in posts) >= 1_500
+        await outbox.wait_sent(TIMEOUT_S)
 
 
 def test_outbox_works_without_an_event_loop(cluster: Cluster, tmp_path: Path) -> None:

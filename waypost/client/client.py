@@ -122,7 +122,9 @@ class Client:
         while isinstance(fault, BaseExceptionGroup):
             fault = fault.exceptions[0]
         if fault is not None:
-            self._refused(Internal(f"{type(fault).__name__}: {fault}"))
+            error = Internal(f"{type(fault).__name__}: {fault}")
+            self._refused(error)
+            self._on_event(Refusal(error))
 
     def _check_entered(self) -> None:
         """Raise Refused unless the client was entered: before that, no task runs that could bring an answer."""

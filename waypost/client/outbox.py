@@ -4,8 +4,8 @@
         await outbox.post({"temperature": 21})
 
 A post returns when the disk has it, whether a proxy can be reached or not. What waits is published in the order of the
-posts, each under the number that it has in the file: so a publish whose answer was lost with a process is the same
-publish in the next one, and receivers get it once (handover rules 17 and 18).
+posts, each under the sequence number that it has in the file: so a publish whose answer was lost with a process is the
+same publish in the next one, and receivers get it once (handover rules 17 and 18).
 """
 
 from __future__ import annotations
@@ -13,69 +13,81 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
-from waypost.arguments import flag, function, text, whole
+from waypost.arguments import flag, function, seconds, text, whole
 from waypost.client.entry import producer_of
-from waypost.client.outbox_file import OutboxFile, RefusedPost
+from waypost.client.outbox_file import OutboxFile, Post, RefusedNotification
 from waypost.client.producer import Producer
 from waypost.client.protocol import ProducerState
-from waypost.errors import NoProxy, Refused, StoreFailed, Unreachable, WaypostError
+from waypost.errors import Refused, StoreFailed, Unreachable, WaypostError
 from waypost.identity import Coordinate
-from waypost.keys import NO_KEYS, Key, Keys, check_keys
+from waypost.keys import NO_KEYS, Keys, check_keys
 from waypost.limits import OUTBOX_BYTES, PUBLISH_WINDOW
 from waypost.messages import Welcome
 from waypost.notification import Notification, Value
 
 T = TypeVar("T")
-AT_ONCE = 1_000
+BATCH = 1_000
 """Posts that are written, read or removed together."""
+RECONNECT_S = 5.0
+"""Pause before another producer takes the place of one that has failed, in seconds: where a host has no name now, or a
+certificate has ended, that may change."""
+MakeProducer: TypeAlias = Callable[[ProducerState, Callable[[object], None]], Producer]
+"""Makes a producer that goes on from a state, and calls a function with each event."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostRefused:
     """A proxy has refused a notification of an outbox for good; it is kept apart (:meth:`Outbox.refused`)."""
 
-    number: int
+    sequence: int
     error: WaypostError
 
 
 @dataclass(slots=True)
 class _Unwritten:
-    post: tuple[bytes, list[Key] | None, bool]
-    written: asyncio.Future[int]
+    post: Post
+    sequence: asyncio.Future[int]
 
 
 class Outbox:
     """An outbox of one producer; made by :func:`open_outbox`. Use it as an asynchronous context manager.
 
-    Entering opens the file, and does not wait for a proxy.
+    Entering opens the file, and does not wait for a proxy. Only the disk makes a post fail: what hinders the sending is
+    :attr:`trouble`, and is tried again.
     """
 
     def __init__(
         self,
         path: Path,
         producer: str,
-        make: Callable[[ProducerState, Callable[[object], None]], Producer],
+        make_producer: MakeProducer,
         max_bytes: int,
         on_event: Callable[[object], None] | None,
     ) -> None:
-        self._path, self._name, self._make, self._max_bytes = path, producer, make, max_bytes
-        self._on_event = on_event
+        self._path, self._name, self._max_bytes = path, producer, max_bytes
+        self._make_producer, self._on_event = make_producer, on_event
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._file: OutboxFile | None = None
         self._producer: Producer | None = None
-        self._unwritten: list[_Unwritten] = []
-        self._done: list[int] = []
-        """Numbers of what a site log has, and the file still has."""
-        self._work = asyncio.Event()
-        self._changed = asyncio.Event()
-        """Set when something was written to the file, or has left it."""
-        self._changes = 0
         self._federation = ""
+        """In which the proxy of the present connection is."""
+        self._is_welcome = False
+        """Whether a proxy has let a producer of this outbox in."""
+        self._sending_failure: WaypostError | None = None
+        """Why the producer has ended; None: it has not."""
+        self._unwritten: list[_Unwritten] = []
+        self._acknowledged: dict[int, None] = {}
+        """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
+        self._has_work = asyncio.Event()
+        self._has_changed = asyncio.Event()
+        """Set when something was written to the file or has left it, or the sending may go on."""
+        self._changes = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: WaypostError | None = None
         self._is_closed = False
@@ -86,12 +98,9 @@ class Outbox:
         if self._file is not None or self._is_closed:
             raise Refused("it was entered before", hint="each is entered once: open another one")
         self._file = file = await self._on_disk(lambda: OutboxFile(self._path, self._name, self._max_bytes))
-        self._federation = file.federation
-        self._producer = self._make(ProducerState(file.secret, file.federation), self._heard)
-        self._producer.begin()
-        for part in (self._keep, self._send):
-            task = asyncio.create_task(part(file, self._producer), name=f"outbox {self._path}: {part.__name__}")
-            task.add_done_callback(self._ended)
+        for part in (self._store, self._send):
+            task = asyncio.create_task(part(file), name=f"outbox {self._path}: {part.__name__}")
+            task.add_done_callback(self._part_ended)
             self._tasks.append(task)
         return self
 
@@ -107,8 +116,8 @@ class Outbox:
             # Nothing more is published, and what was is answered or not.
             for task in self._tasks[1:]:
                 task.cancel()
-            while self._file is not None and self._failure is None and (self._unwritten or self._done):
-                self._work.set()
+            while self._file is not None and self._failure is None and (self._unwritten or self._acknowledged):
+                self._has_work.set()
                 await self._next_change(self._changes)
         finally:
             for task in self._tasks:
@@ -121,7 +130,7 @@ class Outbox:
             self._disk.shutdown()
             self._fail(Unreachable("the outbox was closed"))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
             self._fail(fault if isinstance(fault, WaypostError) else StoreFailed(f"{type(fault).__name__}: {fault}"))
@@ -129,10 +138,10 @@ class Outbox:
     def _fail(self, error: WaypostError) -> None:
         self._failure = self._failure or error
         for unwritten in self._unwritten:
-            if not unwritten.written.done():
-                unwritten.written.set_exception(self._failure)
+            if not unwritten.sequence.done():
+                unwritten.sequence.set_exception(self._failure)
         self._unwritten = []
-        self._tell_change()
+        self._notify()
 
     def _opened(self) -> OutboxFile:
         if self._failure is not None:
@@ -146,7 +155,9 @@ class Outbox:
     # ------------------------------------------------------------ the application's view
 
     async def post(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> int:
-        """Post a notification; return its number once it is on the disk.
+        """Post a notification; return its sequence number once it is on the disk.
+
+        A call that is cancelled may have posted it, or not.
 
         Args:
             notification: the attributes by name.
@@ -157,131 +168,179 @@ class Outbox:
             BadArgument: an argument is of the wrong type, or there are too many keys.
             BadNotification: an attribute or the size is not allowed.
             LimitExceeded: more would wait than may.
-            StoreFailed: the disk does not take it.
-            WaypostError: the producer was refused for good, and nothing of the outbox is sent any more.
+            StoreDamaged, StoreFailed: the disk does not take it.
+            Unreachable: the outbox was closed.
         """
         check_keys(keys)
         flag(insecure, "insecure")
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         self._opened()
-        written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._unwritten.append(_Unwritten((body, keys.listed() if keys.keys else None, insecure), written))
-        self._work.set()
-        return await written
+        sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._unwritten.append(_Unwritten(Post(body, keys.listed() if keys.keys else None, insecure), sequence))
+        self._has_work.set()
+        return await sequence
 
     @property
     def waiting(self) -> int:
         """The number of notifications in the file that no site log is known to have."""
-        return self._opened().count - len(self._done)
+        return self._opened().count - len(self._acknowledged)
+
+    @property
+    def trouble(self) -> str:
+        """The reason why nothing is sent now; "": there is none."""
+        if self._sending_failure is not None:
+            return str(self._sending_failure)
+        return self._producer.trouble.removeprefix(": ") if self._producer is not None else ""
 
     async def wait_sent(self, timeout_s: float) -> None:
         """Wait until site logs have all that was posted before.
 
         Raises:
-            Unreachable: after `timeout_s` seconds some still wait, or the outbox was closed.
-            WaypostError: the producer was refused for good.
+            Unreachable: after `timeout_s` seconds some still wait; the message says what hinders the sending. Or the
+                outbox was closed.
+            StoreDamaged, StoreFailed: the disk has failed.
         """
+        seconds(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 while self.waiting or self._unwritten:
                     await self._next_change(self._changes)
         except TimeoutError:
-            trouble = self._producer.trouble if self._producer is not None else ""
-            kind = NoProxy if trouble else Unreachable
-            raise kind(f"{self.waiting} notifications still wait in {self._path}{trouble}") from None
+            trouble = f": {self.trouble}" if self.trouble else ""
+            raise Unreachable(f"{self.waiting} notifications still wait in {self._path}{trouble}") from None
 
-    async def refused(self, limit: int = AT_ONCE) -> list[RefusedPost]:
-        """Return up to `limit` notifications that were refused for good: by a proxy, or for they were damaged."""
+    async def refused(self, limit: int = BATCH) -> list[RefusedNotification]:
+        """Return up to `limit` notifications that were refused for good: by a proxy, or because they were damaged."""
         return await self._on_disk(partial(self._opened().refused, limit))
 
     async def forget_refused(self, *sequences: int) -> None:
-        """Remove notifications that were refused, by their numbers."""
+        """Remove notifications that were refused, by their sequence numbers."""
         await self._on_disk(partial(self._opened().forget_refused, sequences))
 
-    # ------------------------------------------------------------ parts that run
+    # ------------------------------------------------------------ the disk
 
     async def _on_disk(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._disk, call)
 
-    def _heard(self, event: object) -> None:
-        if isinstance(event, Welcome) and event.federation and not self._federation:
-            self._federation = event.federation
-            self._work.set()
-        if self._on_event is not None:
-            self._on_event(event)
-
-    async def _keep(self, file: OutboxFile, producer: Producer) -> None:
+    async def _store(self, file: OutboxFile) -> None:
         """Write what is posted, and remove what a site log has."""
         while True:
-            await self._work.wait()
-            self._work.clear()
-            if self._federation != file.federation:
+            await self._has_work.wait()
+            self._has_work.clear()
+            if self._federation and not file.federation:
                 await self._on_disk(partial(file.set_federation, self._federation))
-            while self._unwritten or self._done:
+                self._notify()
+            while self._unwritten or self._acknowledged:
                 await self._write(file)
-                removed, self._done = self._done[:AT_ONCE], self._done[AT_ONCE:]
-                if removed:
+                if removed := list(self._acknowledged)[:BATCH]:
                     await self._on_disk(partial(file.remove, removed))
-                self._tell_change()
+                    for sequence in removed:
+                        del self._acknowledged[sequence]
+                self._notify()
 
     async def _write(self, file: OutboxFile) -> None:
-        batch, self._unwritten = self._unwritten[:AT_ONCE], self._unwritten[AT_ONCE:]
+        batch, self._unwritten = self._unwritten[:BATCH], self._unwritten[BATCH:]
+        # Who was cancelled meanwhile has not posted it.
+        batch = [unwritten for unwritten in batch if not unwritten.sequence.done()]
         if not batch:
             return
         try:
             first = await self._on_disk(partial(file.append, [unwritten.post for unwritten in batch]))
         except WaypostError as error:
             for unwritten in batch:
-                if not unwritten.written.done():
-                    unwritten.written.set_exception(error)
+                if not unwritten.sequence.done():
+                    unwritten.sequence.set_exception(error)
         else:
-            for number, unwritten in enumerate(batch, first):
-                if not unwritten.written.done():
-                    unwritten.written.set_result(number)
+            for sequence, unwritten in enumerate(batch, first):
+                if not unwritten.sequence.done():
+                    unwritten.sequence.set_result(sequence)
 
-    async def _send(self, file: OutboxFile, producer: Producer) -> None:
-        """Publish what waits, in order."""
+    # ------------------------------------------------------------ the sending
+
+    async def _send(self, file: OutboxFile) -> None:
+        """Publish what waits, in order; where the producer has failed for good, begin again with another one."""
+        while True:
+            state = ProducerState(file.secret, file.federation)
+            self._producer = producer = self._make_producer(state, self._on_producer_event)
+            producer.begin()
+            try:
+                await self._publish_all(file, producer)
+            except WaypostError as error:
+                if producer.failure is None:
+                    raise
+                self._sending_failure = error
+                self._notify()
+            await producer.close()
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _publish_all(self, file: OutboxFile, producer: Producer) -> None:
+        # The file is bound to the proxy's federation before anything is published there.
+        while not self._is_welcome or (self._federation and not file.federation):
+            if producer.failure is not None:
+                raise producer.failure
+            await self._next_change(self._changes)
         following = 0
         while True:
             changes = self._changes
-            posts = await self._on_disk(partial(file.read, following, AT_ONCE))
-            for post in posts:
-                # What is removed late would come again after a crash: receivers remember so many ids, and not more.
-                while len(self._done) > PUBLISH_WINDOW:
-                    await self._next_change(self._changes)
-                future = await producer.publish_body(
-                    post.body, post.keys, insecure=post.insecure, sequence=post.sequence
-                )
-                future.add_done_callback(partial(self._answered, file, post.sequence))
-                following = post.sequence + 1
+            posts = await self._on_disk(partial(file.read, following, BATCH))
+            for sequence, post in posts:
+                following = sequence + 1
+                if sequence not in self._acknowledged:
+                    await self._publish(file, producer, sequence, post)
             if not posts:
+                if producer.failure is not None:
+                    raise producer.failure
                 await self._next_change(changes)
 
-    def _tell_change(self) -> None:
-        self._changes += 1
-        self._changed.set()
+    async def _publish(self, file: OutboxFile, producer: Producer, sequence: int, post: Post) -> None:
+        # What is removed late would come again after a crash: receivers remember so many ids, and not more.
+        while len(self._acknowledged) > PUBLISH_WINDOW:
+            await self._next_change(self._changes)
+        future = await producer.publish_body(post.body, post.keys, insecure=post.insecure, sequence=sequence)
+        future.add_done_callback(partial(self._answered, file, producer, sequence))
 
-    async def _next_change(self, changes: int) -> None:
-        """Return once there was another change than so many, or at once."""
-        while self._changes == changes:
-            self._changed.clear()
-            await self._changed.wait()
+    def _on_producer_event(self, event: object) -> None:
+        if isinstance(event, Welcome):
+            self._is_welcome, self._sending_failure = True, None
+            self._federation = self._federation or event.federation
+            self._has_work.set()
+        # A failure of the producer is reported as an event, too.
+        self._notify()
+        self._report(event)
 
-    def _answered(self, file: OutboxFile, sequence: int, future: asyncio.Future[Coordinate]) -> None:
+    def _report(self, event: object) -> None:
+        if self._on_event is not None:
+            with suppress(Exception):
+                self._on_event(event)
+
+    def _answered(
+        self, file: OutboxFile, producer: Producer, sequence: int, future: asyncio.Future[Coordinate]
+    ) -> None:
         error = future.exception()
         if error is None:
-            self._done.append(sequence)
-            self._work.set()
-        elif isinstance(error, Refused) and self._producer is not None and self._producer.failure is None:
+            self._acknowledged[sequence] = None
+            self._has_work.set()
+        elif isinstance(error, Refused) and producer.failure is None:
             task = asyncio.create_task(self._refuse(file, sequence, error))
             self._tasks.append(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._part_ended)
 
     async def _refuse(self, file: OutboxFile, sequence: int, error: WaypostError) -> None:
         await self._on_disk(partial(file.refuse, sequence, error))
-        self._tell_change()
-        if self._on_event is not None:
-            self._on_event(PostRefused(sequence, error))
+        self._notify()
+        self._report(PostRefused(sequence, error))
+
+    def _notify(self) -> None:
+        self._changes += 1
+        self._has_changed.set()
+
+    async def _next_change(self, changes: int) -> None:
+        """Return once there was another change than so many, or at once. Raises the error that has ended the outbox."""
+        while self._changes == changes:
+            self._has_changed.clear()
+            await self._has_changed.wait()
+        if self._failure is not None and not self._is_closed:
+            raise self._failure
 
 
 def open_outbox(
@@ -314,9 +373,9 @@ def open_outbox(
     if on_event is not None:
         function(on_event, "on_event", "a function of one argument, the event")
 
-    def make(state: ProducerState, heard: Callable[[object], None]) -> Producer:
-        return producer_of(producer, state, on_event=heard, **options)
+    def make_producer(state: ProducerState, report: Callable[[object], None]) -> Producer:
+        return producer_of(producer, state, on_event=report, **options)
 
     # What is wrong with the options is said now.
-    make(ProducerState(), lambda event: None)
-    return Outbox(Path(path), producer, make, max_bytes, on_event)
+    make_producer(ProducerState(), lambda event: None)
+    return Outbox(Path(path), producer, make_producer, max_bytes, on_event)

@@ -33,32 +33,31 @@ CREATE TABLE refused (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL, code TEX
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """A notification that waits.
+class Post:
+    """A notification to be published.
 
     Args:
-        sequence: its number within the producer's incarnation, which is the outbox.
         body: the encoded notification.
         keys: that go with it; None: none.
         insecure: whether it is delivered also where no keys meet.
     """
 
-    sequence: int
     body: bytes
-    keys: list[Key] | None
-    insecure: bool
+    keys: list[Key] | None = None
+    insecure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedPost:
+class RefusedNotification:
     """A notification that was refused for good, as it is kept in the file.
 
     Args:
-        number, body: `sequence` and `body` of :class:`Posted`.
+        sequence: its number within the producer's incarnation, which is the outbox.
+        body: the encoded notification.
         code, message: of the refusal.
     """
 
-    number: int
+    sequence: int
     body: bytes
     code: str
     message: str
@@ -121,17 +120,14 @@ class OutboxFile:
         """Close the file; another process may open it."""
         self._database.close()
 
-    def append(self, posts: Sequence[tuple[bytes, list[Key] | None, bool]]) -> int:
-        """Write notifications behind all others; return the number of the first one.
-
-        Args:
-            posts: the encoded notification, its keys, and whether it is delivered also where no keys meet.
+    def append(self, posts: Sequence[Post]) -> int:
+        """Write notifications behind all others; return the sequence number of the first one.
 
         Raises:
             LimitExceeded: more would wait than may; none is written.
             StoreFailed: the disk did not take them; none is written.
         """
-        size = sum(len(body) for body, _, _ in posts)
+        size = sum(len(post.body) for post in posts)
         if self._bytes + size > self._max_bytes:
             raise LimitExceeded(
                 f"{self.count} notifications wait in {self._path}, and {self._max_bytes} bytes are the most",
@@ -139,8 +135,8 @@ class OutboxFile:
             )
         first = self._next
         rows = [
-            (first + index, body, msgspec.msgpack.encode(keys), insecure, checksum(body))
-            for index, (body, keys, insecure) in enumerate(posts)
+            (sequence, post.body, msgspec.msgpack.encode(post.keys), post.insecure, checksum(post.body))
+            for sequence, post in enumerate(posts, first)
         ]
         with self._translated(), self._transaction():
             self._database.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?)", rows)
@@ -148,12 +144,12 @@ class OutboxFile:
         self._next, self.count, self._bytes = first + len(rows), self.count + len(rows), self._bytes + size
         return first
 
-    def read(self, first: int, limit: int) -> list[Posted]:
-        """Return up to `limit` of those that wait, from number `first` on, in order.
+    def read(self, first: int, limit: int) -> list[tuple[int, Post]]:
+        """Return up to `limit` of those that wait, from sequence number `first` on, in order, each with its number.
 
         One that is not as it was written is moved to the refused ones.
         """
-        found: list[Posted] = []
+        found: list[tuple[int, Post]] = []
         with self._translated():
             rows = self._database.execute(
                 "SELECT sequence, body, keys, insecure, checksum FROM waiting"
@@ -164,7 +160,7 @@ class OutboxFile:
                 try:
                     if checksum(body) != check:
                         raise ValueError("checksum")
-                    found.append(Posted(sequence, body, _KEYS.decode(keys), bool(insecure)))
+                    found.append((sequence, Post(body, _KEYS.decode(keys), bool(insecure))))
                 except (ValueError, TypeError, msgspec.MsgspecError):
                     self.refuse(sequence, StoreDamaged(f"{self._path} returns it other than it was written"))
         return found
@@ -173,8 +169,8 @@ class OutboxFile:
         """Remove notifications that a site log has. Raises StoreFailed: none is removed."""
         sizes: list[int] = []
         with self._translated(), self._transaction():
-            for number in sequences:
-                sizes += self._delete(number)
+            for sequence in sequences:
+                sizes += self._delete(sequence)
         self._count_less(sizes)
 
     def refuse(self, sequence: int, error: WaypostError) -> None:
@@ -187,18 +183,20 @@ class OutboxFile:
             sizes = self._delete(sequence)
         self._count_less(sizes)
 
-    def refused(self, limit: int) -> list[RefusedPost]:
+    def refused(self, limit: int) -> list[RefusedNotification]:
         """Return up to `limit` of the notifications that were refused, the first ones first."""
         with self._translated():
             rows = self._database.execute(
                 "SELECT sequence, body, code, message FROM refused ORDER BY sequence LIMIT ?", (limit,)
             ).fetchall()
-        return [RefusedPost(*row) for row in rows]
+        return [RefusedNotification(*row) for row in rows]
 
     def forget_refused(self, sequences: Sequence[int]) -> None:
         """Remove notifications that were refused: somebody has seen them. Raises StoreFailed."""
         with self._translated(), self._transaction():
-            self._database.executemany("DELETE FROM refused WHERE sequence = ?", [(number,) for number in sequences])
+            self._database.executemany(
+                "DELETE FROM refused WHERE sequence = ?", [(sequence,) for sequence in sequences]
+            )
 
     def set_federation(self, federation: str) -> None:
         """Note in which federation is published. Raises StoreFailed."""

@@ -189,17 +189,17 @@ async def post(
     insecure: bool,
     token: Callable[[], str],
 ) -> None:
-    """Write notifications into an outbox, print the number of each, and send on what waits there, for SENT_S seconds.
+    """Write notifications into an outbox, print their sequence numbers, and send on what waits, for SENT_S seconds.
 
     That some still wait is no error: they are safe. Arguments as of :func:`send`.
     """
     async with waypost.open_outbox(path, CONSOLE, proxy=proxy, token=token) as outbox:
         for notification in _read(notifications):
-            number = await outbox.post(notification, keys=keys, insecure=insecure)
-            print(json.dumps({"v": 1, "number": number}) if as_json else number, flush=True)
+            sequence = await outbox.post(notification, keys=keys, insecure=insecure)
+            print(json.dumps({"v": 1, "sequence": sequence}) if as_json else sequence, flush=True)
         try:
             await outbox.wait_sent(SENT_S)
         except Unreachable as error:
             print(error.message, file=sys.stderr)
         for refused in await outbox.refused():
-            print(f"{refused.number} was refused: {refused.code}: {refused.message}", file=sys.stderr)
+            print(f"{refused.sequence} was refused: {refused.code}: {refused.message}", file=sys.stderr)

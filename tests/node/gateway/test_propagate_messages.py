@@ -16,7 +16,7 @@ from node.gateway.propagate_messages import (
     encode,
 )
 from waypost.errors import BadMessage
-from waypost.limits import MAX_HOPS, MAX_ID_LENGTH, MAX_LEASE_S
+from waypost.limits import MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL
 
 GRANTED = """<?xml version="1.0"?>
 <!DOCTYPE jxta:PropagateLeaseMessage>
@@ -35,6 +35,10 @@ HEADER = """<?xml version="1.0"?>
   <ID>7&lt;&amp;</ID>
 </jxta:PropagateMessage>
 """
+
+
+def test_largest_time_to_live_is_that_of_one_byte() -> None:
+    assert decode(header("<TTL>255</TTL>")) == PropagateHeader(ttl=255)
 
 
 def lease(*elements: str) -> str:
@@ -94,7 +98,9 @@ def is_sayable(document: LeaseMessage | PropagateHeader) -> bool:
     if isinstance(document, PropagateHeader):
         peers = [*document.path, *([] if document.id is None else [document.id])]
         return (
-            0 <= document.ttl <= MAX_HOPS and len(set(document.path)) == len(document.path) and all(map(is_id, peers))
+            0 <= document.ttl <= MAX_MESSAGE_TTL
+            and len(set(document.path)) == len(document.path)
+            and all(map(is_id, peers))
         )
     if (document.lease_ms is None) == (document.type is LeaseMessageType.LEASE_GRANTED):
         return False
@@ -120,7 +126,7 @@ HOSTILE = {
     "a parameter entity": f'<!DOCTYPE x [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]>{header("<TTL>1</TTL>")}',
     "nested": "<jxta:PropagateMessage>" * 10_000,
     "long": header("<TTL>1</TTL>", f"<ID>{'a' * 200_000}</ID>"),
-    "many peers": header("<TTL>1</TTL>", *(f"<Path>{n}</Path>" for n in range(MAX_HOPS + 1))),
+    "many peers": header("<TTL>1</TTL>", *(f"<Path>{n}</Path>" for n in range(MAX_MESSAGE_TTL + 1))),
     "a peer twice": header("<TTL>1</TTL>", "<Path>a</Path>", "<Path>a</Path>"),
     "elements in an element": header("<TTL>1</TTL>", "<ID><b>1</b></ID>"),
     "text between": header("a", "<TTL>1</TTL>"),

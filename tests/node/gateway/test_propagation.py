@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from node.gateway.propagate_messages import PropagateHeader
 from node.gateway.propagation import ID, PATH, TTL, NotPassedOn, Policy, as_attributes
-from waypost.limits import MAX_HOPS
+from waypost.limits import MAX_MESSAGE_TTL
 from waypost.notification import Int64, Value
 
 HERE, THERE = Policy(gateway="g", cost=1, ttl=7), Policy(gateway="h", cost=2, ttl=7)
@@ -32,7 +32,7 @@ def test_it_ends_where_its_time_to_live_does() -> None:
     entered = HERE.entering(PropagateHeader(ttl=2), "p")
     assert isinstance(entered, PropagateHeader)
     assert THERE.leaving(crossing(entered, THERE), "q") == NotPassedOn.TTL_ENDED
-    last = PropagateHeader(ttl=9, path=tuple(f"p{n}" for n in range(MAX_HOPS - 1)))
+    last = PropagateHeader(ttl=9, path=tuple(f"p{n}" for n in range(MAX_MESSAGE_TTL - 1)))
     assert HERE.entering(last, "p") == NotPassedOn.TTL_ENDED
 
 
@@ -60,7 +60,7 @@ def test_what_no_gateway_has_published_begins_at_the_one_that_passes_it_on() -> 
 )
 def test_whatever_the_attributes_are_the_header_can_be_said(attributes: dict[str, Value], policy: Policy) -> None:
     header = policy.header_of(attributes, "A/0:1")
-    assert 0 <= header.ttl <= MAX_HOPS
+    assert 0 <= header.ttl <= MAX_MESSAGE_TTL
     assert policy.header_of(as_attributes(header), "A/0:1") == header or not header.path
 
 

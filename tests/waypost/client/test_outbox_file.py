@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.client.outbox_file import OutboxFile
+from waypost.client.outbox_file import OutboxFile, Post
 from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreFailed
 from waypost.keys import Key
 
@@ -23,17 +23,14 @@ BOUND = 60
 def test_file_has_what_was_written_and_is_our_own(tmp_path: Path) -> None:
     path = tmp_path / "box"
     file = OutboxFile(path, "p", BOUND)
-    assert file.append([(b"a", None, True), (b"b", KEYS, False)]) == 0
+    assert file.append([Post(b"a"), Post(b"b", KEYS, insecure=False)]) == 0
     file.set_federation("f")
     secret = file.secret
     file.close()
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     again = OutboxFile(path, "p", BOUND)
     assert (again.secret, again.federation, again.count) == (secret, "f", 2)
-    assert [(post.sequence, post.body, post.keys, post.insecure) for post in again.read(0, 9)] == [
-        (0, b"a", None, True),
-        (1, b"b", KEYS, False),
-    ]
+    assert again.read(0, 9) == [(0, Post(b"a")), (1, Post(b"b", KEYS, insecure=False))]
     again.close()
 
 
@@ -63,14 +60,14 @@ def test_another_process_another_producer_and_another_file_are_named(tmp_path: P
 def test_one_that_was_damaged_is_kept_apart_and_the_others_go_on(tmp_path: Path) -> None:
     path = tmp_path / "box"
     file = OutboxFile(path, "p", 1000)
-    file.append([(b"first", None, True), (b"second", None, True), (b"third", None, True)])
+    file.append([Post(b"first"), Post(b"second"), Post(b"third")])
     file.close()
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"second", b"Second"))
     again = OutboxFile(path, "p", 1000)
-    assert [post.body for post in again.read(0, 9)] == [b"first", b"third"]
+    assert [post.body for _, post in again.read(0, 9)] == [b"first", b"third"]
     (refused,) = again.refused(9)
-    assert (refused.number, refused.body, refused.code) == (1, b"Second", "STORE_DAMAGED")
+    assert (refused.sequence, refused.body, refused.code) == (1, b"Second", "STORE_DAMAGED")
     assert again.count == 2
     again.forget_refused([1])
     assert again.refused(9) == []
@@ -103,9 +100,9 @@ def test_file_does_as_a_list_does(steps: list[tuple[str, object]]) -> None:
                 case "append", list() as bodies:
                     if sum(map(len, waiting.values())) + sum(map(len, bodies)) > BOUND:
                         with pytest.raises(LimitExceeded):
-                            file.append([(body, None, True) for body in bodies])
+                            file.append([*map(Post, bodies)])
                     else:
-                        assert file.append([(body, None, True) for body in bodies]) == following
+                        assert file.append([*map(Post, bodies)]) == following
                         waiting |= dict(enumerate(bodies, following))
                         following += len(bodies)
                 case "remove", list() as numbers:
@@ -116,11 +113,11 @@ def test_file_does_as_a_list_does(steps: list[tuple[str, object]]) -> None:
                     if number in waiting:
                         refused[number] = waiting.pop(number)
                 case "read", int() as first:
-                    found = {post.sequence: post.body for post in file.read(first, 2)}
+                    found = {sequence: post.body for sequence, post in file.read(first, 2)}
                     assert list(found.items()) == [each for each in sorted(waiting.items()) if each[0] >= first][:2]
                 case _:
                     file.close()
                     file = OutboxFile(path, "p", BOUND)
             assert file.count == len(waiting)
-        assert {post.number: post.body for post in file.refused(99)} == refused
+        assert {one.sequence: one.body for one in file.refused(99)} == refused
         file.close()
