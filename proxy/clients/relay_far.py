@@ -62,6 +62,10 @@ class FarRelays:
         """Return the sessions served here that have receivers at other proxies."""
         return {far_relay.session for far_relay in self._far.values() if far_relay.session}
 
+    def connection_of(self, proxy: ProxyId, relay: str) -> int | None:
+        """Return our own number of a receiver's connection at another proxy; None: there is no such relay."""
+        return self._numbers.get((proxy, relay))
+
     # ------------------------------------------------------------ what comes
 
     def up(self, sender: ProxyId, message: RelayUp) -> None:

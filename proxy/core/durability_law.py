@@ -10,10 +10,10 @@ law at its Ready: entries are in stable storage before messages are sent.
 `handover/target.py` for rows. The simulator looks at every step whether it is kept
 (`chaos/simulator/checks/durability.py`).
 
-What is not in the table may be told at once: it is the proxy's own state (`Welcome`, `Wait`, `Moved`, `Interest`), it
-is durable already (`Deliver`: the site log has it), or it comes again after a crash. The latter holds of all that
-another proxy is told in a handover: a chunk that is acknowledged (`ChunkStored`) need not be on a disk, because the
-source has everything until the registry names the target, and before that row the target has stored it (`ClaimRow`).
+What a client may be told at once is in :data:`NOT_HELD`, with why. Nor is anything held back of what another proxy is
+told in a handover: a chunk that is acknowledged (`ChunkStored`) need not be on a disk, because the source has
+everything until the registry names the target, and before that row the target has stored it (`ClaimRow`). What a proxy
+passes on to a receiver of another proxy's session is held back by that proxy.
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ from waypost.messages import (
     Attached,
     Attested,
     BecameEffective,
+    Deleted,
+    Deliver,
     Forgotten,
     Gap,
+    Interest,
     KeysChanged,
+    Left,
+    Moved,
+    Problem,
     Subscribed,
+    SubscriptionChanged,
     Unsubscribed,
+    Wait,
+    Welcome,
 )
 
 
@@ -71,3 +80,16 @@ LAW: Mapping[type, frozenset[Durable]] = {
     ClaimRow: frozenset((Durable.STORE,)),
 }
 """What is told -> where it must be durable before."""
+
+NOT_HELD: Mapping[type, str] = {
+    Welcome: "it is the proxy's own state",
+    Wait: "it is the proxy's own state",
+    Moved: "it is the proxy's own state, or the registry's row",
+    Interest: "it is the proxy's own state, and is told anew on every connection",
+    Deliver: "the site log has it",
+    Deleted: "the registry's row says so: whoever has the session deleted writes that first",
+    Left: "what the receiver has is told by Attested; the registration stays",
+    SubscriptionChanged: "it says how the subscription is now; whoever asked for the change is told by what is held",
+    Problem: "a refusal promises nothing",
+}
+"""What a client may be told at once -> why."""

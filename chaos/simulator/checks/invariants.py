@@ -12,11 +12,12 @@ from chaos.simulator.checks.registry_restore import RegistryRestores
 from chaos.simulator.environment.environment import Environment, Listener, Process
 from chaos.simulator.kernel.recorder import REGISTRY
 from federation.ports import OwnerChanged
-from handover.messages import Chunk, Frozen, Prepared
+from handover.messages import Chunk, Frozen, Prepared, RelayDown
 from handover.target import TargetState
-from proxy.core.effects import ClaimRow, CreateRow, Save
+from proxy.core.effects import ClaimRow, CreateRow, Save, SendPeer
 from proxy.queue_lengths import Waiting, of_windows
 from waypost.facts import Acquisition, Fact, FactKind
+from waypost.frames import decode_proxy_message
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.messages import Acknowledged
 
@@ -91,16 +92,33 @@ class Invariants:
 
     def tells(self, node: Process, client: Listener, message: object) -> None:
         """What a client is told is durable by then: the law of the order (proxy/core/durability_law.py)."""
-        engine = node.engine
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
             self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
-        session = engine.sessions.serving(client.session) if engine is not None and client.session else None
-        if session is None or isinstance(message, Acknowledged):
+        if client.session and not isinstance(message, Acknowledged):
+            self._holds_law(node, client.session, client.identity[1], message)
+
+    def relays(self, node: Process, effect: SendPeer) -> None:
+        """What a receiver at another proxy is told is durable by then, as what a client here is told."""
+        match effect.message:
+            case RelayDown(relay=relay, frame=frame) if frame and node.engine is not None:
+                dispatcher = node.engine.dispatcher
+                number = dispatcher.relays.far.connection_of(effect.proxy, relay)
+                connection = dispatcher.connections.get(number) if number is not None else None
+                if connection is not None and connection.session and connection.receiver:
+                    message = decode_proxy_message(frame)
+                    self._holds_law(node, connection.session, connection.receiver, message)
+            case _:
+                pass
+
+    def _holds_law(self, node: Process, name: SessionId, receiver: str, message: object) -> None:
+        engine = node.engine
+        session = engine.sessions.serving(name) if engine is not None else None
+        if session is None:
             # It only passes on what the owner tells.
             return
-        missing = durability.Statement(node, session, client.identity[1], message).missing()
+        missing = durability.Statement(node, session, receiver, message).missing()
         if missing:
-            what = f"{type(message).__name__} to {client.name}"
+            what = f"{type(message).__name__} to {name}/{receiver}"
             self._world.add_violation(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
 
     def sends(self, proxy: ProxyId, endpoints: LinkEndpoints) -> None:

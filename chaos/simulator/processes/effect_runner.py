@@ -154,6 +154,7 @@ class EffectRunner:
             data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
         world.count(effect.message)
         self._node.invariants.on_message(self._node.proxy, effect.message)
+        self._node.invariants.relays(self._node, effect)
         self._node.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self._node.proxy} -> {effect.proxy} {kind}", narrate=True)
         way = world.channels.get((self._node.proxy, effect.proxy))
