@@ -297,7 +297,7 @@ class Outbox(_Blocking[asynchronous_outbox.Outbox]):
         self._call(self._client.forget_refused(*numbers))
 
 
-def open_outbox(path: str | Path, producer: str, **options: Any) -> Outbox:
+def open_outbox(path: str | Path, producer: str | None = None, **options: Any) -> Outbox:
     """Return a blocking outbox; arguments as of :func:`waypost.open_outbox`. Entering it opens the file."""
     return Outbox(asynchronous_outbox.open_outbox, (path, producer), options)
 

@@ -31,7 +31,7 @@ from node.cli.options import (
     of_registry,
     with_settings,
 )
-from node.configuration.config import load_serving
+from node.configuration.config import is_loopback, load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 
@@ -221,13 +221,14 @@ def pub(
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
-    from node.cli.commands.publish import notifications_of, post, send
+    from node.cli.commands.publish import CONSOLE, notifications_of, post, send
 
     keys = read_keys(keys_file, "producer")
     if outbox is not None:
-        posts = notifications_of(attributes or [], lines=lines) if attributes or lines else iter(())
+        posts = notifications_of(attributes or [], lines=lines) if attributes or lines else None
         token = token_of(token_file)
-        run(post(posts, outbox, proxy=proxy, as_json=json_, keys=keys, insecure=not secure, token=token))
+        producer = CONSOLE if posts is not None and not outbox.exists() else None
+        run(post(posts, outbox, producer, proxy=proxy, as_json=json_, keys=keys, insecure=not secure, token=token))
         return
     notifications = notifications_of(attributes or [], lines=lines)
     run(
@@ -258,6 +259,9 @@ def gateway(
     ] = 1,
     ttl: Annotated[int, typer.Option("--ttl", min=1, max=MAX_MESSAGE_TTL, help="TTL of what comes from no peer.")] = 7,
     peers: Annotated[int, typer.Option("--peers", min=1, max=100_000, help="The most that have a lease.")] = 1_000,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback, although peers prove nothing.")
+    ] = False,
     token_file: TokenFile = None,
     proxy: Proxy = None,
     json_: Json = False,
@@ -270,6 +274,10 @@ def gateway(
     from node.cli.commands.interrupt import run
     from node.cli.commands.proxy_client import token_of
 
+    if cost > ttl:
+        raise Refused(f"a TTL of {ttl} does not pay for it: nothing without a peer would be propagated", field="cost")
+    if not (insecure or is_loopback(host)):
+        raise Refused("whoever reaches it is let in; say --insecure if this is meant", field="host")
     limits = {"lease_s": lease, "cost": cost, "ttl": ttl, "peers": peers}
     run(serve_peers(expression, name, (host, port), limits, proxy=proxy, token=token_of(token_file), as_json=json_))
 

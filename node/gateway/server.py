@@ -148,12 +148,13 @@ class Gateway:
         peer = Peer(self, connection)
         try:
             async for frame in connection:
-                await peer.said(frame)
+                await peer.on_frame(frame)
         except ConnectionClosed:
             pass
         except BadMessage as error:
             self.counts.refused += 1
-            log.warning("a peer was refused", peer=peer.id or str(connection.remote_address), why=str(error))
+            name = peer.id or ":".join(map(str, connection.remote_address[:2]))
+            log.warning("a peer was refused", peer=name, why=error.message, field=error.field)
             await _close(connection, BAD_FRAME, str(error))
         except WaypostError as error:
             log.warning("a peer cannot be served now", peer=peer.id, why=str(error))
@@ -196,7 +197,7 @@ class Peer:
         self._end: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def said(self, frame: str | bytes) -> None:
+    async def on_frame(self, frame: str | bytes) -> None:
         """Do what a frame says. Raises BadMessage: no peer may say that."""
         if isinstance(frame, bytes):
             raise BadMessage("a frame is text: a document about a lease, or the elements of a message")
@@ -209,7 +210,7 @@ class Peer:
         header, notification = _message_of(frame)
         if self._receiver is None:
             # It may not know yet that its lease has ended.
-            await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             return
         await self._gateway.publish(header, notification, self.id)
 
@@ -219,7 +220,7 @@ class Peer:
                 await self._request(message.peer)
             case LeaseMessageType.LEASE_CANCEL_REQUEST if message.peer == self.id:
                 await self._delete()
-                await self._tell(LeaseMessageType.LEASE_CANCELLED)
+                await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             case LeaseMessageType.LEASE_CANCEL_REQUEST:
                 raise BadMessage("the lease of another peer is not cancelled", field="Peer")
             case LeaseMessageType.LEASE_GRANTED | LeaseMessageType.LEASE_CANCELLED:
@@ -233,7 +234,7 @@ class Peer:
             raise BadMessage(f"an id has {MAX_ID_LENGTH - len(SESSIONS)} characters at most", field="Peer")
         if leased.get(peer, self) is not self or (peer not in leased and len(leased) >= settings.peers):
             # Whoever has the lease keeps it until it ends, or its connection does.
-            await self._tell(LeaseMessageType.LEASE_CANCELLED)
+            await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             return
         leased[peer], self.id = self, peer
         if self._receiver is None:
@@ -251,9 +252,9 @@ class Peer:
             self._end.cancel()
         self._end = asyncio.get_running_loop().call_later(settings.lease_s, self._ended)
         self._gateway.counts.granted += 1
-        await self._tell(LeaseMessageType.LEASE_GRANTED, settings.lease_s * 1000)
+        await self._send_lease(LeaseMessageType.LEASE_GRANTED, settings.lease_s * 1000)
 
-    async def _tell(self, kind: LeaseMessageType, lease_ms: int | None = None) -> None:
+    async def _send_lease(self, kind: LeaseMessageType, lease_ms: int | None = None) -> None:
         gateway = self._gateway.settings.policy.gateway
         await self._connection.send(encode(LeaseMessage(type=kind, peer=gateway, lease_ms=lease_ms)))
 
@@ -295,7 +296,7 @@ class Peer:
 
         async def end() -> None:
             with suppress(ConnectionClosed):
-                await self._tell(LeaseMessageType.LEASE_CANCELLED)
+                await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             with suppress(WaypostError):
                 await self._delete()
             await _close(self._connection, BAD_FRAME, "the lease was not renewed")
@@ -304,27 +305,27 @@ class Peer:
 
     async def _delete(self) -> None:
         """End the lease, and the session with all that is stored for the peer."""
-        receiver = self._let_go()
+        receiver = self._release()
         if receiver is not None:
             await receiver.delete()
 
     async def leave(self) -> None:
         """The connection has ended: the session waits for as long as a lease."""
-        receiver = self._let_go()
+        receiver = self._release()
         if receiver is not None:
             # Whoever closes a receiver has had what it gave.
             receiver.nack()
             with suppress(WaypostError):
                 await receiver.close()
 
-    def _let_go(self) -> waypost.Receiver | None:
+    def _release(self) -> waypost.Receiver | None:
         receiver, self._receiver = self._receiver, None
         if self._gateway.leased.get(self.id) is self:
             del self._gateway.leased[self.id]
         self.id = ""
-        for each in (self._end, self._propagating):
-            if each is not None:
-                each.cancel()
+        for running in (self._end, self._propagating):
+            if running is not None:
+                running.cancel()
         self._end = self._propagating = None
         return receiver
 

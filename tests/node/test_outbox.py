@@ -114,7 +114,7 @@ async def test_an_outbox_of_another_federation_is_not_sent_there(cluster: Cluste
     with Cluster([ProxySpec("z", "Z", {"no-discovery": ""})], [], tmp_path / "other") as other:
         async with waypost.open_outbox(path, "p", proxy=other.proxies["z"].url) as outbox:
             await outbox.post({"n": 2})
-            with pytest.raises(Unreachable, match="1 notifications still wait"):
+            with pytest.raises(Unreachable, match="1 notification still waits"):
                 await outbox.wait_sent(1)
 
 

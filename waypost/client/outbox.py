@@ -37,8 +37,8 @@ BATCH = 1_000
 RECONNECT_S = 5.0
 """Pause before another producer takes the place of one that has failed, in seconds: where a host has no name now, or a
 certificate has ended, that may change."""
-MakeProducer: TypeAlias = Callable[[ProducerState, Callable[[object], None]], Producer]
-"""Makes a producer that goes on from a state, and calls a function with each event."""
+MakeProducer: TypeAlias = Callable[[str, ProducerState, Callable[[object], None]], Producer]
+"""Makes a producer of this name that goes on from a state, and calls a function with each event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Outbox:
     def __init__(
         self,
         path: Path,
-        producer: str,
+        producer: str | None,
         make_producer: MakeProducer,
         max_bytes: int,
         on_event: Callable[[object], None] | None,
@@ -207,7 +207,9 @@ class Outbox:
                     await self._next_change(self._changes)
         except TimeoutError:
             trouble = f": {self.trouble}" if self.trouble else ""
-            raise Unreachable(f"{self.waiting} notifications still wait in {self._path}{trouble}") from None
+            count = self.waiting
+            wait = "1 notification still waits" if count == 1 else f"{count} notifications still wait"
+            raise Unreachable(f"{wait} in {self._path}{trouble}") from None
 
     async def refused(self, limit: int = BATCH) -> list[RefusedNotification]:
         """Return up to `limit` notifications that were refused for good: by a proxy, or because they were damaged."""
@@ -261,7 +263,7 @@ class Outbox:
         """Publish what waits, in order; where the producer has failed for good, begin again with another one."""
         while True:
             state = ProducerState(file.secret, file.federation)
-            self._producer = producer = self._make_producer(state, self._on_producer_event)
+            self._producer = producer = self._make_producer(file.producer, state, self._on_producer_event)
             producer.begin()
             try:
                 await self._publish_all(file, producer)
@@ -345,7 +347,7 @@ class Outbox:
 
 def open_outbox(
     path: str | Path,
-    producer: str,
+    producer: str | None = None,
     *,
     max_bytes: int = OUTBOX_BYTES,
     on_event: Callable[[object], None] | None = None,
@@ -355,13 +357,15 @@ def open_outbox(
 
     Args:
         path: of the file. One process has it open at a time.
-        producer: the name of the producer, in the ids of its notifications. The file has one, for ever.
+        producer: the name of the producer, in the ids of its notifications. The file has one, for ever; None: that of
+            the file, which has to be there.
         max_bytes: the most that may wait, in bytes of encoded notifications.
         on_event: called with each event (:data:`waypost.client.events.ClientEvent`), and with :class:`PostRefused`.
         options: `proxy`, `token`, `tls`, as of :func:`waypost.produce`.
 
     Raises (on entering):
-        BadArgument: the file is no outbox, is that of another producer, or another process has it open.
+        BadArgument: there can be no file, it is no outbox, is that of another producer, or another process has it open.
+        NotFound: there is no file, and no producer is named.
         StoreDamaged, StoreFailed: it cannot be read or written.
 
     Raises:
@@ -373,9 +377,9 @@ def open_outbox(
     if on_event is not None:
         function(on_event, "on_event", "a function of one argument, the event")
 
-    def make_producer(state: ProducerState, report: Callable[[object], None]) -> Producer:
-        return producer_of(producer, state, on_event=report, **options)
+    def make_producer(name: str, state: ProducerState, report: Callable[[object], None]) -> Producer:
+        return producer_of(name, state, on_event=report, **options)
 
     # What is wrong with the options is said now.
-    make_producer(ProducerState(), lambda event: None)
+    make_producer("any" if producer is None else producer, ProducerState(), lambda event: None)
     return Outbox(Path(path), producer, make_producer, max_bytes, on_event)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from waypost.checksum import checksum
-from waypost.errors import BadArgument, LimitExceeded, StoreDamaged, StoreFailed, WaypostError
+from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreDamaged, StoreFailed, WaypostError
 from waypost.identity import new_secret
 from waypost.keys import Key
 
@@ -68,21 +68,28 @@ class OutboxFile:
 
     Args:
         path: of the file, which is made if it is not there.
-        producer: the name under which is published; that of the file, if there is one.
+        producer: the name under which is published, that of the file, if there is one; None: that of the file, which
+            has to be there.
         max_bytes: the most that may wait, in bytes of encoded notifications.
 
     Raises:
-        BadArgument: the file is no outbox, is that of another producer, or another process has it open.
+        BadArgument: there can be no file, it is no outbox, is that of another producer, or another process has it open.
+        NotFound: there is no file, and `producer` is None.
         StoreDamaged, StoreFailed: it cannot be read or written.
     """
 
-    def __init__(self, path: Path, producer: str, max_bytes: int) -> None:
+    def __init__(self, path: Path, producer: str | None, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
         self.producer = self.secret = self.federation = ""
         self.count = self._bytes = self._next = 0
-        with self._translated():
+        if producer is None and not path.exists():
+            raise NotFound(f"there is no outbox {path}", field="path")
+        try:
             # It has the producer's secret, and raw keys.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise BadArgument(f"{path} cannot be an outbox: {error.strerror}", field="path") from None
+        with self._translated():
             self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             with self._translated():
@@ -91,13 +98,15 @@ class OutboxFile:
             self._database.close()
             raise
 
-    def _open(self, producer: str) -> None:
+    def _open(self, producer: str | None) -> None:
         self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._database.execute("PRAGMA synchronous = FULL")
         with self._transaction():
             (application,) = self._database.execute("PRAGMA application_id").fetchone()
             (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if application != APPLICATION_ID and tables:
+                raise BadArgument(f"{self._path} is no outbox", field="path")
+            if not tables and producer is None:
                 raise BadArgument(f"{self._path} is no outbox", field="path")
             if not tables:
                 for statement in _TABLES.split(";"):
@@ -110,7 +119,7 @@ class OutboxFile:
                 raise BadArgument(f"{self._path} has form {form}, and this release knows {FORM}", field="path")
             found = self._database.execute("SELECT producer, secret, next, federation FROM identity").fetchone()
             self.producer, self.secret, self._next, self.federation = found
-            if producer != self.producer:
+            if producer not in (None, self.producer):
                 raise BadArgument(f"{self._path} is the outbox of producer {self.producer}", field="producer")
             self.count, self._bytes = self._database.execute(
                 "SELECT count(*), coalesce(sum(length(body)), 0) FROM waiting"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from node.cli.commands.input import parsed
 from node.gateway.propagation import Policy
 from node.gateway.server import Gateway, GatewaySettings
+from node.service import set_up_logging
 from waypost.arguments import text
 from waypost.limits import MAX_ID_LENGTH
 
@@ -15,7 +16,7 @@ from waypost.limits import MAX_ID_LENGTH
 async def serve_peers(
     expression: str,
     name: str,
-    place: tuple[str, int],
+    address: tuple[str, int],
     limits: Mapping[str, int],
     *,
     proxy: str | None,
@@ -26,19 +27,20 @@ async def serve_peers(
 
     Args:
         name: the id of the gateway.
-        place: the host and the port where it listens.
+        address: the host and the port where it listens.
         limits: `lease_s`, `peers` of :class:`GatewaySettings`; `cost`, `ttl` of :class:`Policy`.
 
     Raises:
         Refused: the expression cannot be subscribed to, or the name is no id of a peer.
     """
+    set_up_logging(json=as_json)
     parsed(expression, as_json=as_json)
     text(name.strip(), "name", 1, MAX_ID_LENGTH, such_as="the id of a peer, such as 'lab'")
     settings = GatewaySettings(
         policy=Policy(gateway=name.strip(), cost=limits["cost"], ttl=limits["ttl"]),
         expression=expression,
-        host=place[0],
-        port=place[1],
+        host=address[0],
+        port=address[1],
         lease_s=limits["lease_s"],
         peers=limits["peers"],
         proxy=proxy,

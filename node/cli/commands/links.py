@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +59,8 @@ async def change(config: NodeConfig, one: str, other: str, *, leaves: Sequence[s
             raise BadArgument(f"{leaf} is no end of the link between {one} and {other}", field="leaf")
     ends = tuple(site for site in sites if site in (leaves or ()))
     async with registry_of(config) as registry:
-        known = (await all_rows(registry)).links
+        state = await all_rows(registry)
+        known = state.links
         if removed and (sites not in known or known[sites].removed):
             raise NotFound(f"there is no link between {one} and {other}; there are {_names(known)}", field="site")
         await registry.set_link(LinkRow(sites=sites, removed=removed, leaves=ends), seed=False)
@@ -66,6 +68,10 @@ async def change(config: NodeConfig, one: str, other: str, *, leaves: Sequence[s
         print(json.dumps({"v": 1, "sites": list(sites), "removed": removed, "leaves": list(ends)}))
     else:
         print(f"the link between {one} and {other} is {'removed' if removed else 'there'}")
+    live = {row.site for row in state.proxies.values()}
+    for site in sites:
+        if not removed and site not in live:
+            print(f"hint: no proxy of site {site} runs; is it written so?", file=sys.stderr)
 
 
 def _check_site(name: str) -> None:

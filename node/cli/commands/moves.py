@@ -41,7 +41,8 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
     if as_json:
         print(json.dumps({"v": 1, "proxy": name, "left": left}))
     else:
-        print(f"proxy {name} has {_sessions(left)}")
+        again = f"; it is not ready again before `waypost drain {name} --stop`" if left == 0 else ""
+        print(f"proxy {name} has {_sessions(left)}{again}")
 
 
 def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:

@@ -180,8 +180,9 @@ async def send(
 
 
 async def post(
-    notifications: Iterator[Notification],
+    notifications: Iterator[Notification] | None,
     path: Path,
+    producer: str | None,
     *,
     proxy: str | None,
     as_json: bool,
@@ -191,15 +192,30 @@ async def post(
 ) -> None:
     """Write notifications into an outbox, print their sequence numbers, and send on what waits, for SENT_S seconds.
 
-    That some still wait is no error: they are safe. Arguments as of :func:`send`.
+    That some still wait is no error where something was posted: it is safe. Arguments as of :func:`send`.
+
+    Args:
+        notifications: None: nothing is posted.
+        producer: whose outbox it is; None: that of the file, which has to be there.
+
+    Raises:
+        NotFound: there is no outbox.
+        Unreachable: nothing is posted, and some still wait after SENT_S seconds.
     """
-    async with waypost.open_outbox(path, CONSOLE, proxy=proxy, token=token) as outbox:
-        for notification in _read(notifications):
+    async with waypost.open_outbox(path, producer, proxy=proxy, token=token) as outbox:
+        before, late = outbox.waiting, None
+        for notification in _read(notifications or iter(())):
             sequence = await outbox.post(notification, keys=keys, insecure=insecure)
             print(json.dumps({"v": 1, "sequence": sequence}) if as_json else sequence, flush=True)
         try:
             await outbox.wait_sent(SENT_S)
         except Unreachable as error:
-            print(error.message, file=sys.stderr)
+            late = error
         for refused in await outbox.refused():
             print(f"{refused.sequence} was refused: {refused.code}: {refused.message}", file=sys.stderr)
+        if notifications is None and late is None:
+            print(json.dumps({"v": 1, "sent": before, "waiting": 0}) if as_json else f"{before} sent, 0 wait")
+    if late is not None and notifications is None:
+        raise late
+    if late is not None:
+        print(late.message, file=sys.stderr)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.client.outbox_file import OutboxFile, Post
-from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreFailed
+from waypost.errors import BadArgument, LimitExceeded, NotFound
 from waypost.keys import Key
 
 KEYS = [Key("sha256-producer", "producer", b"raw")]
@@ -36,8 +36,10 @@ def test_file_has_what_was_written_and_is_our_own(tmp_path: Path) -> None:
 
 def test_another_process_another_producer_and_another_file_are_named(tmp_path: Path) -> None:
     path, other = tmp_path / "box", tmp_path / "other"
-    with pytest.raises(StoreFailed, match="No such file"):
+    with pytest.raises(BadArgument, match="No such file"):
         OutboxFile(tmp_path / "none" / "box", "p", BOUND)
+    with pytest.raises(NotFound, match="no outbox"):
+        OutboxFile(path, None, BOUND)
     file = OutboxFile(path, "p", BOUND)
     with pytest.raises(BadArgument, match="another process"):
         OutboxFile(path, "p", BOUND)
@@ -54,7 +56,7 @@ def test_another_process_another_producer_and_another_file_are_named(tmp_path: P
     with pytest.raises(BadArgument, match="no outbox"):
         OutboxFile(other, "p", BOUND)
     # Whose file it is, nobody else's hand was laid on it.
-    OutboxFile(path, "p", BOUND).close()
+    OutboxFile(path, None, BOUND).close()
 
 
 def test_one_that_was_damaged_is_kept_apart_and_the_others_go_on(tmp_path: Path) -> None:
