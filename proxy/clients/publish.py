@@ -43,10 +43,15 @@ class _Producer:
     queued: int = 0
     """Notifications in `waiting`."""
     under_way: bool = False
-    failed: int | None = None
-    """The first sequence of what failed; nothing behind it is taken before it comes again."""
-    connections: dict[int, None] = field(default_factory=dict)
-    """Those that publish as it, the latest one last."""
+    connections: dict[int, int | None] = field(default_factory=dict)
+    """Those that publish as it, the latest one last; each with the first sequence of what was not taken on it: nothing
+    behind that is taken on it before that comes again. None: all was taken."""
+
+    def reject(self, connection: int, first: int) -> None:
+        """Note that what begins at sequence `first` was not taken on a connection."""
+        if connection in self.connections:
+            failed = self.connections[connection]
+            self.connections[connection] = first if failed is None else min(failed, first)
 
 
 class PublishHandler:
@@ -95,27 +100,27 @@ class PublishHandler:
             raise LimitExceeded(
                 f"over {PRODUCERS_PER_CONNECTION} incarnations of producers on one connection", field="secret"
             )
-        if identity in self._producers:
-            self._supersede(connection, self._producers[identity])
         if message.checks and message.checks != checks:
             self._altered(connection, identity, message)
         protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
         records = self._records(identity, message, checks, protection)
         producer = self._producers.setdefault(identity, _Producer())
-        if producer.failed is not None and message.first > producer.failed:
-            raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
+        self._supersede(connection, producer, message)
+        failed = producer.connections.get(connection)
+        if failed is not None and message.first > failed:
+            raise LogUnavailable(f"publish {failed} failed; send again from there")
         if producer.queued + len(records) > 2 * PUBLISH_WINDOW:
             raise LimitExceeded(f"over {2 * PUBLISH_WINDOW} notifications wait for the log", field="bodies")
-        producer.failed = None
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
         self._unanswered[connection] += len(records)
         self._output.counters.published += len(records)
         self._register_producer(connection, identity, producer)
+        producer.connections[connection] = None
         if not producer.under_way:
             self._append(identity, producer)
 
-    def _supersede(self, connection: int, producer: _Producer) -> None:
+    def _supersede(self, connection: int, producer: _Producer, message: Publish) -> None:
         """Have a later connection of a producer take the place of earlier ones: that those have ended may not be known.
 
         What waits of those is dropped: it comes again, from its oldest on. Otherwise each connection would add to what
@@ -125,26 +130,34 @@ class PublishHandler:
         Raises:
             LogUnavailable: a later connection has taken the place of this one.
         """
-        again = LogUnavailable("its producer publishes on a later connection")
+        again = "its producer publishes on a later connection"
         if connection in producer.connections:
             if connection != next(reversed(producer.connections)):
-                raise again
+                producer.reject(connection, message.first)
+                raise LogUnavailable(again)
             return
-        for frame in producer.waiting:
-            self._answered(frame)
-            self._output.emit(Send(frame.connection, problem(again, frame.message)))
+        self._reject(producer, list(producer.waiting), LogUnavailable(again))
         producer.waiting.clear()
         producer.queued = 0
 
+    def _reject(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
+        """Tell the connections of frames that they were not taken; nothing behind them is before they come again."""
+        for frame in frames:
+            producer.reject(frame.connection, frame.message.first)
+            self._answered(frame)
+            self._output.emit(Send(frame.connection, problem(error, frame.message)))
+
     def _register_producer(self, connection: int, identity: ProducerIncarnation, producer: _Producer) -> None:
-        producer.connections[connection] = None
+        """Note that a connection publishes as this producer."""
+        producer.connections.setdefault(connection, None)
         self._producers_of.setdefault(connection, set()).add(identity)
 
     def _altered(self, connection: int, identity: ProducerIncarnation, message: Publish) -> None:
         """Refuse what is not what was sent, and all behind it, until it comes again."""
         producer = self._producers.setdefault(identity, _Producer())
-        producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
+        self._supersede(connection, producer, message)
         self._register_producer(connection, identity, producer)
+        producer.reject(connection, message.first)
         self._output.counters.altered += 1
         raise Altered("a notification is not what its producer sent", field="bodies")
 
@@ -215,11 +228,8 @@ class PublishHandler:
     def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
         producer.waiting.clear()
         producer.queued = 0
-        producer.failed = frames[0].message.first
         self._output.counters.failed += sum(len(frame.records) for frame in frames)
-        for frame in frames:
-            self._answered(frame)
-            self._output.emit(Send(frame.connection, problem(error, frame.message)))
+        self._reject(producer, frames, error)
 
     def _answered(self, frame: _Frame) -> None:
         if frame.connection in self._unanswered:

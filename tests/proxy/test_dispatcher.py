@@ -194,6 +194,56 @@ def test_producer_that_comes_back_while_its_earlier_connection_is_not_known_to_h
     assert numbers == [*range(PUBLISH_WINDOW)]
 
 
+def published(harness: EngineHarness, number: int, *sequences: int) -> None:
+    for sequence in sequences:
+        harness.step(ClientSent(number, Publish(producer="p", secret="i", first=sequence, bodies=[body(sequence)])))
+
+
+def two_connections() -> EngineHarness:
+    harness = EngineHarness()
+    for number in (1, 2):
+        harness.step(ClientConnected(number))
+        harness.step(ClientSent(number, Hello(VERSION, "c")))
+    return harness
+
+
+def appended(harness: EngineHarness) -> list[int]:
+    harness.run_effects()
+    return [record.sequence for record in harness.log if isinstance(record, Published)]
+
+
+def test_what_a_later_connection_has_dropped_comes_before_what_is_behind_it() -> None:
+    """The later one has gone again: the earlier one goes on where its frame was dropped, and not behind it."""
+    harness = two_connections()
+    published(harness, 1, 0, 1)
+    published(harness, 2, 0)
+    harness.step(ClientDisconnected(2))
+    published(harness, 1, 2)
+    assert appended(harness) == [0]
+    published(harness, 1, 1, 2)
+    assert appended(harness) == [0, 1, 2]
+
+
+def test_frame_that_is_refused_drops_nothing_of_an_earlier_connection() -> None:
+    harness = two_connections()
+    published(harness, 1, 0, 1)
+    harness.step(ClientSent(2, Publish(producer="p", secret="i", first=0, bodies=[b"\xc1"])))
+    published(harness, 1, 2)
+    assert appended(harness) == [0, 1, 2]
+
+
+def test_append_that_fails_for_an_ended_connection_holds_back_nothing_of_the_next_one() -> None:
+    """Its producer had what failed acknowledged elsewhere, and does not send it again."""
+    harness = two_connections()
+    published(harness, 1, 1)
+    (append,) = [effect for effect in harness.take_effects() if isinstance(effect, effects.Append)]
+    harness.step(ClientDisconnected(1))
+    published(harness, 2, 2)
+    harness.finish(append, LogUnavailable("gone"))
+    published(harness, 2, 2)
+    assert appended(harness) == [2]
+
+
 def test_altered_publish_and_all_later_ones_are_refused_until_it_is_sent_again() -> None:
     harness = serving()
     first, second = body(1), body(2)

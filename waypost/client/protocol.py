@@ -170,6 +170,8 @@ class ClientProtocol:
         self._resting = False
         """Whether a log has rejected a publish: it is sent again after a pause, before any later one."""
         self._publish_attempts = 0
+        self._rejected: set[int] = set()
+        """The first sequence numbers of frames that a log has rejected since they were sent."""
         self._has_been_in = False
         """Whether it was attached: a session that is missing now was deleted, with everything requested of it."""
         self._token = token
@@ -210,6 +212,7 @@ class ClientProtocol:
     def connected(self) -> None:
         """Begin a new connection: greet, send every publish without an answer again, and attach."""
         self._greeted = self._resting = False
+        self._rejected.clear()
         self._out = [Hello(VERSION, self.name, Credential(token=self._token()), self._published_in)]
         self._connected = True
         self._out.extend(self._publish_buffer.in_flight())
@@ -276,6 +279,7 @@ class ClientProtocol:
             case Acknowledged():
                 self._publish_attempts = 0
                 self._events.extend(self._publish_buffer.acknowledged(message))
+                self._rest_if_rejected()
             case Attested():
                 self._delivery_state.confirmed(message.number)
             case Attached():
@@ -450,6 +454,7 @@ class ClientProtocol:
                     self._publish_failed(first)
                 else:
                     self._events.extend(self._publish_buffer.refused(first, error))
+                    self._rest_if_rejected()
             case AboutAccess(number):
                 if self._changing is not None and self._changing.number == number:
                     self._answered(RequestKind.ACCESS, error)
@@ -697,8 +702,13 @@ class ClientProtocol:
             self._out.extend(self._publish_buffer.flush())
 
     def _publish_failed(self, first: int) -> None:
-        """Pause publishing after the log rejected the oldest frame: nothing may overtake it."""
-        if self._publish_buffer.is_oldest(first):
+        """Note that the log has rejected a frame, and all later ones. Those before it may be answered yet."""
+        self._rejected.add(first)
+        self._rest_if_rejected()
+
+    def _rest_if_rejected(self) -> None:
+        """Pause publishing once the log has rejected the oldest frame: nothing may overtake it."""
+        if not self._resting and self._publish_buffer.oldest in self._rejected:
             self._resting = True
             self._publish_attempts += 1
             self._events.append(PublishFailed(self._publish_attempts))
@@ -710,5 +720,6 @@ class ClientProtocol:
         """
         if self._resting and self._connected:
             self._resting = False
+            self._rejected.clear()
             self._out.extend(self._publish_buffer.in_flight())
             self.flush()

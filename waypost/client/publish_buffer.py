@@ -143,12 +143,11 @@ class PublishBuffer:
         changed = any(isinstance(frame, PublishWith) for frame in self._in_flight)
         return [*([self._with] if self._with.keys or changed else []), *self._in_flight]
 
-    def is_oldest(self, first: int) -> bool:
-        """Tell whether the frame that begins at sequence `first` is the oldest in flight. If it failed, all later
-        ones have.
-        """
-        oldest = self._in_flight[0] if self._in_flight else None
-        return isinstance(oldest, Publish) and oldest.first == first
+    @property
+    def oldest(self) -> int | None:
+        """The sequence number at which the oldest frame in flight begins; None: none is in flight."""
+        first = self._in_flight[0] if self._in_flight else None
+        return first.first if isinstance(first, Publish) else None
 
     def refused(self, first: int, error: WaypostError) -> list[Published]:
         """Remove a frame that was refused for good; return the answer to each of its notifications.

@@ -13,7 +13,7 @@ from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, R
 from waypost.client.options import AttachOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
-from waypost.errors import Altered, SessionDeleted
+from waypost.errors import Altered, LogUnavailable, SessionDeleted, WaypostError
 from waypost.facts import GapCause
 from waypost.frontier import RecentIds
 from waypost.identity import (
@@ -27,7 +27,7 @@ from waypost.identity import (
     SiteId,
     SubscriptionId,
 )
-from waypost.limits import ATTESTATIONS, MAX_PUBLISH_BATCH
+from waypost.limits import ATTESTATIONS, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
 from waypost.messages import (
     AboutPublish,
     AboutSession,
@@ -700,3 +700,29 @@ def test_receiver_state_of_a_deleted_session_yields_session_replaced(epoch: int,
     protocol = ClientProtocol("c", SessionId("s"), state=state)
     connect(protocol, epoch)
     assert [type(event) for event in protocol.take_events()].count(SessionReplaced) == is_told
+
+
+def test_frame_that_was_rejected_while_earlier_ones_were_under_way_is_sent_again_after_them() -> None:
+    """A frame was altered on its way: its answer comes before those of the frames that went before it."""
+    protocol = ClientProtocol("p", None)
+    protocol.connected()
+    protocol.message(Welcome(1, ProxyId("a"), SiteId("A"), "f"))
+    for n in range(3):
+        protocol.publish(b"%d" % n)
+        protocol.flush()
+    protocol.take_messages()
+    protocol.message(problem_of(Altered("altered"), 1))
+    protocol.message(problem_of(LogUnavailable("send again from there"), 2))
+    assert [event for event in protocol.take_events() if isinstance(event, PublishFailed)] == []
+    protocol.message(Acknowledged(0, A, [7]))
+    assert [event for event in protocol.take_events() if isinstance(event, PublishFailed)] == [PublishFailed(1)]
+    protocol.publish_again()
+    assert [frame.first for frame in protocol.take_messages() if isinstance(frame, Publish)] == [1, 2]
+    for first in (1, 2):
+        protocol.message(Acknowledged(first, A, [7 + first]))
+    assert [event for event in protocol.take_events() if isinstance(event, PublishFailed)] == []
+    assert protocol.publish_room == PUBLISH_WINDOW
+
+
+def problem_of(error: WaypostError, first: int) -> Problem:
+    return Problem(error.code, error.message, about=AboutPublish(first))

@@ -61,7 +61,7 @@ def test_a_later_frame_that_lands_first_leaves_the_keys_of_the_one_before_it() -
     producing.flush()
     producing.acknowledged(Acknowledged(1, A, [5]))
     assert shape(producing.in_flight()) == [[], (0, []), K]
-    assert producing.is_oldest(0)
+    assert producing.oldest == 0
 
 
 def test_without_keys_nothing_is_said_of_them() -> None:
