@@ -229,6 +229,8 @@ PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
 OUTBOX_BYTES = 1 << 30
 """The most that waits in an outbox that is given no bound, in bytes of encoded notifications."""
+OUTBOX_BYTES_IN_FLIGHT = 16 * 1024 * 1024
+"""Bytes that an outbox publishes ahead of their acknowledgement; the rest waits on the disk."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
 MAX_UNANSWERED_PUBLISHES = 2000

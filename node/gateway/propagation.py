@@ -30,6 +30,8 @@ class NotPassedOn(StrEnum):
     TTL_ENDED = "ttl ended"
     REPEATED = "repeated"
     """A message of this id was published here."""
+    TOO_LARGE = "too large"
+    """Its frame would be larger than one of a peer may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +78,8 @@ class Policy:
         peers = tuple(path.split(_BETWEEN)) if isinstance(path, str) else ()
         if not isinstance(ttl, int) or not isinstance(identity, str):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
-        if (
-            not 0 <= ttl <= MAX_MESSAGE_TTL
-            or not 0 < len(peers) <= MAX_MESSAGE_TTL
-            or not all(map(_is_id, (identity, *peers)))
-        ):
+        is_path = 0 < len(peers) <= MAX_MESSAGE_TTL and len(set(peers)) == len(peers)
+        if not 0 <= ttl <= MAX_MESSAGE_TTL or not is_path or not all(map(_is_id, (identity, *peers))):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
         return PropagateHeader(ttl=ttl, path=peers, id=identity)
 

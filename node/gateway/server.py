@@ -43,6 +43,8 @@ BATCH = 100
 ARRIVED_S = 20.0
 """How long a peer may take for what was sent to it."""
 ATTACH_S = 10.0
+GRACE_S = 1.0
+"""How long a lease holds on after a publish that kept its renewal from being read, in seconds."""
 KNOWN_IDS = 10_000
 """Ids of messages that are remembered: one that comes again is not published again."""
 CLOSE_REASON = 120
@@ -194,6 +196,8 @@ class Peer:
         self._receiver: waypost.Receiver | None = None
         self._subscription = SubscriptionId("")
         self._propagating: asyncio.Task[None] | None = None
+        self._is_publishing = False
+        """Frames behind the one that is published are not read: a request for the lease may be among them."""
         self._end: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -212,7 +216,22 @@ class Peer:
             # It may not know yet that its lease has ended.
             await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             return
-        await self._gateway.publish(header, notification, self.id)
+        await self._publish(header, notification)
+
+    async def _publish(self, header: PropagateHeader, notification: Notification) -> None:
+        """Publish a message, unless the connection ends first: then it may be published, or not."""
+        self._is_publishing = True
+        publishing = asyncio.ensure_future(self._gateway.publish(header, notification, self.id))
+        closed = asyncio.ensure_future(self._connection.wait_closed())
+        try:
+            await asyncio.wait((publishing, closed), return_when=asyncio.FIRST_COMPLETED)
+            if publishing.done():
+                publishing.result()
+        finally:
+            self._is_publishing = False
+            for task in (publishing, closed):
+                task.cancel()
+            await asyncio.gather(publishing, closed, return_exceptions=True)
 
     async def _about_lease(self, message: LeaseMessage) -> None:
         match message.type:
@@ -288,11 +307,18 @@ class Peer:
             return
         attributes = {name: value for name, value in received.items() if name not in as_attributes(header)}
         message = {"JxtaPropagate": encode(header), "Notification": notification_as_json(attributes)}
-        await self._connection.send(json.dumps(message))
+        frame = json.dumps(message, ensure_ascii=False)
+        if len(frame.encode()) > MAX_FRAME:
+            self._gateway.counts.dropped[NotPassedOn.TOO_LARGE] += 1
+            return
+        await self._connection.send(frame)
         self._gateway.counts.propagated += 1
 
     def _ended(self) -> None:
         """End a lease that was not renewed, with its connection."""
+        if self._is_publishing:
+            self._end = asyncio.get_running_loop().call_later(GRACE_S, self._ended)
+            return
 
         async def end() -> None:
             with suppress(ConnectionClosed):

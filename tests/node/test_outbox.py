@@ -170,3 +170,32 @@ def test_outbox_works_without_an_event_loop(cluster: Cluster, tmp_path: Path) ->
         assert [notification and notification["m"] for notification in received] == [1, 2]
     with pytest.raises(Unreachable):
         outbox.post({"m": 3})
+
+
+async def test_posts_that_are_being_written_when_it_closes_are_answered(tmp_path: Path) -> None:
+    for turns in range(20):
+        async with waypost.open_outbox(tmp_path / "box", "p", proxy="ws://127.0.0.1:9") as outbox:
+            posts = [asyncio.create_task(outbox.post({"n": n})) for n in range(20)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(TIMEOUT_S):
+            answers = await asyncio.gather(*posts, return_exceptions=True)
+        assert all(isinstance(answer, int | Unreachable) for answer in answers), answers
+
+
+async def test_post_that_has_no_room_takes_nothing_from_those_beside_it(tmp_path: Path) -> None:
+    async with waypost.open_outbox(tmp_path / "box", "p", proxy="ws://127.0.0.1:9", max_bytes=3_000) as outbox:
+        sizes = [10, 10, 4_000, 10, 10]
+        answers = await asyncio.gather(*(outbox.post({"n": "x" * size}) for size in sizes), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [int, int, LimitExceeded, int, int]
+        assert sorted(answer for answer in answers if isinstance(answer, int)) == [0, 1, 2, 3]
+
+
+async def test_waiting_until_all_is_sent_counts_what_is_being_written(tmp_path: Path) -> None:
+    async with waypost.open_outbox(tmp_path / "box", "p", proxy="ws://127.0.0.1:9") as outbox:
+        post = asyncio.create_task(outbox.post({"n": 1}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            with pytest.raises(Unreachable, match="still wait"):
+                await outbox.wait_sent(0.05)
+        assert await post == 0

@@ -24,16 +24,20 @@ from waypost.client.entry import producer_of
 from waypost.client.outbox_file import OutboxFile, Post, RefusedNotification
 from waypost.client.producer import Producer
 from waypost.client.protocol import ProducerState
-from waypost.errors import Refused, StoreFailed, Unreachable, WaypostError
+from waypost.errors import LimitExceeded, Refused, StoreDamaged, StoreFailed, Unreachable, WaypostError
 from waypost.identity import Coordinate
 from waypost.keys import NO_KEYS, Keys, check_keys
-from waypost.limits import OUTBOX_BYTES, PUBLISH_WINDOW
+from waypost.limits import OUTBOX_BYTES, OUTBOX_BYTES_IN_FLIGHT, PUBLISH_WINDOW
 from waypost.messages import Welcome
 from waypost.notification import Notification, Value
 
 T = TypeVar("T")
 BATCH = 1_000
 """Posts that are written, read or removed together."""
+CLOSE_S = 5.0
+"""The most that closing waits for the disk, in seconds."""
+RETRY_S = 1.0
+"""Pause before the disk is tried again, in seconds."""
 RECONNECT_S = 5.0
 """Pause before another producer takes the place of one that has failed, in seconds: where a host has no name now, or a
 certificate has ended, that may change."""
@@ -84,6 +88,8 @@ class Outbox:
         self._unwritten: list[_Unwritten] = []
         self._acknowledged: dict[int, None] = {}
         """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
+        self._bytes_in_flight = 0
+        """Of what was published and not answered."""
         self._has_work = asyncio.Event()
         self._has_changed = asyncio.Event()
         """Set when something was written to the file or has left it, or the sending may go on."""
@@ -116,9 +122,11 @@ class Outbox:
             # Nothing more is published, and what was is answered or not.
             for task in self._tasks[1:]:
                 task.cancel()
-            while self._file is not None and self._failure is None and (self._unwritten or self._acknowledged):
-                self._has_work.set()
-                await self._next_change(self._changes)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    while self._file is not None and self._failure is None and (self._unwritten or self._acknowledged):
+                        self._has_work.set()
+                        await self._next_change(self._changes)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -207,7 +215,7 @@ class Outbox:
                     await self._next_change(self._changes)
         except TimeoutError:
             trouble = f": {self.trouble}" if self.trouble else ""
-            count = self.waiting
+            count = self.waiting + len(self._unwritten)
             wait = "1 notification still waits" if count == 1 else f"{count} notifications still wait"
             raise Unreachable(f"{wait} in {self._path}{trouble}") from None
 
@@ -230,32 +238,60 @@ class Outbox:
             await self._has_work.wait()
             self._has_work.clear()
             if self._federation and not file.federation:
-                await self._on_disk(partial(file.set_federation, self._federation))
+                await self._until_taken(partial(file.set_federation, self._federation))
                 self._notify()
             while self._unwritten or self._acknowledged:
                 await self._write(file)
                 if removed := list(self._acknowledged)[:BATCH]:
-                    await self._on_disk(partial(file.remove, removed))
+                    await self._until_taken(partial(file.remove, removed))
                     for sequence in removed:
                         del self._acknowledged[sequence]
                 self._notify()
 
+    async def _until_taken(self, call: Callable[[], None]) -> None:
+        """Write what nobody waits for, again and again while the disk is full, or does not answer."""
+        while True:
+            try:
+                await self._on_disk(call)
+            except StoreDamaged:
+                raise
+            except StoreFailed as error:
+                self._sending_failure = error
+                self._notify()
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
     async def _write(self, file: OutboxFile) -> None:
-        batch, self._unwritten = self._unwritten[:BATCH], self._unwritten[BATCH:]
+        """Write the first ones of what is posted; they stay in `_unwritten` until they are answered."""
+        count = min(BATCH, len(self._unwritten))
         # Who was cancelled meanwhile has not posted it.
-        batch = [unwritten for unwritten in batch if not unwritten.sequence.done()]
+        batch = [unwritten for unwritten in self._unwritten[:count] if not unwritten.sequence.done()]
+        try:
+            await self._append(file, batch)
+        except LimitExceeded:
+            # What is too large for the room that is left takes nothing from the others.
+            for unwritten in batch:
+                with suppress(WaypostError):
+                    await self._append(file, [unwritten])
+        except WaypostError:
+            pass
+        del self._unwritten[:count]
+
+    async def _append(self, file: OutboxFile, batch: list[_Unwritten]) -> None:
+        """Raises what the disk says; a single one, or all where it is no limit, are told, too."""
         if not batch:
             return
         try:
             first = await self._on_disk(partial(file.append, [unwritten.post for unwritten in batch]))
         except WaypostError as error:
             for unwritten in batch:
-                if not unwritten.sequence.done():
+                if not unwritten.sequence.done() and (len(batch) == 1 or not isinstance(error, LimitExceeded)):
                     unwritten.sequence.set_exception(error)
-        else:
-            for sequence, unwritten in enumerate(batch, first):
-                if not unwritten.sequence.done():
-                    unwritten.sequence.set_result(sequence)
+            raise
+        for sequence, unwritten in enumerate(batch, first):
+            if not unwritten.sequence.done():
+                unwritten.sequence.set_result(sequence)
 
     # ------------------------------------------------------------ the sending
 
@@ -296,10 +332,18 @@ class Outbox:
 
     async def _publish(self, file: OutboxFile, producer: Producer, sequence: int, post: Post) -> None:
         # What is removed late would come again after a crash: receivers remember so many ids, and not more.
-        while len(self._acknowledged) > PUBLISH_WINDOW:
+        while len(self._acknowledged) > PUBLISH_WINDOW or self._bytes_in_flight > OUTBOX_BYTES_IN_FLIGHT:
             await self._next_change(self._changes)
+            if producer.failure is not None:
+                raise producer.failure
+        self._bytes_in_flight += len(post.body)
         future = await producer.publish_body(post.body, post.keys, insecure=post.insecure, sequence=sequence)
+        future.add_done_callback(lambda _: self._left_memory(len(post.body)))
         future.add_done_callback(partial(self._answered, file, producer, sequence))
+
+    def _left_memory(self, size: int) -> None:
+        self._bytes_in_flight -= size
+        self._notify()
 
     def _on_producer_event(self, event: object) -> None:
         if isinstance(event, Welcome):
@@ -328,7 +372,7 @@ class Outbox:
             task.add_done_callback(self._part_ended)
 
     async def _refuse(self, file: OutboxFile, sequence: int, error: WaypostError) -> None:
-        await self._on_disk(partial(file.refuse, sequence, error))
+        await self._until_taken(partial(file.refuse, sequence, error))
         self._notify()
         self._report(PostRefused(sequence, error))
 

@@ -23,7 +23,10 @@ from waypost.keys import Key
 APPLICATION_ID, FORM = 0x57504F42, 1
 """What SQLite's header says of the file, and the version of its tables."""
 _TABLES = """
-CREATE TABLE identity (producer TEXT NOT NULL, secret TEXT NOT NULL, next INTEGER NOT NULL, federation TEXT NOT NULL);
+CREATE TABLE identity (
+    producer TEXT NOT NULL, secret TEXT NOT NULL, federation TEXT NOT NULL, next INTEGER NOT NULL,
+    waiting INTEGER NOT NULL, checksum INTEGER NOT NULL
+);
 CREATE TABLE waiting (
     sequence INTEGER PRIMARY KEY, body BLOB NOT NULL, keys BLOB NOT NULL, insecure INTEGER NOT NULL,
     checksum INTEGER NOT NULL
@@ -85,8 +88,12 @@ class OutboxFile:
         if producer is None and not path.exists():
             raise NotFound(f"there is no outbox {path}", field="path")
         try:
-            # It has the producer's secret, and raw keys.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            # It has the producer's secret, and raw keys. One that is there is not opened but by SQLite: to close a file
+            # gives all locks of a process on it back.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            if not path.is_file():
+                raise BadArgument(f"{path} cannot be an outbox: it is no file", field="path") from None
         except OSError as error:
             raise BadArgument(f"{path} cannot be an outbox: {error.strerror}", field="path") from None
         with self._translated():
@@ -113,17 +120,28 @@ class OutboxFile:
                     self._database.execute(statement)
                 self._database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORM}")
-                self._database.execute("INSERT INTO identity VALUES (?, ?, 0, '')", (producer, new_secret()))
+                values = (producer, new_secret(), "", 0, 0)
+                self._database.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", (*values, _check_of(values)))
             (form,) = self._database.execute("PRAGMA user_version").fetchone()
             if form != FORM:
                 raise BadArgument(f"{self._path} has form {form}, and this release knows {FORM}", field="path")
-            found = self._database.execute("SELECT producer, secret, next, federation FROM identity").fetchone()
-            self.producer, self.secret, self._next, self.federation = found
+            self._check_integrity()
+            ((*values, check),) = self._database.execute("SELECT * FROM identity").fetchall()
+            if _check_of(values) != check:
+                raise StoreDamaged(f"{self._path} returns its identity other than it was written")
+            self.producer, self.secret, self.federation, self._next, known = values
             if producer not in (None, self.producer):
                 raise BadArgument(f"{self._path} is the outbox of producer {self.producer}", field="producer")
             self.count, self._bytes = self._database.execute(
                 "SELECT count(*), coalesce(sum(length(body)), 0) FROM waiting"
             ).fetchone()
+            if self.count != known:
+                raise StoreDamaged(f"{self._path} has {self.count} of the {known} notifications that wait in it")
+
+    def _check_integrity(self) -> None:
+        (found,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise StoreDamaged(f"{self._path}: {found}")
 
     def close(self) -> None:
         """Close the file; another process may open it."""
@@ -144,12 +162,13 @@ class OutboxFile:
             )
         first = self._next
         rows = [
-            (sequence, post.body, msgspec.msgpack.encode(post.keys), post.insecure, checksum(post.body))
+            (*values, _check_of(values))
             for sequence, post in enumerate(posts, first)
+            for values in [(sequence, post.body, msgspec.msgpack.encode(post.keys), int(post.insecure))]
         ]
         with self._translated(), self._transaction():
             self._database.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?)", rows)
-            self._database.execute("UPDATE identity SET next = ?", (first + len(rows),))
+            self._write_identity(self.federation, first + len(rows), self.count + len(rows))
         self._next, self.count, self._bytes = first + len(rows), self.count + len(rows), self._bytes + size
         return first
 
@@ -165,10 +184,13 @@ class OutboxFile:
                 " WHERE sequence >= ? ORDER BY sequence LIMIT ?",
                 (first, limit),
             ).fetchall()
-            for sequence, body, keys, insecure, check in rows:
+            for sequence, *values, check in rows:
+                if sequence < first or (found and sequence <= found[-1][0]):
+                    raise StoreDamaged(f"{self._path} returns notification {sequence} out of order")
                 try:
-                    if checksum(body) != check:
+                    if _check_of((sequence, *values)) != check:
                         raise ValueError("checksum")
+                    body, keys, insecure = values
                     found.append((sequence, Post(body, _KEYS.decode(keys), bool(insecure))))
                 except (ValueError, TypeError, msgspec.MsgspecError):
                     self.refuse(sequence, StoreDamaged(f"{self._path} returns it other than it was written"))
@@ -180,6 +202,7 @@ class OutboxFile:
         with self._translated(), self._transaction():
             for sequence in sequences:
                 sizes += self._delete(sequence)
+            self._write_identity(self.federation, self._next, self.count - len(sizes))
         self._count_less(sizes)
 
     def refuse(self, sequence: int, error: WaypostError) -> None:
@@ -190,6 +213,7 @@ class OutboxFile:
                 (error.code, error.message, sequence),
             )
             sizes = self._delete(sequence)
+            self._write_identity(self.federation, self._next, self.count - len(sizes))
         self._count_less(sizes)
 
     def refused(self, limit: int) -> list[RefusedNotification]:
@@ -210,8 +234,15 @@ class OutboxFile:
     def set_federation(self, federation: str) -> None:
         """Note in which federation is published. Raises StoreFailed."""
         with self._translated(), self._transaction():
-            self._database.execute("UPDATE identity SET federation = ?", (federation,))
+            self._write_identity(federation, self._next, self.count)
         self.federation = federation
+
+    def _write_identity(self, federation: str, following: int, waiting: int) -> None:
+        values = (self.producer, self.secret, federation, following, waiting)
+        self._database.execute(
+            "UPDATE identity SET federation = ?, next = ?, waiting = ?, checksum = ?",
+            (federation, following, waiting, _check_of(values)),
+        )
 
     def _delete(self, sequence: int) -> list[int]:
         """Delete one that waits; return its size, or nothing: it waits no more."""
@@ -236,16 +267,27 @@ class OutboxFile:
         """Name errors of the disk and of SQLite as ours."""
         try:
             yield
+        except WaypostError:
+            raise
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
                 raise BadArgument(f"another process has {self._path} open", field="path") from None
             raise StoreFailed(f"{self._path}: {error}") from None
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 raise BadArgument(f"{self._path} is no outbox", field="path") from None
             raise StoreDamaged(f"{self._path}: {error}") from None
         except OSError as error:
             raise StoreFailed(f"{self._path}: {error.strerror}") from None
+        except (UnicodeDecodeError, TypeError, ValueError) as error:
+            # SQLite says of a damaged value that it is of another type, or no text.
+            raise StoreDamaged(f"{self._path}: {error}") from None
+
+
+def _check_of(values: Sequence[object]) -> int:
+    """Return the checksum of a row: of all that is in it, each value with its type."""
+    check: int = checksum(msgspec.msgpack.encode(list(values)))
+    return check
 
 
 _KEYS = msgspec.msgpack.Decoder(list[Key] | None)

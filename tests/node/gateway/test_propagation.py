@@ -47,6 +47,7 @@ def test_it_does_not_come_back() -> None:
 
 def test_what_no_gateway_has_published_begins_at_the_one_that_passes_it_on() -> None:
     forged: list[dict[str, Value]] = [{}, {TTL: 4}, {TTL: 4, PATH: ""}, {TTL: "4", PATH: "g"}]
+    forged.append({TTL: 4, PATH: "a\na"})
     forged.append({TTL: Int64(2**40), PATH: "g"})
     for attributes in forged:
         header = HERE.header_of(attributes, "A/0:1")

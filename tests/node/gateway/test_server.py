@@ -22,6 +22,7 @@ from node.gateway.propagation import Policy
 from node.gateway.server import Gateway, GatewaySettings
 from tests.helpers.polling import until, until_seen
 from waypost.errors import BadConfiguration, NoProxy
+from waypost.notification import Value
 from waypost.subscription.batch import notification_from_json
 
 TIMEOUT_S = 30.0
@@ -275,6 +276,36 @@ async def test_peer_that_reads_nothing_is_let_go_and_gets_all_of_it_again(
             connection.transport.abort()
         async with peer(place, "deaf") as again:
             assert await again.numbers(50) == [*range(50)]
+
+
+async def test_forged_headers_and_notifications_too_large_for_a_frame_stop_no_peer(cluster: Cluster) -> None:
+    forged: dict[str, Value] = {"Propagate-TTL": 5, "Propagate-Path": "a\na", "Propagate-ID": "x"}
+    async with serving(settings(cluster, "a1")) as place, peer(place, "steady") as steady:
+        await once_effective(cluster, place, steady)
+        async with waypost.produce("plain", proxy=cluster.proxies["a1"].url) as producer:
+            await producer.publish({"n": 1})
+            await producer.publish({"n": 2, **forged})
+            await producer.publish({"n": 3, "large": "\x01" * 200_000})
+            await producer.publish({"n": 4})
+        assert await steady.numbers(3) == [1, 2, 4]
+        found = await asyncio.to_thread(place.status)
+        assert found["dropped"] == {"too large": 1}
+
+
+async def test_peer_that_renews_while_its_publish_waits_keeps_its_lease(cluster: Cluster) -> None:
+    proxy = cluster.proxies["a1"]
+    async with serving(settings(cluster, "a1", lease_s=2)) as place, peer(place, "renewing") as renewing:
+        proxy.process.pause()
+        try:
+            await renewing.propagate(1, PropagateHeader(ttl=3))
+            for _ in range(8):
+                await renewing.say("LeaseRequest")
+                await asyncio.sleep(0.5)
+        finally:
+            proxy.process.resume()
+        for _ in range(8):
+            assert (await renewing.hear()).type is LeaseMessageType.LEASE_GRANTED
+        assert await asyncio.to_thread(served, cluster, "renewing")
 
 
 async def test_page_of_a_browser_is_no_peer(cluster: Cluster) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.client.outbox_file import OutboxFile, Post
-from waypost.errors import BadArgument, LimitExceeded, NotFound
+from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreFailed
 from waypost.keys import Key
 
 KEYS = [Key("sha256-producer", "producer", b"raw")]
@@ -74,6 +77,62 @@ def test_one_that_was_damaged_is_kept_apart_and_the_others_go_on(tmp_path: Path)
     again.forget_refused([1])
     assert again.refused(9) == []
     again.close()
+
+
+def test_no_damage_goes_unnoticed(tmp_path: Path) -> None:
+    """Bits and whole sectors: what comes is what was written, or it is said that something is missing or altered."""
+    path, rng = tmp_path / "box", random.Random(3)
+    file = OutboxFile(path, "p", 1 << 20)
+    posts = [Post(rng.randbytes(60), KEYS, insecure=bool(n % 2)) for n in range(200)]
+    file.append(posts)
+    file.remove([*range(0, 200, 3)])
+    file.set_federation("f")
+    expected = dict(file.read(0, 1000))
+    identity = (file.secret, file.federation)
+    file.close()
+    whole = path.read_bytes()
+    noticed = 0
+    for trial in range(400):
+        damaged = bytearray(whole)
+        at = rng.randrange(len(damaged))
+        if trial % 4 == 0:
+            damaged[at - at % 512 : at - at % 512 + 512] = bytes(512)
+        elif trial % 4 == 1:
+            del damaged[at:]
+        else:
+            damaged[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            again = OutboxFile(path, "p", 1 << 20)
+        except (BadArgument, StoreFailed):
+            noticed += 1
+            continue
+        try:
+            found = dict(again.read(0, 1000))
+            missing = expected.keys() - found.keys()
+            assert (again.secret, again.federation) == identity
+            assert all(expected[sequence] == post for sequence, post in found.items())
+            assert missing <= {refused.sequence for refused in again.refused(1000)}
+            noticed += bool(missing)
+        except StoreFailed:
+            noticed += 1
+        finally:
+            again.close()
+    assert noticed > 50
+
+
+def test_refused_second_opening_leaves_the_lock(tmp_path: Path) -> None:
+    """To close a file gives all locks of a process on it back, whoever has taken them."""
+    path = tmp_path / "box"
+    file = OutboxFile(path, "p", BOUND)
+    for _ in range(2):
+        with pytest.raises(BadArgument, match="another process"):
+            OutboxFile(path, "p", BOUND)
+    imports = "from pathlib import Path; from waypost.client.outbox_file import OutboxFile"
+    child = f"{imports}; OutboxFile(Path({str(path)!r}), 'p', 9)"
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=60, check=False)
+    assert "another process" in done.stderr
+    file.close()
 
 
 steps = st.lists(
