@@ -89,7 +89,7 @@ class Outbox:
         self._acknowledged: dict[int, None] = {}
         """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
         self._bytes_in_flight = 0
-        """Of what was published and not answered."""
+        """The size of what was published and not answered, in bytes."""
         self._has_work = asyncio.Event()
         self._has_changed = asyncio.Event()
         """Set when something was written to the file or has left it, or the sending may go on."""
