@@ -27,8 +27,8 @@ from waypost.limits import MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL
 LEASE_ROOT, HEADER_ROOT = "jxta:PropagateLeaseMessage", "jxta:PropagateMessage"
 MAX_ADVERTISEMENT = 16_384
 """Characters of a peer's advertisement."""
-MAX_DOCUMENT = 131_072
-"""Characters of a document."""
+MAX_DOCUMENT = 524_288
+"""Characters of a document: the longest path fits, also if each of its characters is written as an entity."""
 _FIELDS = {
     LEASE_ROOT: {"Type": 1, "Peer": 1, "PeerAdv": 1, "Lease": 1},
     HEADER_ROOT: {"TTL": 1, "Path": MAX_MESSAGE_TTL, "ID": 1},

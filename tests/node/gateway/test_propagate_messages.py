@@ -41,6 +41,12 @@ def test_largest_time_to_live_is_that_of_one_byte() -> None:
     assert decode(header("<TTL>255</TTL>")) == PropagateHeader(ttl=255)
 
 
+def test_longest_header_can_be_said() -> None:
+    path = tuple(f"{number:03}" + "&" * (MAX_ID_LENGTH - 3) for number in range(MAX_MESSAGE_TTL))
+    longest = PropagateHeader(ttl=MAX_MESSAGE_TTL, path=path, id='"' * MAX_ID_LENGTH)
+    assert decode(encode(longest)) == longest
+
+
 def lease(*elements: str) -> str:
     return f"<jxta:PropagateLeaseMessage>{''.join(elements)}</jxta:PropagateLeaseMessage>"
 
@@ -126,6 +132,7 @@ HOSTILE = {
     "a parameter entity": f'<!DOCTYPE x [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]>{header("<TTL>1</TTL>")}',
     "nested": "<jxta:PropagateMessage>" * 10_000,
     "long": header("<TTL>1</TTL>", f"<ID>{'a' * 200_000}</ID>"),
+    "longer": header("<TTL>1</TTL>", f"<ID>{'a' * 600_000}</ID>"),
     "many peers": header("<TTL>1</TTL>", *(f"<Path>{n}</Path>" for n in range(MAX_MESSAGE_TTL + 1))),
     "a peer twice": header("<TTL>1</TTL>", "<Path>a</Path>", "<Path>a</Path>"),
     "elements in an element": header("<TTL>1</TTL>", "<ID><b>1</b></ID>"),
