@@ -226,7 +226,7 @@ def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so()
     assert made.ended == []
 
 
-def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came_in_between() -> None:
+def test_a_subscription_that_is_made_again_is_another_one_also_if_nothing_came_in_between() -> None:
     harness = EngineHarness()
     harness.serve()
     for message in (
