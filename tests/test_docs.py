@@ -197,7 +197,7 @@ def test_pictures_are_drawn_from_their_sources() -> None:
 # ---------------------------------------------------------------- commands
 
 
-GROUPS = {"sessions", "key", "rendezvous"}
+GROUPS = {"config", "experiment", "key", "links", "rendezvous", "sessions", "sites"}
 """Commands with others below them."""
 
 
