@@ -76,7 +76,11 @@ class Announced:
         self._service = service
 
     async def update(self, load: int) -> None:
-        """Announce another load; do nothing if it is the same."""
+        """Announce another load; do nothing if it is the same.
+
+        Args:
+            load: the number of sessions that the proxy serves.
+        """
         if load != self._announcement.load:
             self._announcement = replace(self._announcement, load=load)
             await (await self._zeroconf.async_update_service(_info(self._announcement, self._service)))

@@ -280,7 +280,10 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
     def is_outdated_by(self, epoch: Epoch, serial: int) -> bool:
         """Tell whether a checkpoint that a changelog has counts more than what is here, or would be made here.
 
-        A first one, of serial 0, is of somebody who makes the session as we do, or was: above ours it would hide ours.
+        Args:
+            epoch: the ownership epoch in which the checkpoint was written.
+            serial: its number within that epoch, from 0. The first one is written by whoever creates the session,
+                before the registry has the row; so it counts more only where it is of a later epoch than ours.
         """
         if self.state is AcquisitionState.CONFIRMING:
             # At its epoch, too: then the source took the session back, or this copy was committed before.

@@ -183,7 +183,12 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @classmethod
     def of(cls, *keys: Iterable[Key], insecure: bool = True) -> Protection:
-        """Join public keys from several sources, such as a subscription's own and its owner's."""
+        """Join public keys from several sources, such as a subscription's own and its owner's.
+
+        Args:
+            keys: public ones, from each source.
+            insecure: whether a notification may be delivered where these keys do not meet those of the other side.
+        """
         return cls(tuple(sorted({key for several in keys for key in several})), insecure)
 
     def meets(self, other: Protection) -> bool:

@@ -87,7 +87,7 @@ class Traveller:
         return f"travellers/{self.group or self.name}"
 
     def check(self, received: Sequence[Received]) -> None:
-        """Note what was received, and that it matches what was asked for."""
+        """Note what was received, for the comparison at the end."""
         self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:

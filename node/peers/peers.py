@@ -46,13 +46,18 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_B
 
 
 class PeerChallenge(msgspec.Struct, frozen=True, tag="peer-challenge"):
-    """The first frame of a connection between proxies, from the one that was called."""
+    """The first frame of a connection between proxies, from the one that was called.
+
+    Args:
+        nonce: random, of this connection alone; the proof in :class:`PeerHello` is over it, so that no proof of an
+            earlier connection counts again.
+    """
 
     nonce: Nonce
 
 
 class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
-    """The caller's answer: who it is, whom it wants, and its proof of both."""
+    """The caller's answer to a :class:`PeerChallenge`: who it is, whom it wants, and its proof of both."""
 
     version: int
     proxy: ProxyId

@@ -55,11 +55,12 @@ class GuardedLog:
 
     @asynccontextmanager
     async def appending(self) -> AsyncIterator[None]:
-        """Append once the log was read (:attr:`LogGuard.is_read`).
+        """Return a context for one append to the log: it is entered once the log was read (:attr:`LogGuard.is_read`).
 
         Raises:
             LogUnavailable: the log was not read so far within BEGIN_S seconds.
-            LogReplaced: as :meth:`noticing`.
+            LogReplaced: the log is another one than was read, as this append has found or an earlier one; nothing is
+                appended from then on.
         """
         if not self._guard.is_read:
             await self._until_read()

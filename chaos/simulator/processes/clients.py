@@ -521,7 +521,11 @@ class Client:
         self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:
-        """Ask that only these principals may do that."""
+        """Ask for another access of the session.
+
+        Args:
+            grants: the rights of each principal who has any.
+        """
         assert self.session is not None
         self.changing = self.wanted = grants
         self.world.rights.access_requested(self.session, grants)
