@@ -41,7 +41,7 @@ from matching.postings import Attribute
 from waypost.subscription import Expression
 from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node, Not
 
-MOST_CASES = 8
+MAX_CASES = 8
 """Cases into which an expression is split; a disjunction that would make more of them remains one fact."""
 SIMPLE_NODES = 40
 """Nodes of an expression that :func:`covers` takes less than a millisecond for."""
@@ -68,8 +68,8 @@ def _cases(node: Node, truth: bool) -> list[list[Node]]:
             options = [_cases(leg, truth) for leg in legs]
             if (operator == "||") is truth:
                 found = [case for option in options for case in option]
-                return found if len(found) <= MOST_CASES else [[_test(node, truth)]]
-            if math.prod(map(len, options)) > MOST_CASES:
+                return found if len(found) <= MAX_CASES else [[_test(node, truth)]]
+            if math.prod(map(len, options)) > MAX_CASES:
                 options = [
                     option if len(option) == 1 else [[_test(leg, truth)]]
                     for leg, option in zip(legs, options, strict=True)

@@ -55,8 +55,11 @@ def _measured(size: Hierarchy, changes: int, switch: AbstractContextManager[obje
 
     # A look for garbage among the objects of a thousand sites takes seconds, and finds none.
     gc.disable()
-    with switch:
-        return measure(size, changes, lambda line: print(line, file=sys.stderr, flush=True))
+    try:
+        with switch:
+            return measure(size, changes, lambda line: print(line, file=sys.stderr, flush=True))
+    finally:
+        gc.enable()
 
 
 def _show(found: dict[str, Measured]) -> None:

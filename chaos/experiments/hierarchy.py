@@ -253,7 +253,7 @@ def _measured(
 @contextmanager
 def nothing_covers() -> Iterator[None]:
     """Have every expression requested: none is short enough to be compared with others."""
-    with mock.patch.object(requested_filters, "LONGEST", -1):
+    with mock.patch.object(requested_filters, "MAX_COMPARED_CHARACTERS", -1):
         yield
 
 

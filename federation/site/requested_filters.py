@@ -25,19 +25,19 @@ import msgspec
 from matching.covering import CoveringIndex, Outline, covers, covers_by_outline, outline
 from waypost.subscription import SubscriptionError, parse
 
-LONGEST = 256
+MAX_COMPARED_CHARACTERS = 256
 """The length of an expression that may cover another one or be covered, in characters: to parse it takes 0.5 ms."""
-LOOKED_AT = 8
+MAX_TREES_IN_VAIN = 8
 """Trees that are compared with one expression, in vain, each way."""
-COMPARED = 32
+MAX_TREES_COMPARED = 32
 """Trees that are compared in one change: each takes a millisecond at most, with the parsing."""
-CANDIDATES = 5_000
+MAX_OUTLINES_COMPARED = 5_000
 """Outlines that are compared in one change, in all: each takes some microseconds."""
-MOST_COVERED = 1_000
+MAX_COVERED = 1_000
 """Expressions that one covers itself: these are placed anew when it ends."""
-MOST_CARRIED = 10_000
+MAX_CARRIED = 10_000
 """Expressions that come by one request."""
-KEPT = 8
+KEEP_COVER_FROM = 8
 """From this number of covered ones on, an expression goes on covering them when a wider one covers it."""
 KNOWN_COMPARISONS = 10_000
 
@@ -62,8 +62,8 @@ class NeededFilter(msgspec.Struct, array_like=True):
 class _Budget:
     """The work that is left for one change."""
 
-    comparisons: int = COMPARED
-    candidates: int = CANDIDATES
+    comparisons: int = MAX_TREES_COMPARED
+    candidates: int = MAX_OUTLINES_COMPARED
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class RequestedFilters:
                 changes.changed.add(expression)
             return self._uncovered(below)
         self._detach(expression, row.cover, 1 + carried)
-        if len(below) + len(self._covered.get(row.cover, ())) > MOST_COVERED:
+        if len(below) + len(self._covered.get(row.cover, ())) > MAX_COVERED:
             return self._uncovered(below)
         # What covers an expression covers what that covered.
         for uncovered in sorted(below):
@@ -196,7 +196,7 @@ class RequestedFilters:
         changes.changed.add(expression)
         changes.newly_covered += self.carried_by(expression)
         moved = [expression]
-        if len(below := self._covered.get(expression, ())) < KEPT:
+        if len(below := self._covered.get(expression, ())) < KEEP_COVER_FROM:
             moved += sorted(below)
             self._covered.pop(expression, None)
             self._carried.pop(expression, None)
@@ -236,13 +236,13 @@ class RequestedFilters:
         candidates = [
             wide
             for wide in self._looked_up(index.may_cover(of), budget)
-            if len(self._covered.get(wide, ())) < MOST_COVERED and self._carried.get(wide, 0) + more <= MOST_CARRIED
+            if len(self._covered.get(wide, ())) < MAX_COVERED and self._carried.get(wide, 0) + more <= MAX_CARRIED
         ]
         answers = {wide: self._covers_by_outline(wide, expression) for wide in candidates}
         sure = next((wide for wide in candidates if answers[wide]), None)
         if sure is not None:
             return sure
-        unsure = [wide for wide in candidates if answers[wide] is None][:LOOKED_AT]
+        unsure = [wide for wide in candidates if answers[wide] is None][:MAX_TREES_IN_VAIN]
         return next((wide for wide in unsure if _is_proven(wide, expression, budget)), None)
 
     def _covered_by(self, expression: str, of: Outline, index: CoveringIndex, budget: _Budget) -> list[str]:
@@ -252,11 +252,11 @@ class RequestedFilters:
         misses = 0
         for narrow in self._looked_up(index.may_be_covered(of), budget):
             answer = self._covers_by_outline(expression, narrow)
-            if answer is False or (answer is None and misses == LOOKED_AT):
+            if answer is False or (answer is None and misses == MAX_TREES_IN_VAIN):
                 continue
             below = len(self._covered.get(narrow, ()))
-            direct, more = 1 + (below if below < KEPT else 0), 1 + self._carried.get(narrow, 0)
-            if covered + direct > MOST_COVERED or carried + more > MOST_CARRIED:
+            direct, more = 1 + (below if below < KEEP_COVER_FROM else 0), 1 + self._carried.get(narrow, 0)
+            if covered + direct > MAX_COVERED or carried + more > MAX_CARRIED:
                 continue
             if answer or _is_proven(expression, narrow, budget):
                 found.append(narrow)
@@ -306,6 +306,6 @@ def _compared(wide: str, narrow: str) -> bool:
 def _outline_of(expression: str) -> Outline | None:
     """Return the outline; None: the expression is too long, or one of a later version's language."""
     try:
-        return outline(parse(expression)) if len(expression) <= LONGEST else None
+        return outline(parse(expression)) if len(expression) <= MAX_COMPARED_CHARACTERS else None
     except SubscriptionError:
         return None

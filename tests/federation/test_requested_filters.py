@@ -114,7 +114,7 @@ def test_what_cannot_be_parsed_here_is_requested_as_it_is() -> None:
 
 
 def test_an_expression_covers_no_more_others_than_one_change_may_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_COVERED", 3)
+    monkeypatch.setattr(module, "MAX_COVERED", 3)
     requests = RequestedFilters()
     change(requests, ["n == 0", "n == 1", "n == 2", "n == 3", "n == 4"], [], 1)
     change(requests, ["require(n)"], [], 2)
@@ -141,12 +141,12 @@ def test_costly_expressions_are_compared_a_bounded_number_of_times(monkeypatch: 
     requests = RequestedFilters()
     costly = [f"n > 0 && m % 1000 == {number}" for number in range(200)]
     change(requests, costly, [], 1)
-    assert 0 < len(compared) <= module.COMPARED
+    assert 0 < len(compared) <= module.MAX_TREES_COMPARED
     change(requests, ["n > 0"], [], 2)
     assert requests.installations == {"n > 0": 2}
     compared.clear()
     change(requests, [], ["n > 0"], 3)
-    assert len(compared) <= module.COMPARED and len(requests.installations) == 200
+    assert len(compared) <= module.MAX_TREES_COMPARED and len(requests.installations) == 200
 
 
 def test_others_that_may_cover_it_do_not_hide_what_certainly_covers_an_expression() -> None:
