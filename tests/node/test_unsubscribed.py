@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from chaos.cluster import Cluster, ProxySpec
 
 ROUNDS, EACH = 20, 5
 TIMEOUT_S = 20.0
+WAYPOST = str(Path(sys.executable).with_name("waypost"))
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +53,16 @@ async def test_notification_acknowledged_before_the_unsubscribe_is_delivered(clu
         reading.cancel()
         await receiver.delete()
     assert given == acknowledged
+
+
+async def test_command_that_receives_names_other_subscriptions_and_what_ends_them(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    async with waypost.attach("several", proxy=url) as receiver:
+        for n in range(5):
+            await receiver.subscribe(f"n == {n}")
+    command = [WAYPOST, "sub", "n == 4", "--session", "several", "-W", "1", "--proxy", url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    lines = [line for line in done.stderr.splitlines() if "subscription" in line or "more" in line]
+    ends = [f"what ends it: waypost sessions unsubscribe several 'n == {n}'" for n in range(3)]
+    assert [line.partition("; ")[2] for line in lines[:3]] == ends
+    assert lines[3] == "and 1 more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import string
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +27,8 @@ from waypost.reliability import Reliability
 from waypost.subscription.batch import notification_as_json
 
 EXIT_IN_VAIN = 27
+SHOWN_SUBSCRIPTIONS = 3
+"""Subscriptions of a session, beside the one that is asked for, that are named."""
 PASSWORD = "WAYPOST_PASSWORD"
 ATTACH_S = 10.0
 """How long to look for a proxy that accepts the attach."""
@@ -132,6 +135,12 @@ async def _receive(
         async with asyncio.timeout(EFFECTIVE_S):
             await receiver.wait_effective(subscription, [origin_of(SiteId(attached.site))])
     print(_welcome(attached, name, receiver.effective(subscription), as_json), file=sys.stderr)
+    others = sorted(set(attached.subscriptions) - {subscription})
+    for other in others[:SHOWN_SUBSCRIPTIONS]:
+        end = f"waypost sessions unsubscribe {shlex.quote(name)} {shlex.quote(other)}"
+        print(f"the session has another subscription, too; what ends it: {printable(end)}", file=sys.stderr)
+    if len(others) > SHOWN_SUBSCRIPTIONS:
+        print(f"and {len(others) - SHOWN_SUBSCRIPTIONS} more", file=sys.stderr)
     await _print_all(receiver, count, form, as_json)
 
 
