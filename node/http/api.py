@@ -251,12 +251,23 @@ async def _live(node: Node, request: Request) -> dict[str, Any]:
     return {"live": True}
 
 
+def _asked(request: Request, name: str) -> str | None:
+    """Return the one parameter that a question may have; None: it has none. Raises BadMessage: it has others."""
+    given = request.query_params.multi_items()
+    unknown = next((key for key, _ in given if key != name), None)
+    if unknown is not None:
+        raise BadMessage(f"there is no such parameter; there is {name}", field=unknown)
+    if len(given) > 1:
+        raise BadMessage("it is given twice", field=name)
+    return given[0][1] if given else None
+
+
 async def _shown_status(node: Node, request: Request) -> dict[str, Any]:
     return _status(node)
 
 
 async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
-    return {"sessions": await _sessions(node, request.query_params.get("session"))}
+    return {"sessions": await _sessions(node, _asked(request, "session"))}
 
 
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
@@ -305,6 +316,8 @@ def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dic
 
 
 async def _marker(node: Node, request: Request) -> dict[str, Any]:
+    if await _body(request):
+        raise BadMessage("this question has no body", field="body")
     return {"offset": await node.mark()}
 
 

@@ -256,6 +256,25 @@ async def test_request_body_with_a_repeated_field_or_too_many_bytes_is_refused(c
             assert refused_.code == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/marker", b'{"x": 1}', "body"),
+        ("/v1/sessions?foo=1", None, "foo"),
+        ("/v1/sessions?session=a&session=b", None, "session"),
+    ],
+)
+async def test_what_a_page_does_not_ask_for_is_refused(
+    cluster: Cluster, path: str, body: bytes | None, field: str
+) -> None:
+    address = f"http://127.0.0.1:{cluster.proxies['a1'].port}{path}"
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"} if body else {})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        await asyncio.to_thread(urllib.request.urlopen, request)
+    with caught.value as refused_:
+        assert (refused_.code, json.load(refused_)["error"]["field"]) == (400, field)
+
+
 async def test_control_characters_in_session_names_do_not_reach_the_terminal(cluster: Cluster) -> None:
     here, name = cluster.proxies["a1"].url, "admin/\x1b[31m\n[red]row"
     async with waypost.attach(name, proxy=here) as session:
