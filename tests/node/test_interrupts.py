@@ -183,3 +183,35 @@ def _looked(true: Callable[[], bool]) -> bool:
         return true()
     except OSError:
         return False
+
+
+OTHER_THREAD = """
+import asyncio, signal, sys, threading
+from node.cli.commands.interrupt import blocking, run
+
+async def read():
+    # The system gives the signal to another thread, and the read of this one goes on.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with blocking():
+        print("reading", flush=True)
+        sys.stdin.readline()
+
+try:
+    run(read())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_interrupt_that_breaks_off_no_call_by_itself_is_noticed_all_the_same() -> None:
+    command = [sys.executable, "-c", OTHER_THREAD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reading\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WITHIN_S) == 0
+            assert process.stdout.read() == "interrupted\n"
+        finally:
+            process.kill()

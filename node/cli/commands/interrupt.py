@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +19,8 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 EXIT_INTERRUPTED = 130
+ROUSE_S = 0.1
+"""Pause before the main thread's call is broken off, and between two times."""
 ORDERLY_END_S = 5.0
 """The most that the end may take after the first Ctrl-C."""
 
@@ -71,6 +75,41 @@ def blocking() -> Iterator[None]:
         interrupts.is_blocking = False
 
 
+@contextmanager
+def _roused(interrupts: _Interrupts) -> Iterator[None]:
+    """Have each Ctrl-C noticed where the main thread stands in a call that has begun just before, or that goes on.
+
+    Python's handler runs in the main thread, between two of its steps. The system's handler writes to a pipe at once;
+    a thread reads that, and breaks off the call of the main thread by another signal, which does nothing else.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    main = threading.get_ident()
+
+    def rouse() -> None:
+        sent = 0
+        while numbers := os.read(reading, 64):
+            sent += numbers.count(signal.SIGINT)
+            while interrupts.count < sent:
+                time.sleep(ROUSE_S)
+                if interrupts.count < sent:
+                    signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    thread = threading.Thread(target=rouse, name="interrupts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        # The thread reads the end of the pipe, and ends.
+        os.close(writing)
+        thread.join(1.0)
+        os.close(reading)
+        signal.signal(signal.SIGUSR1, before)
+
+
 def run(command: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine, and return its result.
 
@@ -84,7 +123,8 @@ def run(command: Coroutine[Any, Any, T]) -> T:
         interrupts.task = task = loop.create_task(command)
         before = signal.signal(signal.SIGINT, interrupts.on_signal)
         try:
-            return loop.run_until_complete(task)
+            with _roused(interrupts):
+                return loop.run_until_complete(task)
         except asyncio.CancelledError:
             if interrupts.count:
                 raise KeyboardInterrupt from None
