@@ -198,9 +198,14 @@ def _text(found: Mapping[str, list[str]], name: str) -> str:
     return _id(found[name][0], name)
 
 
+def is_id(text: str) -> bool:
+    """Tell whether a text can be the id of a peer or of a message."""
+    return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == text.strip()
+
+
 def _id(text: str, name: str) -> str:
     stripped = text.strip()
-    if not 0 < len(stripped) <= MAX_ID_LENGTH or not stripped.isprintable():
+    if not is_id(stripped):
         raise BadMessage(f"it has 1 to {MAX_ID_LENGTH} printable characters", field=name)
     return stripped
 

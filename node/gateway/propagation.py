@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from node.gateway.propagate_messages import PropagateHeader
+from node.gateway.propagate_messages import PropagateHeader, is_id
 from waypost.errors import BadMessage
-from waypost.limits import MAX_ID_LENGTH, MAX_MESSAGE_TTL
+from waypost.limits import MAX_MESSAGE_TTL
 from waypost.notification import Value
 
 TTL, PATH, ID = "Propagate-TTL", "Propagate-Path", "Propagate-ID"
@@ -79,7 +79,7 @@ class Policy:
         if not isinstance(ttl, int) or not isinstance(identity, str):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
         is_path = 0 < len(peers) <= MAX_MESSAGE_TTL and len(set(peers)) == len(peers)
-        if not 0 <= ttl <= MAX_MESSAGE_TTL or not is_path or not all(map(_is_id, (identity, *peers))):
+        if not 0 <= ttl <= MAX_MESSAGE_TTL or not is_path or not all(map(is_id, (identity, *peers))):
             return PropagateHeader(ttl=self.ttl, id=coordinate)
         return PropagateHeader(ttl=ttl, path=peers, id=identity)
 
@@ -95,7 +95,3 @@ def check_unreserved(names: Mapping[str, Value]) -> None:
     for name in RESERVED:
         if name in names:
             raise BadMessage("this attribute is the header's, which a message has as XML", field=name)
-
-
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == text.strip()

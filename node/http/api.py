@@ -234,6 +234,12 @@ def _check_length(length: int) -> None:
         raise LimitExceeded(f"a body has {MAX_BODY_BYTES} bytes at most", field="body")
 
 
+async def _check_no_body(request: Request, instead: str = "") -> None:
+    """Raises BadMessage: there is a body; the message ends with what to do `instead`."""
+    if await _body(request):
+        raise BadMessage(f"this question has no body{instead}", field="body")
+
+
 async def _parsed(kind: type[BodyT], request: Request) -> BodyT:
     try:
         return kind.model_validate(read_json((await _body(request)).decode()), strict=True)
@@ -316,8 +322,7 @@ def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dic
 
 
 async def _marker(node: Node, request: Request) -> dict[str, Any]:
-    if await _body(request):
-        raise BadMessage("this question has no body", field="body")
+    await _check_no_body(request)
     return {"offset": await node.mark()}
 
 
@@ -331,8 +336,8 @@ async def _drains(node: Node, request: Request) -> dict[str, Any]:
 async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
     """Show the moves that would level the load; to a POST, have them made."""
     apply = request.method == "POST"
-    if apply and await _body(request):
-        raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
+    if apply:
+        await _check_no_body(request, "; ask GET /v1/rebalance what would move")
     moves = node.serving_engine.planned_moves()
     if apply:
         node.step(Rebalance())

@@ -267,31 +267,27 @@ class Outbox:
         count = min(BATCH, len(self._unwritten))
         # Who was cancelled meanwhile has not posted it.
         batch = [unwritten for unwritten in self._unwritten[:count] if not unwritten.sequence.done()]
-        try:
+        if batch:
             await self._append(file, batch)
-        except LimitExceeded:
-            # What is too large for the room that is left takes nothing from the others.
-            for unwritten in batch:
-                with suppress(WaypostError):
-                    await self._append(file, [unwritten])
-        except WaypostError:
-            pass
         del self._unwritten[:count]
 
     async def _append(self, file: OutboxFile, batch: list[_Unwritten]) -> None:
-        """Raises what the disk says; a single one, or all where it is no limit, are told, too."""
-        if not batch:
-            return
+        """Write posts, and answer each with its sequence number, or with what the disk says."""
         try:
             first = await self._on_disk(partial(file.append, [unwritten.post for unwritten in batch]))
         except WaypostError as error:
+            if isinstance(error, LimitExceeded) and len(batch) > 1:
+                # What is too large for the room that is left takes nothing from the others.
+                for unwritten in batch:
+                    await self._append(file, [unwritten])
+                return
             for unwritten in batch:
-                if not unwritten.sequence.done() and (len(batch) == 1 or not isinstance(error, LimitExceeded)):
+                if not unwritten.sequence.done():
                     unwritten.sequence.set_exception(error)
-            raise
-        for sequence, unwritten in enumerate(batch, first):
-            if not unwritten.sequence.done():
-                unwritten.sequence.set_result(sequence)
+        else:
+            for sequence, unwritten in enumerate(batch, first):
+                if not unwritten.sequence.done():
+                    unwritten.sequence.set_result(sequence)
 
     # ------------------------------------------------------------ the sending
 
@@ -336,14 +332,9 @@ class Outbox:
             await self._next_change(self._changes)
             if producer.failure is not None:
                 raise producer.failure
-        self._bytes_in_flight += len(post.body)
         future = await producer.publish_body(post.body, post.keys, insecure=post.insecure, sequence=sequence)
-        future.add_done_callback(lambda _: self._left_memory(len(post.body)))
-        future.add_done_callback(partial(self._answered, file, producer, sequence))
-
-    def _left_memory(self, size: int) -> None:
-        self._bytes_in_flight -= size
-        self._notify()
+        self._bytes_in_flight += len(post.body)
+        future.add_done_callback(partial(self._answered, file, producer, sequence, len(post.body)))
 
     def _on_producer_event(self, event: object) -> None:
         if isinstance(event, Welcome):
@@ -360,8 +351,10 @@ class Outbox:
                 self._on_event(event)
 
     def _answered(
-        self, file: OutboxFile, producer: Producer, sequence: int, future: asyncio.Future[Coordinate]
+        self, file: OutboxFile, producer: Producer, sequence: int, size: int, future: asyncio.Future[Coordinate]
     ) -> None:
+        self._bytes_in_flight -= size
+        self._notify()
         error = future.exception()
         if error is None:
             self._acknowledged[sequence] = None

@@ -111,9 +111,7 @@ class OutboxFile:
         with self._transaction():
             (application,) = self._database.execute("PRAGMA application_id").fetchone()
             (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application != APPLICATION_ID and tables:
-                raise BadArgument(f"{self._path} is no outbox", field="path")
-            if not tables and producer is None:
+            if application != APPLICATION_ID if tables else producer is None:
                 raise BadArgument(f"{self._path} is no outbox", field="path")
             if not tables:
                 for statement in _TABLES.split(";"):
@@ -198,11 +196,8 @@ class OutboxFile:
 
     def remove(self, sequences: Sequence[int]) -> None:
         """Remove notifications that a site log has. Raises StoreFailed: none is removed."""
-        sizes: list[int] = []
         with self._translated(), self._transaction():
-            for sequence in sequences:
-                sizes += self._delete(sequence)
-            self._write_identity(self.federation, self._next, self.count - len(sizes))
+            sizes = self._delete(sequences)
         self._count_less(sizes)
 
     def refuse(self, sequence: int, error: WaypostError) -> None:
@@ -212,8 +207,7 @@ class OutboxFile:
                 "INSERT OR IGNORE INTO refused SELECT sequence, body, ?, ? FROM waiting WHERE sequence = ?",
                 (error.code, error.message, sequence),
             )
-            sizes = self._delete(sequence)
-            self._write_identity(self.federation, self._next, self.count - len(sizes))
+            sizes = self._delete([sequence])
         self._count_less(sizes)
 
     def refused(self, limit: int) -> list[RefusedNotification]:
@@ -244,10 +238,12 @@ class OutboxFile:
             (federation, following, waiting, _check_of(values)),
         )
 
-    def _delete(self, sequence: int) -> list[int]:
-        """Delete one that waits; return its size, or nothing: it waits no more."""
-        deleted = self._database.execute("DELETE FROM waiting WHERE sequence = ? RETURNING length(body)", (sequence,))
-        return [size for (size,) in deleted]
+    def _delete(self, sequences: Sequence[int]) -> list[int]:
+        """Delete those of them that wait; return their sizes."""
+        statement = "DELETE FROM waiting WHERE sequence = ? RETURNING length(body)"
+        sizes = [size for sequence in sequences for (size,) in self._database.execute(statement, (sequence,))]
+        self._write_identity(self.federation, self._next, self.count - len(sizes))
+        return sizes
 
     def _count_less(self, sizes: Sequence[int]) -> None:
         self.count, self._bytes = self.count - len(sizes), self._bytes - sum(sizes)
