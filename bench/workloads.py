@@ -1,4 +1,4 @@
-"""Subscriptions and notifications for :mod:`bench.matcher`, of four kinds, as published work on matching uses them.
+"""Subscriptions and notifications for :mod:`bench.matching`, of four kinds, as published work on matching uses them.
 
 A notification has 20 attributes: four strings ``k0`` to ``k3`` of 1,000 values each, by Zipf's law (exponent 1), and
 sixteen integers ``n0`` to ``n15``, uniform in [0, 10,000). A subscription of

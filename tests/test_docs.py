@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import runpy
@@ -15,6 +16,7 @@ from typing import get_args
 
 import pytest
 
+from bench.__main__ import NAMES
 from waypost import facts, records
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +34,7 @@ SOURCES = sorted(path for path in FILES if path.suffix in (".py", ".txt", ".lark
 RULES, FAILURES = ROOT / "docs/handover-rules.md", ROOT / "docs/failures.md"
 
 CITED_RULE = re.compile(r"\b[Rr]ules? (\d+)(?: to (\d+))?((?:(?:,| and) \d+)*)")
-CITED_FAILURE = re.compile(r"\bF(\d{1,2})\b")
+CITED_FAILURE = re.compile(r"\bF(\d{1,3})\b")
 BLOCK, SPAN = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE), re.compile(r"`([^`]+)`")
 WHERE = re.compile(r"^\| .* \| `([^`]+\.py)` \| `(\w+)` \|$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -237,6 +239,14 @@ def test_every_module_that_a_page_runs_exists() -> None:
         found = importlib.util.find_spec(module)
         assert found is not None, module
         assert not found.submodule_search_locations or importlib.util.find_spec(f"{module}.__main__"), module
+
+
+def test_every_benchmark_that_a_page_names_is_run_by_make_bench() -> None:
+    named = {word for page in PAGES for code in code_of(page) for word in re.findall(r"python -m bench ([a-z_]+)", code)}
+    assert "handover" in named
+    assert named <= set(NAMES)
+    for benchmark in NAMES:
+        assert callable(importlib.import_module(f"bench.{benchmark}").run), benchmark
 
 
 # ---------------------------------------------------------------- links
