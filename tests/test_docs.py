@@ -242,7 +242,9 @@ def test_every_module_that_a_page_runs_exists() -> None:
 
 
 def test_every_benchmark_that_a_page_names_is_run_by_make_bench() -> None:
-    named = {word for page in PAGES for code in code_of(page) for word in re.findall(r"python -m bench ([a-z_]+)", code)}
+    named = {
+        word for page in PAGES for code in code_of(page) for word in re.findall(r"python -m bench ([a-z_]+)", code)
+    }
     assert "handover" in named
     assert named <= set(NAMES)
     for benchmark in NAMES:
