@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 
 from bench.measurement import Row, machine, show
+from waypost.errors import WaypostError
 
 NAMES = (
     "matching",
@@ -25,18 +26,24 @@ NAMES = (
 
 
 def main(names: list[str]) -> int:
-    """Run the named benchmarks, or all; return the exit status."""
+    """Run the named benchmarks, or all; return the exit status: not 0 if one of them could not run."""
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
     rows: list[Row] = []
+    status = 0
     for name in names or NAMES:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += import_module(f"bench.{name}").run()
+        try:
+            rows += import_module(f"bench.{name}").run()
+        except WaypostError as error:
+            # What the others have measured is shown all the same.
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            status = error.exit_status
     print(machine())
     print(show(rows))
-    return 0
+    return status
 
 
 if __name__ == "__main__":

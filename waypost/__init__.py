@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from waypost import blocking
     from waypost.client.delivery_state import ReceiverState
     from waypost.client.entry import attach, produce
-    from waypost.client.events import Redirected, Retry, SessionReplaced, WrongFederation
+    from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced, WrongFederation
     from waypost.client.join import join
     from waypost.client.outbox import Outbox, PostRefused, open_outbox
     from waypost.client.producer import Producer
     from waypost.client.received_notification import Received
     from waypost.client.receiver import Receiver, grant
     from waypost.client.rendezvous import connect_rendezvous, offer
+    from waypost.client.roaming import Roaming
     from waypost.errors import (
         AnotherFederation,
         BadArgument,
@@ -70,6 +71,7 @@ __all__ = [
     "Keys",
     "LimitExceeded",
     "LogUnavailable",
+    "NearerProxy",
     "NoAnswer",
     "NoProxy",
     "NotFound",
@@ -89,6 +91,7 @@ __all__ = [
     "Request",
     "Resource",
     "Retry",
+    "Roaming",
     "SessionDeleted",
     "SessionLost",
     "SessionReplaced",
@@ -126,6 +129,7 @@ _MODULES = {
     "Keys": "waypost.keys",
     "LimitExceeded": "waypost.errors",
     "LogUnavailable": "waypost.errors",
+    "NearerProxy": "waypost.client.events",
     "NoAnswer": "waypost.errors",
     "NoProxy": "waypost.errors",
     "NotFound": "waypost.errors",
@@ -145,6 +149,7 @@ _MODULES = {
     "Request": "waypost.rendezvous",
     "Resource": "waypost.rendezvous",
     "Retry": "waypost.client.events",
+    "Roaming": "waypost.client.roaming",
     "SessionDeleted": "waypost.errors",
     "SessionLost": "waypost.errors",
     "SessionReplaced": "waypost.client.events",

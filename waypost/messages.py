@@ -37,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 9
+VERSION = 10
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -287,6 +287,10 @@ class SetAccess(_Message, tag="set-access", frozen=True):
     grants: Annotated[dict[Principal, Granted], Meta(max_length=MAX_PRINCIPALS)]
 
 
+class ListProxies(_Message, tag="list-proxies", frozen=True):
+    """A request for the addresses of proxies at which the client may be instead: it is answered with `Proxies`."""
+
+
 ClientMessage = (
     Hello
     | Attach
@@ -300,6 +304,7 @@ ClientMessage = (
     | Detach
     | Delete
     | SetAccess
+    | ListProxies
 )
 
 # ---------------------------------------------------------------- to a client
@@ -313,6 +318,26 @@ class Welcome(_Message, tag="welcome", frozen=True):
     site: SiteId
     federation: str
     """The identity of the federation whose proxy answers; "": the proxy has not read the registry's secret yet."""
+
+
+class ProxyAddress(_Message, frozen=True, kw_only=True):
+    """The address of a proxy for clients, ``ws://host:port``, with what is known of the proxy.
+
+    `proxy`, `site`: their names; "": not known. `load`: the number of sessions that it serves.
+    """
+
+    url: str
+    proxy: str = ""
+    site: str = ""
+    load: int = 0
+
+
+class Proxies(_Message, tag="proxies", frozen=True):
+    """The proxies of the federation that a client may go to, as the registry knows them; of many those of this site
+    first, then the least loaded. None of them is being drained.
+    """
+
+    proxies: list[ProxyAddress]
 
 
 class Attached(_Message, tag="attached", frozen=True, kw_only=True):
@@ -553,6 +578,7 @@ class Problem(_Message, tag="problem", frozen=True):
 
 ProxyMessage = (
     Welcome
+    | Proxies
     | Attached
     | Wait
     | Moved

@@ -171,10 +171,19 @@ def verdict(world: World) -> list[str]:
             if client.stopped:
                 continue
             if not client.refused:
-                violations += _live(world, client) + _owed(world, client, published)
+                violations += _live(world, client) + _far(world, client) + _owed(world, client, published)
             elif world.rights.surely_reads(client.session, client.protocol.credential):
                 violations.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
     return violations
+
+
+def _far(world: World, client: Client) -> list[str]:
+    """Check that a roaming client is at the nearest proxy, where all sites are connected."""
+    nearest = world.nearest.get(client.name)
+    is_there = nearest is None or client.connector.roaming is None or client.proxy == nearest
+    if is_there or world.dead_sites or any(len(world.connected(site)) < len(world.logs) for site in world.logs):
+        return []
+    return [f"FAR {client.name} is at {client.proxy}, and has been near {nearest}"]
 
 
 def _published(world: World) -> dict[Coordinate, NotificationId]:

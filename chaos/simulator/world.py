@@ -307,6 +307,11 @@ class World(Environment):
                 self.channels[sender, receiver] = PeerChannel(self, self.nodes[sender], self.nodes[receiver])
         return [self.channels[one, other], self.channels[other, one]]
 
+    def come_near(self, client: str, proxy: str) -> None:
+        """Let this proxy be the nearest one to a client from now on."""
+        self.note(f"{client} comes near {proxy}", narrate=True, by=client)
+        self.nearest[client] = proxy
+
     def client(
         self,
         name: str,

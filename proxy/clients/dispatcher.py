@@ -17,6 +17,7 @@ from proxy.clients.authorization import Authorizer
 from proxy.clients.connection import Change, Connection, OfSession, problem
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.durable_reply import DurableReplies, not_served
+from proxy.clients.proxy_list import ProxyList
 from proxy.clients.publish import PublishHandler
 from proxy.clients.quench import QuenchHandler
 from proxy.clients.relay import Relays
@@ -58,6 +59,7 @@ from waypost.messages import (
     Hello,
     KeysChanged,
     Left,
+    ListProxies,
     Publish,
     PublishWith,
     Quench,
@@ -104,6 +106,7 @@ class ClientDispatcher:
         self.attach_handler = AttachHandler(env, sessions, output, stream, self.authorizer)
         self._durable_replies = DurableReplies(env, sessions, output, stream.persister)
         self.access = AccessControl(env, sessions, output, self._durable_replies, self.authorizer)
+        self._proxy_list = ProxyList(env)
         self.administration = Administration(env, sessions, stream, self.access, self.subscriptions)
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """Requests that came while their session was frozen; they are taken when it is served again."""
@@ -203,6 +206,8 @@ class ClientDispatcher:
                 self._delete(connection, message)
             case SetAccess():
                 self._set_access(connection, message)
+            case ListProxies():
+                self._send(connection, self._proxy_list.listed())
             case _:
                 assert_never(message)
 

@@ -37,6 +37,7 @@ from waypost.messages import (
     Left,
     Moved,
     Problem,
+    Proxies,
     Subscribed,
     SubscriptionChanged,
     Unsubscribed,
@@ -83,6 +84,7 @@ LAW: Mapping[type, frozenset[Durable]] = {
 
 NOT_HELD: Mapping[type, str] = {
     Welcome: "it is the proxy's own state",
+    Proxies: "it is what the registry's watch has reported",
     Wait: "it is the proxy's own state",
     Moved: "it is the proxy's own state, or the registry's row",
     Interest: "it is the proxy's own state, and is told anew on every connection",

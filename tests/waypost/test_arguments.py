@@ -30,6 +30,10 @@ def receiver(**options: Any) -> waypost.Receiver:
     return waypost.attach("s", proxy=NOWHERE, **options)
 
 
+def roaming(**options: Any) -> waypost.Receiver:
+    return receiver(roaming=waypost.Roaming(**options))
+
+
 def producer() -> waypost.Producer:
     return waypost.produce("p", proxy=NOWHERE)
 
@@ -107,6 +111,13 @@ VALUES: list[Case] = [
     ("deadlines", lambda it: waypost.Queue(deadlines=it), NO_FLAG),
     ("events", lambda it: waypost.Reliability(events=it), (5, None, "perfect", [])),
     ("connection", lambda it: waypost.Reliability(connection=it), (5, None, "perfect", "best-effort")),
+    ("roaming", lambda it: waypost.attach("s", proxy=NOWHERE, roaming=it), (5, True, "nearest", waypost.Queue())),
+    ("roaming", lambda it: waypost.produce("p", proxy=NOWHERE, roaming=it), (5, True, "nearest")),
+    ("roaming.site", lambda it: roaming(site=it), (5, "", b"A", ["A"])),
+    ("roaming.margin_ms", lambda it: roaming(margin_ms=it), (None, "10", 0.5, -1, 10**9, True)),
+    ("roaming.every_s", lambda it: roaming(every_s=it), (None, "10", -1, 0, 1e9, float("nan"), float("inf"), True)),
+    ("roaming.hold_s", lambda it: roaming(hold_s=it), (None, "10", -1, 1e9, float("nan"), float("inf"), True)),
+    ("roaming.confirmations", lambda it: roaming(confirmations=it), (None, "3", 0, -1, 0.5, 10**9, True)),
     ("keys", lambda it: waypost.Keys(it), (5, "secret", [b"secret"], frozenset({b"secret"}))),
     ("keys", lambda it: waypost.Keys.producer(it), (5, "secret", None, b"", b"x" * 10_000)),
     ("keys", lambda it: waypost.Keys.consumer(it), (5, "secret", None, b"", b"x" * 10_000)),
@@ -266,7 +277,16 @@ def test_blocking_receiver_refuses_wrong_arguments(field: str, act: Callable[[An
 def test_every_public_name_that_takes_arguments_is_tried_here() -> None:
     """Frontier is a type for annotations, Int64 is Python's int; what the library returns is not made by hand."""
     not_made = {"Frontier", "Int64", "Outbox", "Producer", "Received", "Receiver", "Resource", "blocking"}
-    events = {"Attached", "BecameEffective", "Gap", "PostRefused", "Redirected", "Retry", "SessionReplaced"}
+    events = {
+        "Attached",
+        "BecameEffective",
+        "Gap",
+        "NearerProxy",
+        "PostRefused",
+        "Redirected",
+        "Retry",
+        "SessionReplaced",
+    }
     not_made |= events | {"SubscriptionChanged", "WrongFederation"}
     not_made |= {
         name

@@ -39,6 +39,7 @@ from waypost.messages import (
     Hello,
     Moved,
     Problem,
+    ProxyAddress,
     Wait,
     WaitCause,
     Welcome,
@@ -51,6 +52,10 @@ SESSION = SessionId("s")
 def connector(*addresses: str) -> tuple[Connector, ClientProtocol]:
     protocol = ClientProtocol("c", SESSION, "r")
     return Connector(protocol, addresses, random.Random(0)), protocol
+
+
+def proxies(*addresses: str) -> list[ProxyAddress]:
+    return [ProxyAddress(url=url) for url in addresses]
 
 
 def attached() -> Received:
@@ -119,7 +124,7 @@ def test_an_address_that_may_be_of_use_later_is_tried_on() -> None:
 def test_a_proxy_that_was_found_and_is_of_no_use_is_looked_for_again() -> None:
     made, _ = connector()
     assert made.step(Start(), 0) == [Find()]
-    assert made.step(Found([HERE]), 1) == [Open(HERE)]
+    assert made.step(Found(proxies(HERE)), 1) == [Open(HERE)]
     pause_of(made.step(Lost("here", WRONG), 2))
     assert made.tick(made.next_deadline()) == [Find()]
 
@@ -176,7 +181,7 @@ def test_connector_without_an_address_discovers_proxies() -> None:
     assert made.step(Start(), 0) == [Find()]
     pause_of(made.step(Lost("no proxy is known"), 5))
     assert made.tick(made.next_deadline()) == [Find()]
-    assert made.step(Found([HERE, THERE]), 900) == [Open(THERE)]
+    assert made.step(Found(proxies(HERE, THERE)), 900) == [Open(THERE)]
 
 
 def test_moved_client_connects_to_the_new_owner_without_a_pause() -> None:

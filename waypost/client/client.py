@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
 from waypost.client.events import ClientEvent, Redirected, Refusal, Retry, WrongFederation
+from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
-from waypost.client.transport import Finder, Transport, check_address
+from waypost.client.transport import Transport, check_address
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
 from waypost.keys import NO_KEYS, Key, Keys, check_keys
@@ -34,28 +34,24 @@ class Client:
 
     Args:
         protocol: the pure state of the client.
-        addresses: of proxies, ``ws://host:port``; None: `find` finds one.
-        find: finds proxies on the local network; None: there is no way to find one.
+        options: where and how to connect.
         timeout_s: how long a call waits for its answer, in seconds.
         on_event: called with each event of the protocol (:data:`waypost.client.events.ClientEvent`).
-        tls: the TLS context for ``wss://`` addresses; None: made from the environment (`tls_from_environment`).
     """
 
     def __init__(
         self,
         protocol: ClientProtocol,
-        addresses: Sequence[str] | None,
-        find: Finder | None,
+        options: ConnectOptions,
         timeout_s: float,
         on_event: Callable[[object], None] | None,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._protocol = protocol
         self._timeout_s = timeout_s
         self._listener = on_event
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._transport = Transport(protocol, addresses, find, self._received, self._news, tls)
+        self._transport = Transport(protocol, options, self._received, self._news)
         self._wait_reason = ""
         """The reason of the last Retry: a proxy named it, or the connection was lost."""
         self._room = asyncio.Event()

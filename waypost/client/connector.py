@@ -2,7 +2,8 @@
 
 A connection that ends is followed by another one: at the address of a redirect or move, or else at the one where the
 client was let in last, or else at the next known one, after a pause with full jitter. The connector also follows the
-protocol's events: a redirect, the time to attach again, the time to publish again.
+protocol's events: a redirect, the time to attach again, the time to publish again. A roaming client (roaming.py)
+measures round trips before it connects, and again while it is connected.
 
 The asyncio shell (waypost/client/transport.py) and the simulator perform the effects; neither decides anything.
 """
@@ -10,18 +11,21 @@ The asyncio shell (waypost/client/transport.py) and the simulator perform the ef
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from waypost.client.events import ClientEvent, PublishFailed, Redirected, Refusal, Retry, WrongFederation
+from waypost.client.events import ClientEvent, NearerProxy, PublishFailed, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.protocol import ClientProtocol
+from waypost.client.roaming import ProxyChooser, Roaming
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
-from waypost.messages import Attached, ProxyMessage, WaitCause, Welcome
+from waypost.messages import Attached, Proxies, ProxyAddress, ProxyMessage, WaitCause, Welcome
 
 LONGEST_WAIT_MS = 2_000
 """The longest pause between two attaches to a session that is not served at the moment."""
+FIRST_MEASURE_MS = 1_000
+"""Time from when a roaming client is let in to its first measurement, in ms; it knows the other proxies by then."""
 WAIT_HERE_MS = 10_000
 """Time from the first attach in vain, in ms, before the client tries another proxy: longer than an etcd is without a
 leader, which no proxy is spared. A count of attaches would not do: a silent registry makes each take seconds."""
@@ -36,6 +40,7 @@ class ConnectorState(Enum):
 
     STOPPED = auto()
     FINDING = auto()
+    MEASURING = auto()
     OPENING = auto()
     CONNECTED = auto()
     CLOSING = auto()
@@ -52,9 +57,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Addresses of proxies, best first."""
+    """Proxies that were found, best first; at least one."""
 
-    addresses: Sequence[str]
+    proxies: Sequence[ProxyAddress]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Round trips to proxies, in milliseconds, by address; those are missing that have not answered."""
+
+    round_trips: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ class Stop:
     """Disconnect, and do not connect any more."""
 
 
-Input = Start | Found | Opened | Received | Lost | MoveTo | Stop
+Input = Start | Found | Measured | Opened | Received | Lost | MoveTo | Stop
 
 # ---------------------------------------------------------------- effects
 
@@ -103,6 +115,13 @@ Input = Start | Found | Opened | Received | Lost | MoveTo | Stop
 @dataclass(frozen=True, slots=True)
 class Find:
     """Find proxies; answered with Found or Lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Measure the round trips to these addresses; answered with Measured."""
+
+    addresses: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +154,7 @@ class Report:
     event: ClientEvent
 
 
-Effect = Find | Open | Close | SendPending | Report
+Effect = Find | Measure | Open | Close | SendPending | Report
 
 
 class Connector:
@@ -145,9 +164,12 @@ class Connector:
         protocol: the client's; only the connector may pass connections and messages to it.
         addresses: of proxies; empty: they are found.
         rng: for the jitter of pauses.
+        roaming: the policy of a client that chooses the nearest proxy; None: it uses its addresses in their order.
     """
 
-    def __init__(self, protocol: ClientProtocol, addresses: Sequence[str], rng: random.Random) -> None:
+    def __init__(
+        self, protocol: ClientProtocol, addresses: Sequence[str], rng: random.Random, roaming: Roaming | None = None
+    ) -> None:
         self.addresses = list(addresses)
         self.state = ConnectorState.STOPPED
         self.trouble = ""
@@ -172,7 +194,11 @@ class Connector:
         self._was_opened = False
         self._left_because = ""
         """The reason why the client leaves the present connection; "": it does not."""
-        self._open_at = self._attach_at = self._publish_at = NEVER
+        self._must_find = False
+        """Whether no known proxy has answered, and others are to be found."""
+        self.roaming = roaming
+        self._chooser = ProxyChooser(roaming, addresses) if roaming is not None else None
+        self._open_at = self._attach_at = self._publish_at = self._measure_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
         """Handle one input; return the effects, to be performed in order. An input that comes too late has no effect.
@@ -185,8 +211,12 @@ class Connector:
         match input:
             case Start() if state is ConnectorState.STOPPED:
                 return self._open_next()
-            case Found(addresses=addresses) if state is ConnectorState.FINDING:
-                return self._open(addresses[self._next_index % len(addresses)])
+            case Found(proxies=proxies) if state is ConnectorState.FINDING:
+                return self._found(proxies)
+            case Measured(round_trips=round_trips) if state is ConnectorState.MEASURING:
+                return self._open_best(round_trips, now_ms)
+            case Measured(round_trips=round_trips) if state is ConnectorState.CONNECTED:
+                return self._move_nearer(round_trips, now_ms)
             case Opened() if state is ConnectorState.OPENING:
                 self.state, self.trouble, self._was_opened = ConnectorState.CONNECTED, "", True
                 self._protocol.connected()
@@ -201,7 +231,7 @@ class Connector:
                 return self._move(url)
             case Stop():
                 self.state = ConnectorState.STOPPED
-                self._open_at = self._attach_at = self._publish_at = NEVER
+                self._open_at = self._attach_at = self._publish_at = self._measure_at = NEVER
                 return [Close()] if state in (ConnectorState.OPENING, ConnectorState.CONNECTED) else []
             case _:
                 pass
@@ -212,19 +242,25 @@ class Connector:
         if now_ms >= self._open_at:
             self._open_at = NEVER
             return self._open_next()
-        if now_ms < min(self._attach_at, self._publish_at):
+        if now_ms < self.next_deadline():
             return []
+        effects: list[Effect] = []
+        if now_ms >= self._measure_at and self.roaming is not None and self._chooser is not None:
+            # Clients that came together do not measure together.
+            self._measure_at = now_ms + int(self.roaming.every_s * self._rng.uniform(500, 1_500))
+            self._protocol.list_proxies()
+            effects.append(Measure(self._chooser.to_measure(self._url)))
         if now_ms >= self._publish_at:
             self._publish_at = NEVER
             self._protocol.publish_again()
         if now_ms >= self._attach_at:
             self._attach_at = NEVER
             self._protocol.attach_again()
-        return [SendPending()]
+        return [*effects, SendPending()]
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
-        return min(self._open_at, self._attach_at, self._publish_at)
+        return min(self._open_at, self._attach_at, self._publish_at, self._measure_at)
 
     # ------------------------------------------------------------ the next address
 
@@ -245,12 +281,48 @@ class Connector:
             url, self._next_url = self._next_url, None
         elif self._entered_url is not None:
             url, self._entered_url = self._entered_url, None
+        elif self._must_find:
+            return self._find()
+        elif self._chooser is not None and self._chooser.knows_several:
+            self.state = ConnectorState.MEASURING
+            return [Measure(self._chooser.to_measure())]
         elif self.addresses:
             url = self.addresses[self._next_index % len(self.addresses)]
         else:
-            self.state = ConnectorState.FINDING
-            return [Find()]
+            return self._find()
         return self._open(url)
+
+    def _find(self) -> list[Effect]:
+        self.state, self._must_find = ConnectorState.FINDING, False
+        return [Find()]
+
+    def _found(self, proxies: Sequence[ProxyAddress]) -> list[Effect]:
+        if self._next_url is not None:
+            return self._open_next()
+        if self._chooser is not None:
+            self._chooser.found(proxies)
+            self.state = ConnectorState.MEASURING
+            return [Measure(self._chooser.to_measure())]
+        return self._open(proxies[self._next_index % len(proxies)].url)
+
+    def _open_best(self, round_trips: Mapping[str, float], now_ms: int) -> list[Effect]:
+        """Open a connection to the best proxy; to the next one where the client was not let in there."""
+        if self._next_url is not None:
+            return self._open_next()
+        ranked = self._chooser.ranked(round_trips) if self._chooser is not None else []
+        if ranked:
+            return self._open(ranked[self._next_index % len(ranked)])
+        self._must_find = not self.addresses
+        return self._pause("no proxy answers", now_ms)
+
+    def _move_nearer(self, round_trips: Mapping[str, float], now_ms: int) -> list[Effect]:
+        """Move if a nearer proxy is there; not while the client waits to be let in where it is."""
+        if self._chooser is None or self._entered_url != self._url:
+            return []
+        url = self._chooser.nearer(self._url, round_trips, now_ms)
+        if url is None:
+            return []
+        return [Report(NearerProxy(url, round_trips[url], round_trips[self._url])), *self._move(url)]
 
     def _open(self, url: str) -> list[Effect]:
         if url != self._url:
@@ -260,7 +332,7 @@ class Connector:
         return [Open(url)]
 
     def _lost(self, lost: Lost, now_ms: int) -> list[Effect]:
-        self._attach_at = self._publish_at = NEVER
+        self._attach_at = self._publish_at = self._measure_at = NEVER
         self._protocol.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
@@ -276,8 +348,10 @@ class Connector:
                 return [Report(Refusal(lost.misconfigured))]
         if self._entered_url is None:
             self._next_index += 1
+        return self._pause(self._left_because or lost.reason, now_ms)
+
+    def _pause(self, reason: str, now_ms: int) -> list[Effect]:
         self._attempts += 1
-        reason = self._left_because or lost.reason
         self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
         wait_ms = full_jitter_ms(self._attempts, self._rng)
         self._open_at = now_ms + wait_ms
@@ -309,7 +383,7 @@ class Connector:
                 if self._in_vain_since_ms is None:
                     self._in_vain_since_ms = now_ms
                 is_long = now_ms - self._in_vain_since_ms >= WAIT_HERE_MS
-                if is_long and event.cause in ELSEWHERE and len(self.addresses) != 1:
+                if is_long and event.cause in ELSEWHERE and self._has_others:
                     # The proxy may be cut off from what it needs, and another one not.
                     return self._leave(event.reason)
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)
@@ -318,13 +392,29 @@ class Connector:
             case PublishFailed():
                 self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
             case Attached():
-                self._attempts = self._waits = 0
-                self._in_vain_since_ms = None
-                self._entered_url = self._url
-            case Welcome() if self._protocol.session is None:
-                self._attempts = 0
-                self._entered_url = self._url
+                self._waits, self._in_vain_since_ms = 0, None
+                self._enter(now_ms)
+            case Welcome():
+                if self._chooser is not None:
+                    self._protocol.list_proxies()
+                if self._protocol.session is None:
+                    self._enter(now_ms)
+            case Proxies(proxies=proxies) if self._chooser is not None:
+                self._chooser.named(proxies)
         return []
+
+    def _enter(self, now_ms: int) -> None:
+        """Note that the client is let in where it is."""
+        self._attempts, self._entered_url = 0, self._url
+        if self._chooser is not None:
+            self._next_index = 0
+            self._chooser.entered(self._url, now_ms)
+            self._measure_at = min(self._measure_at, now_ms + FIRST_MEASURE_MS)
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether the client may be let in elsewhere."""
+        return len(self.addresses) != 1 or (self._chooser is not None and self._chooser.knows_several)
 
     def _leave(self, reason: str) -> list[Effect]:
         """Go to the next address, because this one is of no use to the client."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 from waypost.arguments import (
@@ -14,11 +16,12 @@ from waypost.arguments import (
     text,
 )
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.options import AttachOptions
+from waypost.client.options import AttachOptions, ConnectOptions, Finder
 from waypost.client.producer import Producer
 from waypost.client.protocol import ClientProtocol, ProducerState
 from waypost.client.receiver import Receiver
-from waypost.client.transport import Finder, check_address
+from waypost.client.roaming import Roaming
+from waypost.client.transport import check_address
 from waypost.errors import BadArgument
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, RECEIVER_WINDOW
@@ -26,6 +29,8 @@ from waypost.messages import Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
+SITE = "WAYPOST_SITE"
+"""The variable with the name of the client's site."""
 ADDRESS = "the address of a proxy, such as ws://host:7301, or a list of them"
 
 
@@ -33,6 +38,7 @@ def attach(
     session: str,
     *,
     proxy: str | Sequence[str] | None = None,
+    roaming: Roaming | None = None,
     receiver: str = "main",
     state: ReceiverState | None = None,
     name: str | None = None,
@@ -56,6 +62,8 @@ def attach(
     Args:
         session: its id, unique in the federation, such as ``travellers/alice``.
         proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        roaming: the policy by which the client goes to the nearest proxy, and on to a nearer one
+            (:class:`waypost.Roaming`); None: it uses the proxies that it was given, in their order.
         receiver: the name of the receiver within the session; each has its own cursor. A new one begins with what the
             session still stores, which is what another receiver has not acknowledged, and gets all that follows.
         state: the receiver's position, from an earlier `Receiver.state`. Without it, notifications whose
@@ -93,8 +101,8 @@ def attach(
         Refused: an argument is of the wrong type or out of its range, an address is not valid, or the state is that of
             another receiver; `field` names the argument.
     """
-    addresses = _addresses(proxy)
-    _check_options(timeout_s, token, on_event, tls)
+    connect = _connect_options(proxy, roaming, tls)
+    _check_options(timeout_s, token, on_event)
     options = AttachOptions(
         create=create,
         window=window,
@@ -130,13 +138,14 @@ def attach(
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
     )
-    return Receiver(protocol, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
+    return Receiver(protocol, connect, timeout_s, on_event)
 
 
 def produce(
     name: str,
     *,
     proxy: str | Sequence[str] | None = None,
+    roaming: Roaming | None = None,
     token: str | Callable[[], str] = "",
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
@@ -147,6 +156,8 @@ def produce(
     Args:
         name: of the client, for people and as the producer's name in the ids of its notifications.
         proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        roaming: the policy by which the client goes to the nearest proxy, and on to a nearer one
+            (:class:`waypost.Roaming`); None: it uses the proxies that it was given, in their order.
         token: proves the principal that it names, to a proxy that restricts publishing. A function is called on every
             connection.
         timeout_s: how long a call waits for its answer, in seconds; :meth:`Producer.publish` waits without a limit.
@@ -160,7 +171,9 @@ def produce(
     Raises:
         Refused: an argument is of the wrong type or out of its range, or an address is not valid.
     """
-    return producer_of(name, None, proxy=proxy, token=token, timeout_s=timeout_s, on_event=on_event, tls=tls)
+    return producer_of(
+        name, None, proxy=proxy, roaming=roaming, token=token, timeout_s=timeout_s, on_event=on_event, tls=tls
+    )
 
 
 def producer_of(
@@ -168,38 +181,50 @@ def producer_of(
     incarnation: ProducerState | None,
     *,
     proxy: str | Sequence[str] | None = None,
+    roaming: Roaming | None = None,
     token: str | Callable[[], str] = "",
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Producer:
     """Return a producer, as :func:`produce`, that goes on in the place of an earlier one; None: of no other."""
-    addresses = _addresses(proxy)
-    _check_options(timeout_s, token, on_event, tls)
+    connect = _connect_options(proxy, roaming, tls)
+    _check_options(timeout_s, token, on_event)
     text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")
     protocol = ClientProtocol(name, None, token=token if callable(token) else lambda: token, incarnation=incarnation)
-    return Producer(protocol, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
+    return Producer(protocol, connect, timeout_s, on_event)
 
 
-def _addresses(proxy: str | Sequence[str] | None) -> list[str] | None:
-    """Return the addresses of proxies; None: they are to be found. Raises Refused: one is not valid."""
-    if proxy is None:
-        return None
+def _connect_options(
+    proxy: str | Sequence[str] | None, roaming: Roaming | None, tls: ssl.SSLContext | None
+) -> ConnectOptions:
+    """Return how a client connects. Raises BadArgument: an option is of the wrong type, or an address is not valid."""
+    addresses = [] if proxy is None else _addresses(proxy)
+    if roaming is not None:
+        instance(roaming, "roaming", Roaming, "a waypost.Roaming")
+        roaming.check()
+        if roaming.site is None:
+            roaming = replace(roaming, site=os.environ.get(SITE) or None)
+    if tls is not None:
+        instance(tls, "tls", ssl.SSLContext, "an ssl.SSLContext")
+    return ConnectOptions(addresses=addresses, find=None if addresses else _finder(), tls=tls, roaming=roaming)
+
+
+def _addresses(proxy: str | Sequence[str]) -> list[str]:
+    """Return the addresses of proxies. Raises Refused: one is not valid."""
     addresses = [proxy] if isinstance(proxy, str) else listed(proxy, "proxy", ADDRESS)
     if not addresses:
         raise BadArgument(f"there is no address in it; write {ADDRESS}, or leave it out", field="proxy")
     return [check_address(address) for address in addresses]
 
 
-def _check_options(timeout_s: object, token: object, on_event: object, tls: object) -> None:
+def _check_options(timeout_s: object, token: object, on_event: object) -> None:
     """Raise BadArgument unless the options that all clients have are valid."""
     seconds(timeout_s)
     if not callable(token):
         text(token, "token", 0, MAX_TOKEN_LENGTH, such_as="a token as text, or a function that returns one")
     if on_event is not None:
         function(on_event, "on_event", "a function of one argument, the event")
-    if tls is not None:
-        instance(tls, "tls", ssl.SSLContext, "an ssl.SSLContext")
 
 
 def _finder() -> Finder | None:

@@ -15,6 +15,7 @@ from waypost.messages import (
     Gap,
     Interest,
     Problem,
+    Proxies,
     SubscriptionChanged,
     WaitCause,
     Welcome,
@@ -88,6 +89,21 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class NearerProxy:
+    """The client moves to a nearer proxy, by its policy (:class:`waypost.Roaming`).
+
+    Args:
+        url: the address of that proxy.
+        round_trip_ms: to that proxy, in milliseconds.
+        present_ms: the round trip to the proxy that it leaves, in milliseconds.
+    """
+
+    url: str
+    round_trip_ms: float
+    present_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class PublishFailed:
     """The site's log did not accept a publish; the library publishes again after a pause.
 
@@ -110,6 +126,8 @@ ClientEvent = (
     | RequestResult
     | Published
     | Redirected
+    | NearerProxy
+    | Proxies
     | WrongFederation
     | SessionReplaced
     | Retry

@@ -1,13 +1,39 @@
-"""The options with which a receiver attaches to a session."""
+"""The options with which a client connects, and with which a receiver attaches to a session."""
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from waypost.arguments import flag, instance, one_of, whole, whole_or_none
+from waypost.client.roaming import Roaming
 from waypost.limits import MAX_TTL_S, RECEIVER_WINDOW
+from waypost.messages import ProxyAddress
 from waypost.queue import ORDERS, Order, Queue
 from waypost.reliability import Reliability
+
+Finder: TypeAlias = Callable[[], Awaitable[Sequence[ProxyAddress]]]
+"""A function that returns the proxies of the local network, best first. Raises NoProxy: it is not clear which to
+use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """The options with which a client connects.
+
+    Args:
+        addresses: of proxies, ``ws://host:port``; empty: `find` finds them.
+        find: finds proxies on the local network; None: there is no way to find one.
+        tls: the TLS context for ``wss://`` addresses; None: made from the environment (`tls_from_environment`).
+        roaming: the policy by which the client goes to the nearest proxy; None: it uses its addresses in their order.
+    """
+
+    addresses: Sequence[str] = ()
+    find: Finder | None = None
+    tls: ssl.SSLContext | None = None
+    roaming: Roaming | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,8 +85,10 @@ from waypost.messages import (
     Interest,
     KeysChanged,
     Left,
+    ListProxies,
     Moved,
     Problem,
+    Proxies,
     ProxyMessage,
     Publish,
     Quench,
@@ -252,6 +254,11 @@ class ClientProtocol:
                 )
             )
 
+    def list_proxies(self) -> None:
+        """Ask the proxy for the others of the federation; a :class:`Proxies` event brings them."""
+        if self._greeted:
+            self._out.append(ListProxies())
+
     def attach_again(self) -> None:
         """Attach again after the pause of a :class:`Retry`, unless attached meanwhile."""
         if not self.attached:
@@ -293,7 +300,7 @@ class ClientProtocol:
             case Interest():
                 if self.quench_view.receive(message):
                     self._events.append(message)
-            case BecameEffective() | SubscriptionChanged():
+            case BecameEffective() | SubscriptionChanged() | Proxies():
                 self._events.append(message)
             case Gap():
                 self._gaps += 1

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,9 +24,10 @@ from waypost.arguments import flag, instance, listed, mapping, seconds, shown, t
 from waypost.client.client import Client, log
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
+from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.received_notification import Received
-from waypost.client.transport import DETACH_S, Finder
+from waypost.client.transport import DETACH_S
 from waypost.errors import BadArgument, WaypostError
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys, check_keys
@@ -48,13 +48,11 @@ class Receiver(Client):
     def __init__(
         self,
         protocol: ClientProtocol,
-        addresses: Sequence[str] | None,
-        find: Finder | None,
+        options: ConnectOptions,
         timeout_s: float,
         on_event: Callable[[object], None] | None,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(protocol, addresses, find, timeout_s, on_event, tls)
+        super().__init__(protocol, options, timeout_s, on_event)
         self._pending: dict[SubscriptionId, asyncio.Future[None]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()

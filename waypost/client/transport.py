@@ -29,6 +29,8 @@ from waypost.client.connector import (
     Found,
     Input,
     Lost,
+    Measure,
+    Measured,
     MoveTo,
     Open,
     Opened,
@@ -39,7 +41,9 @@ from waypost.client.connector import (
     Stop,
 )
 from waypost.client.events import ClientEvent
+from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
+from waypost.client.round_trip import round_trips
 from waypost.client.tls import speaks_tls, tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
 from waypost.errors import BadConfiguration, Refused, WaypostError
@@ -52,8 +56,6 @@ DETACH_S = 2.0
 """The time limit of leaving in order, in seconds."""
 REFUSING = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """With these a server refuses a handshake for ever."""
-Finder = Callable[[], Awaitable[Sequence[str]]]
-"""A function that returns the addresses of proxies, best first."""
 
 
 def check_address(url: object) -> str:
@@ -86,28 +88,24 @@ class Transport:
 
     Args:
         protocol: the client's.
-        addresses: of proxies; without any, `find` finds them.
-        find: finds proxies on the local network; None: there is no way to find one.
+        options: where and how to connect.
         on_event: called with each event of the protocol and the connector.
         news: set when notifications wait for the application.
-        tls: the TLS context for ``wss://`` addresses; None: made from the environment.
     """
 
     def __init__(
         self,
         protocol: ClientProtocol,
-        addresses: Sequence[str] | None,
-        find: Finder | None,
+        options: ConnectOptions,
         on_event: Callable[[ClientEvent], None],
         news: asyncio.Event,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._connector = Connector(protocol, addresses or [], random.Random())
+        self._connector = Connector(protocol, options.addresses, random.Random(), options.roaming)
         self._protocol = protocol
-        self._find = find
+        self._find = options.find
         self._on_event = on_event
         self._news = news
-        self._tls = tls
+        self._tls = options.tls
         self._clock = SystemClock()
         self._tasks: asyncio.TaskGroup | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -191,6 +189,8 @@ class Transport:
             match effect:
                 case Find():
                     self._spawn(self._find_proxies())
+                case Measure(addresses=addresses):
+                    self._spawn(self._measure(addresses))
                 case Open(url=url):
                     self._spawn(self._serve(url))
                 case Close(altered=altered):
@@ -229,6 +229,9 @@ class Transport:
             self._step(Lost(f"finding a proxy: {str(error) or type(error).__name__}"))
             return
         self._step(Found(found) if found else Lost("no proxy is known"))
+
+    async def _measure(self, addresses: Sequence[str]) -> None:
+        self._step(Measured(await round_trips(addresses, self._security)))
 
     def _security(self, url: str) -> ssl.SSLContext | None:
         """Return the TLS context for this address; None: it is no ``wss://`` one. Raises BadConfiguration."""

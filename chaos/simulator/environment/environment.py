@@ -26,6 +26,7 @@ from proxy.core import effects
 from proxy.core.inputs import EngineInput
 from proxy.core.settings import Settings
 from proxy.engine import Engine
+from waypost.client.roaming import Roaming
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, Refused
 from waypost.facts import Fact
@@ -33,6 +34,11 @@ from waypost.identity import NOTHING, Coordinate, Origin, ProxyId, SessionId, Si
 from waypost.messages import VERSION, Credential
 from waypost.queue import Queue
 from waypost.records import Published
+
+NEAR_MS, FAR_MS = 2, 60
+"""Round trips to the nearest proxy of a client, and to all others, in milliseconds."""
+ROAMING = Roaming(every_s=0.4, confirmations=2, hold_s=1)
+"""The policy of receivers that roam."""
 
 
 class SkewedClock:
@@ -261,6 +267,10 @@ class Environment(Kernel):
         super().__init__(seed)
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
+        self.roaming: Roaming | None = None
+        """The policy of receivers that come from now on."""
+        self.nearest: dict[str, str] = {}
+        """Client -> the proxy that is nearest to the client; all others are as far away as each other."""
         self.expressions: tuple[str, ...] = ()
         """Expressions of which a schedule's steps subscribe to one each."""
         """The registry as it was last copied."""
@@ -407,6 +417,10 @@ class Environment(Kernel):
                 self.note(f"the dispatching tree of epoch {event.row.epoch} is {edges or 'empty'}", by=REGISTRY)
             for node in self.nodes.values():
                 node.receive_tree_event(event)
+
+    def round_trip_ms(self, client: str, proxy: str) -> int:
+        """Return the round trip from a client to a proxy, in ms."""
+        return NEAR_MS if self.nearest.get(client, proxy) == proxy else FAR_MS
 
     def live_nodes(self, site: SiteId | None = None) -> list[Process]:
         """Return the nodes that are ready, of one site or of all."""

@@ -22,6 +22,8 @@ from waypost.client.connector import (
     Found,
     Input,
     Lost,
+    Measure,
+    Measured,
     MoveTo,
     Open,
     Opened,
@@ -60,6 +62,7 @@ from waypost.messages import (
     DeliverEncoded,
     Gap,
     Hello,
+    ProxyAddress,
     WaitCause,
 )
 from waypost.notification import Notification, read_body
@@ -174,7 +177,8 @@ class Client:
         )
         rng = random.Random(f"connector {world.seed}/{name}")
         self._list = "all" if world.seed is None else rng.choice(LISTS)
-        self.connector = Connector(self.protocol, list(world.nodes) if self._list == "all" else [], rng)
+        addresses = list(world.nodes) if self._list == "all" else []
+        self.connector = Connector(self.protocol, addresses, rng, world.roaming if session else None)
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
         is_held = options.reliability is None or options.reliability.connection == "persistent"
@@ -275,6 +279,8 @@ class Client:
                     self._react(event)
                 case Find():
                     self.world.later(self.world.delay(), self._find)
+                case Measure(addresses=addresses):
+                    self.world.later(self.world.delay(), partial(self._measure, addresses))
                 case _:
                     assert_never(effect)
         now, due = self.world.clock.now_ms(), self.connector.next_deadline()
@@ -287,8 +293,12 @@ class Client:
         self._step(Opened() if self.wire is not None else Lost("nobody is there"))
 
     def _find(self) -> None:
-        found = [node.proxy for node in self.world.live_nodes()]
+        found = [ProxyAddress(url=node.proxy, proxy=node.proxy) for node in self.world.live_nodes()]
         self._step(Found(found) if found else Lost("no proxy was found"))
+
+    def _measure(self, addresses: Sequence[str]) -> None:
+        live = [name for name in addresses if self.world.nodes[name].engine is not None]
+        self._step(Measured({name: self.world.round_trip_ms(self.name, name) for name in live}))
 
     def _connect(self, name: str) -> Wire | None:
         """Return a connection to the proxy of that name; None: it does not run."""

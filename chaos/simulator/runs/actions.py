@@ -240,6 +240,13 @@ def _make_leaf(world: World, pick: int) -> None:
         world.set_link(*sites, leaves=ends[pick // len(there) % 3])
 
 
+def _come_nearer(world: World, client: Client, pick: int, number: int) -> None:
+    """Be near another proxy from now on, one client of a session."""
+    receivers = [name for name, known in world.clients.items() if known.session is not None]
+    names = list(world.nodes)
+    world.come_near(receivers[pick % len(receivers)], names[pick // len(receivers) % len(names)])
+
+
 def _end_site(world: World, client: Client, pick: int, number: int) -> None:
     """End a site for good, as long as another one is there."""
     alive = [site for site in world.logs if site not in world.dead_sites]
@@ -336,6 +343,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "cut a link for good": _cut_for_good,
     "remove a link": lambda world, client, pick, number: _set_link(world, pick, removed=True),
     "make a site a leaf": lambda world, client, pick, number: _make_leaf(world, pick),
+    "come nearer": _come_nearer,
     "add a link": lambda world, client, pick, number: _set_link(world, pick, removed=False),
     "end a site": _end_site,
     "lose a link": _lose,

@@ -66,6 +66,8 @@ HAS_OPERATORS = 0.3
 """With this chance operators change the links of such a schedule."""
 HAS_LEAVES = 0.15
 """With this chance operators say of sites of such a schedule that they pass nothing on."""
+HAS_ROAMING = 0.2
+"""With this chance receivers of a schedule go to the nearest proxy, and come nearer to others."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
 LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
 """Times after which a link that has failed is given up: some are shorter than many faults."""
@@ -84,6 +86,8 @@ def draw(seed: int) -> Schedule:
             run = with_leaves(run)
     if len(run.sites) > 1 and random.Random(f"covering of {seed}").random() < HAS_COVERING:
         run = with_covering(run)
+    if random.Random(f"roaming of {seed}").random() < HAS_ROAMING:
+        run = with_roaming(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
@@ -178,6 +182,16 @@ def with_leaves(run: Schedule) -> Schedule:
         step = (rng.randint(0, 1_500), "make a site a leaf", rng.getrandbits(16))
         script.insert(rng.randint(0, len(script)), step)
     return replace(run, script=script)
+
+
+def with_roaming(run: Schedule) -> Schedule:
+    """Return the same run, in which receivers go to the nearest proxy, and come nearer to others."""
+    rng = random.Random(f"roaming {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 5)):
+        step = (rng.randint(0, 1_500), "come nearer", rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, roams=True, script=script)
 
 
 def with_covering(run: Schedule) -> Schedule:

@@ -16,6 +16,7 @@ client NAME SESSION at P          a client attaches; ``window=1`` for a small on
                                   ``order=priority``: it is given by priority, the number modulo 3; ``polls``: it takes
                                   one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
+                                  ``roams``: it goes to the nearest proxy, and on to a nearer one;
                                   ``receiver=c``: another incarnation of that receiver; ``version=2``: its library
                                   speaks another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
@@ -27,6 +28,7 @@ unsubscribe NAME ID, delete NAME  end a subscription; delete the session
 publish N N ... at P              a producer at P publishes these numbers; ``key=k`` behind it: by its raw key k;
                                   ``secure``: only where keys meet
 move NAME P, leave NAME           the client goes to P; goes away
+near NAME P                       this proxy is the nearest one to the client from now on
 give SESSION P                    an operator wants the session at P
 hang NAME MS                      it has lost its connection, and its proxy hears of that so much later
 pause NAME, resume NAME           it does not look at what comes; it does again
@@ -71,6 +73,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.simulator.environment.environment import ROAMING
 from chaos.simulator.environment.secrets import Secrets
 from chaos.simulator.kernel.recorder import log_lane
 from chaos.simulator.processes.clients import POLL_MS
@@ -191,6 +194,7 @@ class Scenario:
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
         most = int(options.get("queue", 0))
         queue = Queue(most, discard=options.get("discard", "fifo")) if most else None  # type: ignore[arg-type]
+        self.world.roaming = ROAMING if "roams" in options else None
         self.world.client(
             name,
             session,
@@ -244,6 +248,10 @@ class Scenario:
     def do_move(self, rest: str, words: list[str]) -> None:
         """`move CLIENT PROXY`: connect elsewhere."""
         self.world.clients[words[0]].go(words[1])
+
+    def do_near(self, rest: str, words: list[str]) -> None:
+        """`near CLIENT PROXY`: this proxy is the nearest one to the client from now on."""
+        self.world.come_near(*words)
 
     def do_give(self, rest: str, words: list[str]) -> None:
         """`give SESSION PROXY`: the owner offers the session."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from chaos.simulator.checks.phases import meetings
+from chaos.simulator.environment.environment import ROAMING
 from chaos.simulator.environment.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.kernel.kernel import Faults
 from chaos.simulator.kernel.recorder import STEPS
@@ -52,6 +53,7 @@ class Schedule:
         order: the order in which the first receiver gets waiting notifications.
         poll_interval_ms: the time that the first receiver spends on each notification; 0: it takes all at once.
         expressions: that subscriptions have; the first one is that of the first subscription.
+        roams: whether receivers go to the nearest proxy, and on to a nearer one.
         script: the steps.
     """
 
@@ -70,6 +72,7 @@ class Schedule:
     order: Order = "any"
     poll_interval_ms: int = 0
     expressions: tuple[str, ...] = EXPRESSIONS
+    roams: bool = False
     script: list[Step]
 
     @property
@@ -88,6 +91,7 @@ class Schedule:
             recorded=recorded,
         )
         world.expressions = self.expressions
+        world.roaming = ROAMING if self.roams else None
         return world
 
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
@@ -143,6 +147,7 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
     "priority": lambda run: run.order != "any",
     "one at a time": lambda run: run.poll_interval_ms > 0,
     "covering expressions": lambda run: run.expressions != EXPRESSIONS,
+    "roaming": lambda run: run.roams,
     "small window": lambda run: run.window < 10,
     "two sites": lambda run: len(run.sites) == 2,
     "three or more sites": lambda run: len(run.sites) > 2,

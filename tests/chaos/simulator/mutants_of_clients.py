@@ -21,12 +21,14 @@ from waypost.checkpoint import SubscriptionRow
 from waypost.client.connector import Connector, ConnectorState, Lost
 from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.protocol import ClientProtocol
+from waypost.client.roaming import ProxyChooser
+from waypost.clock import NEVER
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
 _follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
-_put_on_record = ClientDispatcher._put_on_record
+_enter, _put_on_record = Connector._enter, ClientDispatcher._put_on_record
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientProtocol._attached, Session.expire_unpersisted
 
 
@@ -114,6 +116,11 @@ def _find_once(self: Connector) -> list[Any]:
         self.state = ConnectorState.PAUSING
         return []
     return effects
+
+
+def _enter_for_good(self: Connector, now_ms: int) -> None:
+    _enter(self, now_ms)
+    self._measure_at = NEVER
 
 
 MUTANTS = (
@@ -259,6 +266,29 @@ MUTANTS = (
         ("LOST",),
         kept=("78237648",),
         rule=6,
+    ),
+    Mutant(
+        "stays far",
+        "a roaming client never confirms that another proxy is nearer",
+        replaced(ProxyChooser, "nearer", lambda self, here, round_trips, now_ms: None),
+        ("FAR",),
+        (28, 31, 37),
+        scenarios=("a_client_comes_nearer_to_another_proxy",),
+    ),
+    Mutant(
+        "knows no other proxy",
+        "a roaming client does not keep the proxies that its proxy names",
+        replaced(ProxyChooser, "named", lambda self, proxies: None),
+        ("FAR",),
+        (37, 57, 162),
+    ),
+    Mutant(
+        "measures once",
+        "a roaming client measures no round trip while it is connected",
+        replaced(Connector, "_enter", _enter_for_good),
+        ("FAR",),
+        (28, 31, 37),
+        scenarios=("a_client_comes_nearer_to_another_proxy",),
     ),
 )
 MASKED = (

@@ -1,0 +1,35 @@
+"""The proxies that a client may go to instead of this one: what a roaming client chooses among."""
+
+from __future__ import annotations
+
+from proxy.core.environment import Environment
+from waypost.clock import NEVER
+from waypost.messages import Proxies, ProxyAddress
+
+MAX_LISTED = 200
+"""Proxies in one answer."""
+LISTED_MS = 1_000
+"""Time for which a list is told again as it is, in ms: to make it takes as long as there are sessions."""
+
+
+class ProxyList:
+    """The answer to `ListProxies`, made anew when it is asked for and older than LISTED_MS."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._listed = Proxies([])
+        self._until_ms = -NEVER
+
+    def listed(self) -> Proxies:
+        """Return the live proxies that are not being drained: of our own site first, then the least loaded."""
+        if self._env.time.now_ms >= self._until_ms:
+            self._until_ms = self._env.time.now_ms + LISTED_MS
+            self._listed = Proxies(self._addresses()[:MAX_LISTED])
+        return self._listed
+
+    def _addresses(self) -> list[ProxyAddress]:
+        cluster, own_site = self._env.cluster, self._env.settings.site
+        loads = cluster.loads()
+        rows = [row for row in cluster.proxies.values() if row.proxy not in cluster.drains]
+        rows.sort(key=lambda row: (row.site != own_site, loads[row.proxy], row.proxy))
+        return [ProxyAddress(url=row.url, proxy=row.proxy, site=row.site, load=loads[row.proxy]) for row in rows]

@@ -1,0 +1,184 @@
+"""The choice of a proxy by site, load and measured round trip, and of a nearer one later. Pure: no I/O, no clock.
+
+Theory
+------
+A round trip is the time from a ping to its pong (round_trip.py), so a proxy that does not answer is not chosen. Two
+round trips that differ by less than the margin count as the same: among the proxies within the margin of the shortest one, the least
+loaded is chosen. So neither noise nor a proxy's name sends all clients to one proxy.
+
+Each move of a receiver is a handover, so a client stays where it is unless another proxy is clearly nearer, has been so
+for some measurements in a row, and the client has been where it is for a while (hysteresis): the round trip to the
+present proxy has to be longer than the shortest one by more than twice the margin. A client between two proxies, with
+round trips that go up and down by less than the margin, stays at one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from waypost.arguments import seconds, text, whole
+from waypost.errors import BadArgument
+from waypost.limits import MAX_ID_LENGTH
+from waypost.messages import ProxyAddress
+
+LEAST_EVERY_S, LONGEST_S = 0.1, 86_400
+"""The least time between two measurements, and the longest of all times of a policy, in seconds."""
+MEASURED_AT_ONCE = 8
+"""Proxies to which round trips are measured together; of more, the nearest ones known and some of the others."""
+MEASURED_AGAIN = 3
+"""The nearest proxies known, and as many of the client's own site, which each measurement includes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roaming:
+    """A policy of a client: it goes to the nearest proxy of the federation, and moves where another one stays nearer.
+
+    The client uses the proxies that its proxy names, beside those that it was given or has found: so it also has
+    somewhere to go when all of these are away.
+
+    Args:
+        site: whose proxies count as nearer than all others, as long as one of them answers; None: that of the variable
+            WAYPOST_SITE, if it is set.
+        margin_ms: the difference of two round trips that counts as none, in milliseconds.
+        every_s: the mean time between two measurements, in seconds. Each opens a connection to at most MEASURED_AT_ONCE
+            proxies.
+        confirmations: the number of measurements in a row by which another proxy has to be nearer.
+        hold_s: the least time at a proxy before the client moves, in seconds.
+    """
+
+    site: str | None = None
+    margin_ms: int = 10
+    every_s: float = 60
+    confirmations: int = 3
+    hold_s: float = 120
+
+    def check(self) -> None:
+        """Check what a program passed. Raises BadArgument: an option is of the wrong type, or out of its range."""
+        if self.site is not None:
+            text(self.site, "roaming.site", 1, MAX_ID_LENGTH)
+        whole(self.margin_ms, "roaming.margin_ms", 0, 60_000)
+        whole(self.confirmations, "roaming.confirmations", 1, 1_000)
+        for field, least_s in (("every_s", LEAST_EVERY_S), ("hold_s", 0)):
+            value = getattr(self, field)
+            seconds(value, f"roaming.{field}")
+            if not least_s <= value <= LONGEST_S:
+                raise BadArgument(f"{value:g}; it is {least_s:g} to {LONGEST_S} seconds", field=f"roaming.{field}")
+
+
+class ProxyChooser:
+    """The proxies that a roaming client knows, and the choice among them.
+
+    Args:
+        policy: of the client.
+        addresses: of the proxies that it was given.
+    """
+
+    def __init__(self, policy: Roaming, addresses: Iterable[str] = ()) -> None:
+        self._policy = policy
+        self._given = {url: ProxyAddress(url=url) for url in addresses}
+        self._named: dict[str, ProxyAddress] = {}
+        """The proxies that a proxy has named last, by address."""
+        self._round_trips: dict[str, float] = {}
+        """The last round trip to each proxy that has answered, in milliseconds."""
+        self._following = 0
+        """The place in the list of all proxies at which the next measurement goes on."""
+        self._has_chosen = False
+        """Whether a choice was made among the proxies that a proxy has named."""
+        self._confirmed = 0
+        """Measurements in a row by which another proxy is nearer."""
+        self._here = ""
+        self._here_since_ms = 0
+
+    @property
+    def knows_several(self) -> bool:
+        """Whether there is a choice."""
+        return len(self._proxies()) > 1
+
+    def found(self, proxies: Sequence[ProxyAddress]) -> None:
+        """Replace the proxies that the client was given, or has found before, by those that it has found now."""
+        self._given = {proxy.url: proxy for proxy in proxies}
+
+    def named(self, proxies: Sequence[ProxyAddress]) -> None:
+        """Replace the proxies that a proxy has named before by those that it names now."""
+        self._named = {proxy.url: proxy for proxy in proxies}
+        known = self._proxies()
+        self._round_trips = {url: ms for url, ms in self._round_trips.items() if url in known}
+
+    def entered(self, url: str, now_ms: int) -> None:
+        """Note that the client was let in at this address; `now_ms` is of the connector's clock."""
+        if url != self._here:
+            self._here, self._here_since_ms, self._confirmed = url, now_ms, 0
+
+    def to_measure(self, here: str = "") -> list[str]:
+        """Return the addresses to which round trips are to be measured now, at most MEASURED_AT_ONCE.
+
+        Args:
+            here: the address of the present connection, which is one of them; "": there is none.
+        """
+        proxies = self._proxies()
+        nearest = sorted(self._round_trips, key=lambda url: (self._round_trips[url], url))[:MEASURED_AGAIN]
+        own = [url for url in proxies if self._is_of_site(url)][:MEASURED_AGAIN]
+        others = [*proxies]
+        others = others[self._following :] + others[: self._following]
+        chosen = [*dict.fromkeys([*([here] if here else []), *nearest, *own, *others])][:MEASURED_AT_ONCE]
+        self._following = (self._following + MEASURED_AT_ONCE - 2 * MEASURED_AGAIN) % max(1, len(others))
+        return chosen
+
+    def ranked(self, round_trips: Mapping[str, float]) -> list[str]:
+        """Return the addresses that have answered, best first: by site, then by nearness, then by load.
+
+        Args:
+            round_trips: by address, in milliseconds; an address that is missing has not answered.
+        """
+        self._round_trips.update(round_trips)
+        own = {url: ms for url, ms in round_trips.items() if self._is_of_site(url)}
+        others = {url: ms for url, ms in round_trips.items() if url not in own}
+        return [*self._by_nearness(own), *self._by_nearness(others)]
+
+    def nearer(self, here: str, round_trips: Mapping[str, float], now_ms: int) -> str | None:
+        """Return the address of the proxy to move to after a measurement; None: the client stays.
+
+        The first measurement after a proxy has named others decides at once: the client may have come to that proxy
+        because it knew no other.
+
+        Args:
+            here: the address of the present connection.
+            round_trips: by address, in milliseconds; an address that is missing has not answered.
+            now_ms: of the connector's clock.
+        """
+        ranked = self.ranked(round_trips)
+        if here not in round_trips:
+            return None
+        is_first, self._has_chosen = not self._has_chosen and bool(self._named), self._has_chosen or bool(self._named)
+        if self._is_near(here, ranked[0], round_trips):
+            self._confirmed = 0
+            return None
+        self._confirmed += 1
+        is_settled = now_ms >= self._here_since_ms + self._policy.hold_s * 1000
+        may_move = is_first or (is_settled and self._confirmed >= self._policy.confirmations)
+        return ranked[0] if may_move else None
+
+    def _proxies(self) -> dict[str, ProxyAddress]:
+        return self._given | self._named
+
+    def _is_of_site(self, url: str) -> bool:
+        proxy = self._proxies().get(url)
+        return self._policy.site is not None and proxy is not None and proxy.site == self._policy.site
+
+    def _by_nearness(self, round_trips: Mapping[str, float]) -> list[str]:
+        near_ms = min(round_trips.values(), default=0) + self._policy.margin_ms
+        near = [url for url, ms in round_trips.items() if ms <= near_ms]
+        far = [url for url, ms in round_trips.items() if ms > near_ms]
+        near.sort(key=lambda url: (self._load(url), round_trips[url], url))
+        return [*near, *sorted(far, key=lambda url: (round_trips[url], url))]
+
+    def _load(self, url: str) -> int:
+        proxy = self._proxies().get(url)
+        return proxy.load if proxy is not None else 0
+
+    def _is_near(self, here: str, best: str, round_trips: Mapping[str, float]) -> bool:
+        if self._is_of_site(best) and not self._is_of_site(here):
+            return False
+        rivals = [ms for url, ms in round_trips.items() if self._is_of_site(url) == self._is_of_site(here)]
+        return round_trips[here] <= min(rivals) + 2 * self._policy.margin_ms
