@@ -39,7 +39,9 @@ class Backlog:
 
 
 def run() -> list[Row]:
-    """Move and read a million, on real parts."""
+    """Move a session with a million stored notifications, and read them, on Kafka and etcd; return the rows of times
+    and memory.
+    """
     places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         found = asyncio.run(measure(cluster, STORED))
@@ -54,7 +56,9 @@ def run() -> list[Row]:
 
 
 async def measure(cluster: Cluster, stored: int) -> Backlog:
-    """Store `stored` notifications at a1, drain them to a2, and read them there; both proxies are idle otherwise."""
+    """Store `stored` notifications at proxy a1, drain their session to a2, and read them there; return what that took.
+    Both proxies are idle otherwise.
+    """
     source, target = cluster.proxies["a1"], cluster.proxies["a2"]
     roamer = Roamer("bench/backlog")
     await roamer.begin(source, ["A/0"])
@@ -85,7 +89,7 @@ def _sessions(proxy: ProxyProcess) -> int:
 
 
 def resident_mb(proxy: ProxyProcess) -> float:
-    """Return the resident memory of a proxy now; :func:`peak_mb` counts from here on."""
+    """Return the resident memory of a proxy now, in MB, and reset its peak: :func:`peak_mb` counts from here on."""
     Path(f"/proc/{proxy.process.pid}/clear_refs").write_text("5")
     return _megabytes(proxy, RESIDENT)
 

@@ -23,13 +23,20 @@ IDLE_S = 1.0
 
 
 def run() -> list[Row]:
+    """Read back what was stored during an absence, REPEATS times at one proxy; return the row of rates."""
     with tempfile.TemporaryDirectory() as root, Cluster([ProxySpec("a1", "A", FLAGS)], [], Path(root)) as cluster:
         rates = [asyncio.run(once(cluster, f"bench/reading/{each}")) for each in range(REPEATS)]
     return [Row(f"reading back {STORED:,} after an absence", "notifications/s", tuple(rates), ">= 50,000")]
 
 
 async def once(cluster: Cluster, session: str) -> float:
-    """Store so many for a client that is away, and return how fast it reads them."""
+    """Store STORED notifications for a client that is away, and return how many a second it reads; the session is
+    deleted then.
+
+    Args:
+        cluster: with a proxy a1.
+        session: the id of a new session.
+    """
     proxy, roamer = cluster.proxies["a1"], Roamer(session)
     await roamer.begin(proxy, ["A/0"])
     async with waypost.produce("bench", proxy=proxy.url, timeout_s=60) as producer:

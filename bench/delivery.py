@@ -36,7 +36,9 @@ TIMEOUT_S = 60.0
 
 
 def run() -> list[Row]:
-    """Measure sessions and the sketch, fast and slow, in turn."""
+    """Measure ten sessions, one session with ten receivers, and the bare sketch, in turn, each as fast as possible and
+    at RATE; return the rows.
+    """
     rows: list[Row] = []
     for name, of_one in (("10 sessions", False), ("1 session, 10 receivers", True)):
         with tempfile.TemporaryDirectory() as root, _proxy(Path(root)) as cluster:
@@ -72,7 +74,7 @@ class Outcome:
 
 
 def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: int) -> Outcome:
-    """Start receivers, and the producer once they are ready; wait for both.
+    """Start receivers, and the producer once they are ready; wait for both, and return the rate and the latencies.
 
     Args:
         receive: the main function of the process of receivers, as :func:`receive`.
@@ -80,6 +82,9 @@ def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: 
         where: the address, and whether all receivers are of one session.
         count: notifications.
         rate: notifications a second; 0: as fast as possible.
+
+    Raises:
+        TimeoutError: a process did not answer within TIMEOUT_S.
     """
     received, listener = _start(receive, (*where, count))
     _expect(received, "ready")
@@ -129,7 +134,15 @@ async def _publishing(pipe: Connection, url: str, count: int, rate: int) -> None
 
 
 def receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
-    """Attach receivers; send ("ready", None), and ("done", (Unix time, deliveries, delays in ms)) when all have all."""
+    """Attach RECEIVERS receivers, as the main function of a process; send ("ready", None), and ("done", (Unix time,
+    deliveries, delays in ms)) when each has all.
+
+    Args:
+        pipe: to the process that measures.
+        url: of the proxy.
+        of_one: whether all are receivers of one session; False: each is of a session of its own.
+        count: the notifications that each receives.
+    """
     uvloop.run(_receiving(pipe, url, of_one, count))
 
 

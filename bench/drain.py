@@ -23,7 +23,7 @@ FLAGS = {"no-discovery": ""}
 
 
 def run() -> list[Row]:
-    """Drain to and fro, on real parts."""
+    """Drain SESSIONS sessions to and fro between two proxies of a site, on Kafka and etcd; return the row of rates."""
     places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         urls = {name: proxy.url for name, proxy in cluster.proxies.items()}

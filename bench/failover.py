@@ -22,7 +22,7 @@ FLAGS = {"no-discovery": "", "lease-ttl-ms": str(LEASE_MS)}
 
 
 def run() -> list[Row]:
-    """Measure within a site and across sites, on real parts."""
+    """Measure failovers within a site and across sites, on Kafka and etcd; return the rows."""
     goal = f"<= {LEASE_MS / 1000 + 2:g}"
     places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS), ProxySpec("b1", "B", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [("A", "B")], Path(root), real=True) as cluster:

@@ -61,7 +61,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its rows."""
+        """The name of this case, with which the names of its rows begin."""
         parts = "Kafka, etcd" if self.real else "embedded"
         return f"handover, {parts}, {'two sites' if self.far else 'one site'}, {self.stored} stored"
 
@@ -153,7 +153,11 @@ class Roamer:
         await asyncio.sleep(QUIET_S)
 
     async def move(self, target: ProxyProcess, owed: int) -> tuple[float, float, float]:
-        """Attach at another proxy, and receive all that is owed.
+        """Attach at another proxy, receive what is owed, and leave.
+
+        Args:
+            target: the proxy.
+            owed: the number of notifications to receive; 0: none.
 
         Returns:
             Milliseconds: from the attach to the first delivery, or to the attach's answer if nothing is owed; the
@@ -181,7 +185,9 @@ class Roamer:
         return (first - began) * 1000, longest * 1000, max(at_the_move, default=0.0) * 1000
 
     async def read(self, proxy: ProxyProcess, owed: int) -> int:
-        """Attach at a proxy, and receive `owed` notifications; return how many came."""
+        """Attach at a proxy, receive until `owed` notifications came, and leave; return how many came, with the last
+        batch.
+        """
         got = 0
         async with waypost.attach(self._name, proxy=proxy.url, state=self.position, timeout_s=60) as session:
             batches = session.batches()

@@ -32,7 +32,12 @@ class Row:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which that share of the values lies, from 0 to 1; one of the values, not between them."""
+    """Return the value at a share of the sorted values, its position rounded down: one of the values, not between them.
+
+    Args:
+        values: at least one, in any order.
+        share: from 0 to 1; 0: the lowest value, 1: the highest one.
+    """
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -70,6 +70,7 @@ class Found:
 
 
 def run() -> list[Row]:
+    """Start a proxy on a written state of SESSIONS sessions; return the rows of times, memory and processor."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(_leave(Path(root), SESSIONS))
         proxy = ProxyProcess(ProxySpec(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
@@ -89,6 +90,7 @@ def run() -> list[Row]:
 
 
 def session_of(number: int) -> SessionId:
+    """Return the id of the session of this number, from 0."""
     return SessionId(f"scale/{number}")
 
 

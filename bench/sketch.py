@@ -28,7 +28,11 @@ FILL = "x" * 130
 
 @contextmanager
 def serving(path: Path) -> Iterator[str]:
-    """Run the sketch in a process of its own; yield its address."""
+    """Run the sketch in a process of its own for the length of the block; yield its address, ``ws://127.0.0.1:port``.
+
+    Args:
+        path: of the SQLite file, which must not exist yet.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, str(path)), daemon=True)
@@ -77,7 +81,15 @@ class _Sketch:
 
 
 def publish(pipe: Connection, url: str, count: int, rate: int) -> None:
-    """Publish as :func:`bench.delivery.publish` does."""
+    """Publish to the sketch, as :func:`bench.delivery.publish` does to a proxy: send ("began", Unix time of the first)
+    when all notifications are durable.
+
+    Args:
+        pipe: to the process that measures.
+        url: of the sketch.
+        count: notifications.
+        rate: notifications a second; 0: as fast as possible, in batches.
+    """
     uvloop.run(_publishing(pipe, url, count, rate))
 
 
@@ -108,7 +120,14 @@ def _body(number: int) -> bytes:
 
 
 def receive(pipe: Connection, url: str, _: bool, count: int) -> None:
-    """Receive as :func:`bench.delivery.receive` does."""
+    """Receive from the sketch, as :func:`bench.delivery.receive` does from a proxy, with ten listeners: send ("ready",
+    None), and ("done", (Unix time, deliveries, delays in ms)) when each has all.
+
+    Args:
+        pipe: to the process that measures.
+        url: of the sketch.
+        count: the notifications that each receives.
+    """
     uvloop.run(_receiving(pipe, url, count))
 
 

@@ -28,13 +28,22 @@ Make = Callable[[random.Random], str]
 
 
 def bodies(count: int, seed: int = 1) -> list[bytes]:
-    """Return the encoded bodies of random notifications."""
+    """Return the encoded bodies of `count` random notifications of twenty attributes; the same for the same seed."""
     rng = random.Random(seed)
     return [_notification(rng).body for _ in range(count)]
 
 
 def subscriptions(workload: str, count: int, seed: int = 2) -> list[str]:
-    """Return different random expressions of a workload, "W1" to "W4"."""
+    """Return `count` different random expressions of a workload; the same for the same seed.
+
+    Args:
+        workload: "W1" to "W4", as the module describes them.
+        count: of expressions.
+        seed: of the random numbers.
+
+    Raises:
+        KeyError: there is no such workload.
+    """
     rng, make = random.Random(seed), _MAKERS[workload]
     found: dict[str, None] = {}
     while len(found) < count:

@@ -43,7 +43,7 @@ class CheckResult:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing was lost, duplicated, phantom or reordered."""
         return not (self.lost or self.duplicated or self.phantom or self.reordered)
 
     @property
@@ -63,12 +63,13 @@ def check(
     subscriptions: Mapping[str, Iterable[str]],
     got: Mapping[str, Sequence[Delivered]],
 ) -> CheckResult:
-    """Judge a run in which all subscriptions were effective before the first publish.
+    """Compare deliveries with what was published, for a run in which all subscriptions were effective before the first
+    publish.
 
     Args:
         published: id -> attributes, of all notifications that were acknowledged to their producers.
         subscriptions: receiver -> its expressions.
-        got: receiver -> its deliveries, in their order.
+        got: receiver -> its deliveries, in their order; a receiver without an entry has none.
     """
     result = CheckResult(published=len(published))
     for receiver, expressions in subscriptions.items():

@@ -61,7 +61,7 @@ class ProxyProcess:
 
     @property
     def url(self) -> str:
-        """The address for clients."""
+        """The address of the proxy for clients, ws:// or wss://."""
         return f"{'wss' if self._tls else 'ws'}://{LOOPBACK}:{self.port}"
 
     @property
@@ -70,7 +70,11 @@ class ProxyProcess:
         return shlex.join(self.command)
 
     def start(self) -> None:
-        """Start the process, and wait up to START_S seconds until the proxy is ready."""
+        """Start the process, if it does not run, and wait until the proxy is ready.
+
+        Raises:
+            Unreachable: the process ended, or was not ready after START_S seconds and was killed.
+        """
         self.process.start()
         self.process.wait_until(self.ready, timeout_s=START_S, what="ready")
 
@@ -82,7 +86,16 @@ class ProxyProcess:
             return False
 
     def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
-        """Return the answer to an HTTP request, decoded from JSON; a POST if there is a body. Raises Unreachable."""
+        """Return the proxy's answer to an HTTP request, decoded from JSON.
+
+        Args:
+            path: of the page, with its query.
+            body: to be sent as JSON, by a POST; None: there is none.
+            post: whether it is a POST although it has no body.
+
+        Raises:
+            Unreachable: the proxy does not answer, or refuses; the message has the status and the answer.
+        """
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
         address = f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self.port}{path}"
@@ -98,36 +111,52 @@ class ProxyProcess:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 
     def shown(self, session: str) -> dict[str, Any] | None:
-        """Return the row of a session as this proxy knows it; None: there is none. Raises Unreachable."""
+        """Return the row of a session on the page /v1/sessions of this proxy; None: there is no such session.
+
+        Raises:
+            Unreachable: the proxy does not answer.
+        """
         rows = self.request("/v1/sessions")["sessions"]
         return next((row for row in rows if row["session"] == session), None)
 
     def stored(self, session: str) -> int:
-        """Return the number of notifications that this proxy stores for a session. Raises Unreachable."""
+        """Return the number of notifications that this proxy stores for a session; 0, too, if another proxy owns it.
+
+        Raises:
+            Unreachable: the proxy does not answer.
+        """
         row = self.shown(session)
         return (row["stored"] or 0) if row else 0
 
     def owner(self, session: str) -> tuple[str, int] | None:
-        """Return the owner of a session and its epoch, as this proxy knows them. Raises Unreachable."""
+        """Return the name of a session's owner and the epoch, as this proxy knows them; None: there is no such session.
+
+        Raises:
+            Unreachable: the proxy does not answer.
+        """
         row = self.shown(session)
         return (row["owner"], row["epoch"]) if row else None
 
     def phases(self, session: str) -> list[str]:
-        """Return the role and phase of each transfer of the session here: "target committing". Raises Unreachable."""
+        """Return the role and phase of each transfer of a session at this proxy, such as "target committing"; empty:
+        none.
+
+        Transfers that ended lately are listed too. Raises Unreachable: the proxy does not answer.
+        """
         rows = self.request("/v1/handovers")["handovers"]
         return [f"{row['role']} {row['phase']}" for row in rows if row["session"] == session]
 
     @property
     def listening(self) -> bool:
-        """Whether a process serves its port, started by us or by hand."""
+        """Whether a process serves the proxy's port, started here or by hand."""
         return port_open(self.port)
 
     def kill(self) -> None:
-        """Kill the process (SIGKILL)."""
+        """Kill the proxy's process (SIGKILL), and wait until it is gone."""
         self.process.kill()
 
     def stop(self) -> None:
-        """End the process in good order (:meth:`Process.stop`)."""
+        """End the proxy in good order (SIGTERM), and wait; see :meth:`Process.stop`."""
         self.process.stop()
 
 
@@ -160,7 +189,7 @@ class Cluster:
 
     @property
     def audit_input(self) -> str:
-        """The INPUT of `waypost audit`."""
+        """The argument INPUT of `waypost audit` for the logs of this cluster."""
         if not self._real:
             return str(self.root)
         sites = ",".join(f"{site}={address}" for site, address in self.brokers.items())
@@ -215,7 +244,7 @@ class Cluster:
         self._stack.callback(proxy.stop)
 
     def of_site(self, site: str) -> list[ProxyProcess]:
-        """Return the proxies of a site."""
+        """Return the proxies of a site; empty: the cluster has no such site."""
         return [proxy for proxy in self.proxies.values() if proxy.site == site]
 
     @property

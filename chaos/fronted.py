@@ -24,7 +24,7 @@ class Fronted:
     registry: Any
 
     def remove(self) -> None:
-        """Remove the fronts of the proxy."""
+        """Remove both toxiproxy listeners of the proxy."""
         self.peers.destroy()
         self.registry.destroy()
 
@@ -32,7 +32,14 @@ class Fronted:
 def fronted(
     toxiproxy: ToxiproxyServer, sites: Mapping[str, Iterable[str]], etcd: str, flags: Mapping[str, str]
 ) -> dict[str, Fronted]:
-    """Return the proxies of a federation, by name. `flags` must have a prefix of its own: it names the fronts."""
+    """Make two toxiproxy listeners for each proxy of a federation; return the proxies by name, none of them started.
+
+    Args:
+        toxiproxy: a server that runs.
+        sites: site -> the names of its proxies.
+        etcd: host:port of the registry, for all proxies.
+        flags: of `waypost serve`, for all proxies; `prefix` has to be one of its own: it names the listeners.
+    """
     return {name: _front(toxiproxy, name, site, etcd, flags) for site, names in sites.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site, its address and its load.
+"""Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site, address, load and federation.
 
 An announcement is a hint: the registry decides which proxies exist, and a client that reaches none at an address tries
 the next.
@@ -10,17 +10,17 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from discovery.multicast import LOOPBACK, multicast, own_addresses
+from discovery.multicast import LOOPBACK, LOOPBACK_6, multicast, own_addresses, reachable_addresses
 from waypost.errors import Unreachable
 
 SERVICE = "_waypost._tcp.local."
-LOAD_EVERY_S = 5.0
-"""The least interval of announcements of the load, in seconds: each goes to every host of the network."""
+UPDATE_EVERY_S = 5.0
+"""The least interval of announcements of one proxy, in seconds: each goes to every host of the network."""
 LABEL_BYTES = 50
 """Bytes of a name in DNS, which allows 63; the rest is room for the number behind a name that is taken."""
 
@@ -34,12 +34,14 @@ class Announcement:
         site: of the proxy.
         url: the address for clients, ``ws://host:port``.
         load: the number of sessions that it serves.
+        federation: its identity; "": the proxy does not know it yet.
     """
 
     proxy: str
     site: str
     url: str
     load: int = 0
+    federation: str = ""
 
     @property
     def host(self) -> str:
@@ -54,17 +56,22 @@ class Announcement:
 
     @property
     def addresses(self) -> list[str]:
-        """The IPv4 address in the URL; if the URL has a name, the addresses of this host."""
+        """The IP addresses to announce: the one in the URL, loopback for ``localhost``, and for another name those of
+        this host at which others may reach it.
+        """
         if self.host == "localhost":
             return [LOOPBACK]
-        if _is_ipv4(self.host):
+        if _is_address(self.host):
             return [self.host]
-        return [own_address for own_address in own_addresses() if own_address != LOOPBACK] or [LOOPBACK]
+        return reachable_addresses() or [LOOPBACK]
 
 
 def audience(announcement: Announcement) -> list[str]:
     """Return the addresses of the interfaces to announce on: loopback alone for a proxy that is reached only there."""
-    return [LOOPBACK] if announcement.addresses == [LOOPBACK] else own_addresses()
+    loopback = [LOOPBACK, LOOPBACK_6]
+    if all(address in loopback for address in announcement.addresses):
+        return [address for address in own_addresses() if address in loopback]
+    return own_addresses()
 
 
 class Announced:
@@ -75,20 +82,19 @@ class Announced:
         self._announcement = announcement
         self._service = service
 
-    async def update(self, load: int) -> None:
-        """Announce another load; do nothing if it is the same.
-
-        Args:
-            load: the number of sessions that the proxy serves.
+    async def update(self, announcement: Announcement) -> None:
+        """Announce something else of the same proxy; do nothing if it is the same. An error of zeroconf becomes
+        Unreachable where it leaves the block of :func:`announced`.
         """
-        if load != self._announcement.load:
-            self._announcement = replace(self._announcement, load=load)
-            await (await self._zeroconf.async_update_service(_info(self._announcement, self._service)))
+        if announcement != self._announcement:
+            self._announcement = announcement
+            await (await self._zeroconf.async_update_service(_info(announcement, self._service)))
 
 
 @asynccontextmanager
 async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
-    """Announce a proxy for the length of the block.
+    """Announce a proxy on the local network for the length of the block; yield the announcement, which can be
+    updated.
 
     A name that is taken gets a number behind it: several proxies of one host may share a name.
 
@@ -101,20 +107,19 @@ async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
         yield Announced(zeroconf, announcement, info.name)
 
 
-async def announce(announcement: Announcement, load: Callable[[], int]) -> None:
-    """Announce a proxy until cancelled, and its load whenever it has changed.
+async def announce(current: Callable[[], Announcement]) -> None:
+    """Announce a proxy until cancelled, and what has changed since, every UPDATE_EVERY_S seconds at most.
 
     Args:
-        announcement: to begin with.
-        load: returns the number of sessions that the proxy serves.
+        current: returns the announcement as it is to be now.
 
     Raises:
-        Unreachable: as :func:`announced`.
+        Unreachable: there is no multicast here, or a name or an address is too long for DNS.
     """
-    async with announced(announcement) as current:
+    async with announced(current()) as announcement:
         while True:
-            await current.update(load())
-            await asyncio.sleep(LOAD_EVERY_S)
+            await announcement.update(current())
+            await asyncio.sleep(UPDATE_EVERY_S)
 
 
 def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
@@ -129,6 +134,7 @@ def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
                 "site": announcement.site,
                 "url": announcement.url,
                 "load": str(announcement.load),
+                "federation": announcement.federation,
             },
             server=f"{_label(announcement.proxy)}-waypost.local.",
         )
@@ -138,9 +144,9 @@ def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
         ) from None
 
 
-def _is_ipv4(host: str) -> bool:
+def _is_address(host: str) -> bool:
     try:
-        ipaddress.IPv4Address(host)
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True

@@ -12,15 +12,21 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from discovery.announce import SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
+from waypost.messages import ProxyAddress
 
 POLL_S = 2.0
 """How long to look for a first proxy, in seconds."""
+FEDERATION = "WAYPOST_FEDERATION"
+"""The variable with the identity of the only federation whose proxies are found, or the beginning of it."""
+MAX_DIGITS = 10
+"""Digits of a load; what has as many is none."""
 IDLE_S = 0.2
 """How long to wait for others after the first one was found, in seconds."""
 
 
 async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announcement]:
-    """Return the proxies that announce themselves, on all interfaces, loopback included.
+    """Return the announcements of proxies, found on all interfaces, loopback included, in no order. Empty: no proxy
+    answered in time.
 
     Args:
         poll_s: how long to wait for the first one, in seconds.
@@ -82,7 +88,8 @@ def choose(announcements: Sequence[Announcement], site: str | None = None) -> li
 
 
 async def proxies(site: str | None = None) -> list[Announcement]:
-    """Return the proxies of the local network, best first.
+    """Look for proxies on the local network, for POLL_S + IDLE_S seconds at most; return their announcements, best
+    first (:func:`choose`). Empty: there are none.
 
     Args:
         site: whose proxies go first; None: the one of WAYPOST_SITE, if it is set.
@@ -93,11 +100,26 @@ async def proxies(site: str | None = None) -> list[Announcement]:
     return choose(await browse(), site or os.environ.get("WAYPOST_SITE"))
 
 
-async def find() -> list[str]:
-    """Return the addresses of proxies, best first; it is the client library's finder. Raises Unreachable: no
-    multicast.
+async def find() -> list[ProxyAddress]:
+    """Return the proxies of the local network, best first; it is the client library's finder.
+
+    Those of another federation than that of WAYPOST_FEDERATION are left out, if it is set.
+
+    Raises:
+        Unreachable: there is no multicast here.
     """
-    return [announcement.url for announcement in await proxies()]
+    wanted = os.environ.get(FEDERATION, "")
+    found = [
+        ProxyAddress(
+            url=announcement.url,
+            proxy=announcement.proxy,
+            site=announcement.site,
+            load=announcement.load,
+            federation=announcement.federation,
+        )
+        for announcement in await proxies()
+    ]
+    return [proxy for proxy in found if proxy.federation.startswith(wanted)]
 
 
 def _read(info: AsyncServiceInfo) -> Announcement | None:
@@ -110,7 +132,8 @@ def _read(info: AsyncServiceInfo) -> Announcement | None:
     url, load = properties.get("url", ""), properties.get("load", "")
     if "proxy" not in properties or not _is_address(url):
         return None
-    return Announcement(properties["proxy"], properties.get("site", ""), url, int(load) if load.isdecimal() else 0)
+    served = int(load) if load.isdecimal() and len(load) < MAX_DIGITS else 0
+    return Announcement(properties["proxy"], properties.get("site", ""), url, served, properties.get("federation", ""))
 
 
 def _is_address(url: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 
 import ifaddr
 from zeroconf import Error, IPVersion
@@ -12,31 +13,47 @@ from zeroconf.asyncio import AsyncZeroconf
 
 from waypost.errors import Unreachable
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, LOOPBACK_6 = "127.0.0.1", "::1"
 CLOSE_S = 2.0
 """How long closing may take, in seconds; a goodbye takes a quarter of a second. After that zeroconf is abandoned."""
 
 
 def own_addresses() -> list[str]:
-    """Return this host's IPv4 addresses, loopback first: zeroconf omits loopback by itself."""
-    addresses = [
-        ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4 and isinstance(ip.ip, str)
+    """Return this host's addresses, loopback first: zeroconf omits loopback by itself.
+
+    All of IPv4, and one of IPv6 for each interface, which may be link-local.
+    """
+    ipv4 = [LOOPBACK, *(address for address in _addresses() if "." in address and not address.startswith("127."))]
+    ipv6 = [
+        next(ip.ip[0] for ip in adapter.ips if isinstance(ip.ip, tuple))
+        for adapter in ifaddr.get_adapters()
+        if any(ip.is_IPv6 for ip in adapter.ips)
     ]
-    return [LOOPBACK, *(address for address in addresses if not address.startswith("127."))]
+    return [*ipv4, *sorted(ipv6, key=lambda address: address != LOOPBACK_6)]
+
+
+def reachable_addresses() -> list[str]:
+    """Return this host's addresses at which other hosts may reach it: no loopback, no link-local one."""
+    return [address for address in _addresses() if not (ip := ip_address(address)).is_loopback and not ip.is_link_local]
+
+
+def _addresses() -> list[str]:
+    found = [ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
+    return [address if isinstance(address, str) else address[0] for address in found]
 
 
 @asynccontextmanager
 async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
-    """Open multicast DNS for the length of the block, on the interfaces that have these addresses.
+    """Open multicast DNS for the length of the block, on the interfaces that have these addresses; yield zeroconf.
 
     Args:
-        addresses: of this host, IPv4.
+        addresses: of this host. Those of IPv6 are left out where it does not work.
 
     Raises:
-        Unreachable: there is no multicast here, or zeroconf failed.
+        Unreachable: there is no multicast here, or zeroconf failed, also in the block.
     """
     try:
-        zeroconf = AsyncZeroconf(interfaces=list(addresses), ip_version=IPVersion.V4Only)
+        zeroconf = _opened(addresses)
         try:
             yield zeroconf
         finally:
@@ -45,6 +62,15 @@ async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
         raise Unreachable(f"zeroconf: {str(error) or type(error).__name__}", field="discovery") from error
     except OSError as error:
         raise Unreachable(f"no multicast on {', '.join(addresses)}: {error.strerror}", field="discovery") from error
+
+
+def _opened(addresses: Sequence[str]) -> AsyncZeroconf:
+    """Return zeroconf on these addresses; of IPv4 alone, where IPv6 is switched off. Raises OSError."""
+    ipv4 = [address for address in addresses if "." in address]
+    if len(ipv4) < len(addresses):
+        with suppress(OSError):
+            return AsyncZeroconf(interfaces=list(addresses), ip_version=IPVersion.All)
+    return AsyncZeroconf(interfaces=ipv4, ip_version=IPVersion.V4Only)
 
 
 async def _close(zeroconf: AsyncZeroconf) -> None:

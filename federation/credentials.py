@@ -22,8 +22,11 @@ class Credentials:
     key: bytes | None = None
 
     async def try_by_hand(self, host: str, port: int) -> None:
-        """Connect once, and disconnect. Raises OSError with the reason of a failure, which the libraries do not
+        """Connect to a server once over TLS, and disconnect, to learn the reason of a failure that a library does not
         report.
+
+        Raises:
+            OSError: the reason; without an error the server accepts the connection.
         """
         reader, writer = await asyncio.open_connection(host, port, ssl=self.context)
         try:

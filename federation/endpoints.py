@@ -21,7 +21,9 @@ class Endpoints:
         """The index of the address that is asked."""
 
     def failed(self, index: int) -> None:
-        """Ask the next address from now on; calls that failed together count as one.
+        """Record that an address did not answer: the next one, in a circle, becomes :attr:`current`.
+
+        It has no effect if another address is current by now, so calls that failed together count as one.
 
         Args:
             index: the index of the address that did not answer.

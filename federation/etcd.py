@@ -117,13 +117,15 @@ class EtcdLease:
 
     async def renew(self) -> bool:
         # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
-        """Implement :meth:`federation.ports.Lease.renew`."""
+        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
         if not await self._registry.has_name(self.row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
 
     async def revoke(self) -> None:
-        """Implement :meth:`federation.ports.Lease.revoke`."""
+        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
+        RegistryUnavailable.
+        """
         await self._registry.revoke(self.number)
 
 
@@ -166,7 +168,11 @@ class EtcdRegistry:
         """The watch of this handle has broken, and does not have all rows again."""
 
     async def start(self) -> None:
-        """Ask each endpoint in turn, until one answers. After a failure this handle is closed."""
+        """Ask each endpoint in turn, until one answers; after a failure this handle is closed.
+
+        Raises:
+            RegistryUnavailable: none has answered within 5 s.
+        """
         try:
             with self._asking():
                 async with asyncio.timeout(START_S):
@@ -176,20 +182,28 @@ class EtcdRegistry:
             raise
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.create`."""
+        """Create the row of a session that never had one; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.create`).
+        """
         return await self._swap_owner(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.claim`."""
+        """Compare and set the row of a session; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.claim`).
+        """
         return await self._swap_owner(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Implement :meth:`federation.ports.Registry.owner`."""
+        """Return the session's row, or what one without a row counts as; None: it never existed
+        (:meth:`federation.ports.Registry.owner`).
+        """
         _, answers = await self._transact([], self._reading(session), [])
         return _read(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Implement :meth:`federation.ports.Registry.forget`."""
+        """Remove these rows of deleted sessions, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`).
+        """
         await self._raise_floor(max((ownership.generation for ownership in deleted.values()), default=0))
         for session, expected in deleted.items():
             key = self._key(OWNER, session)
@@ -221,7 +235,9 @@ class EtcdRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EtcdLease:
-        """Implement :meth:`federation.ports.Registry.announce`."""
+        """Compare and set the row of a proxy, and return the lease that it is under, as
+        :meth:`federation.ports.Registry.announce` does.
+        """
         name = self._key(NAME, quote(row.proxy, safe=""))
         while True:
             with self._asking():
@@ -254,7 +270,9 @@ class EtcdRegistry:
         return None
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Implement :meth:`federation.ports.Registry.forget_site`."""
+        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        (:meth:`federation.ports.Registry.forget_site`).
+        """
         key = self._key(SITE, site)
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
@@ -269,13 +287,15 @@ class EtcdRegistry:
         return won
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Implement :meth:`federation.ports.Registry.drain`."""
+        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
         key = self._key(DRAIN, proxy)
         change = aetcd.transactions.Delete(key) if row is None else _put(key, row)
         await self._transact([], [change], [])
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Implement :meth:`federation.ports.Registry.elect`."""
+        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
+        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """
         if not isinstance(lease, EtcdLease):
             raise Internal("a lease of another registry")
         key = self._key(LEADER, link)
@@ -292,7 +312,9 @@ class EtcdRegistry:
         return int(answers[-1][0][1].mod_revision) if won else None
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Implement :meth:`federation.ports.Registry.resign`."""
+        """Give the leadership of the link back, if it is held under the lease
+        (:meth:`federation.ports.Registry.resign`).
+        """
         if not isinstance(lease, EtcdLease):
             raise Internal("a lease of another registry")
         key = self._key(LEADER, link)
@@ -302,12 +324,14 @@ class EtcdRegistry:
             await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Implement :meth:`federation.ports.Registry.set_link`."""
+        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
         key = self._key(LINK, row.key)
         await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [_put(key, row)], [])
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        """Compare and set the row of the dispatching tree; return whether it was set
+        (:meth:`federation.ports.Registry.claim_tree`).
+        """
         key = self._key(TREE, "")
         if expected == TreeRow():
             condition = aetcd.transactions.Create(key) == 0
@@ -317,7 +341,9 @@ class EtcdRegistry:
         return won
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Implement :meth:`federation.ports.Registry.secret`."""
+        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
+        (:meth:`federation.ports.Registry.secret`).
+        """
         key, proposed = self._key(SECRET, ""), before or secrets.token_bytes(SECRET_BYTES)
         if not make:
             _, answers = await self._transact([], [aetcd.transactions.Get(key)], [])
@@ -327,14 +353,16 @@ class EtcdRegistry:
         return proposed if made else bytes(answers[0][0][0])
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Implement :meth:`federation.ports.Registry.site_log`."""
+        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(LOG, site))
         return SiteLogRow.model_validate_json(row.value) if row is not None else None
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
+        """Compare and set the row of the site's log; return whether it was set
+        (:meth:`federation.ports.Registry.claim_site_log`).
+        """
         key = self._key(LOG, site)
         if expected is None:
             condition = aetcd.transactions.Create(key) == 0
@@ -344,7 +372,9 @@ class EtcdRegistry:
         return won
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
+        """Record ranks of checkpoints up to which clients were answered
+        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """
         await asyncio.gather(*(self._note_checkpoint(session, rank) for session, rank in ranks.items()))
 
     async def _note_checkpoint(self, session: SessionId, rank: Rank) -> None:
@@ -362,14 +392,23 @@ class EtcdRegistry:
                 return
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
+        """Return the rank recorded for the session; None: there is none
+        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(CHECKPOINT, session))
         return decode_rank(row.value.decode()) if row is not None else None
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
+        """Yield a Reloaded, then every change in order, and WatchAlive in silence
+        (:meth:`federation.ports.Registry.watch`).
+
+        While etcd does not answer the watch waits; then it begins again with a Reloaded.
+
+        Raises:
+            RegistryUnavailable: this handle was closed.
+        """
         pause_s, longest_s = RETRY_PAUSES_S
         while True:
             self._is_behind = True
@@ -384,7 +423,7 @@ class EtcdRegistry:
             pause_s = min(pause_s * 2, longest_s)
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Registry.close`."""
+        """Close this handle; no lease is ended by it (:meth:`federation.ports.Registry.close`)."""
         self._closed = True
         clients, self._clients = self._clients, []
         for client in clients:
@@ -394,20 +433,28 @@ class EtcdRegistry:
     # ------------------------------------------------------------ leases
 
     def same_lease(self, lease: Lease) -> EtcdLease:
-        """Return a lease that was granted on another connection, as one of this."""
+        """Return a handle of a lease, granted over another connection, that is renewed over this one.
+
+        Raises:
+            Internal: it is a lease of another kind of registry.
+        """
         if not isinstance(lease, EtcdLease):
             raise Internal(f"{type(lease).__name__} is no lease of this registry")
         return EtcdLease(self, lease.number, lease.row, lease.ttl_ms)
 
     async def has_name(self, row: ProxyRow, lease: int) -> bool:
-        """Tell whether the name is held under this lease: by no later incarnation of the proxy."""
+        """Tell whether the proxy's name is held under the lease with this id, and not by a later incarnation.
+
+        Raises:
+            RegistryUnavailable: etcd does not answer.
+        """
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 found = await (await self._client()).get(self._key(NAME, quote(row.proxy, safe="")))
         return found is not None and bool(found.lease == lease)
 
     async def keep_alive(self, lease: int) -> bool:
-        """Renew a lease of etcd; return False where it has ended. Raises RegistryUnavailable."""
+        """Renew the lease of etcd with this id; return False if it has ended. Raises RegistryUnavailable."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)
@@ -416,7 +463,9 @@ class EtcdRegistry:
         return bool(reply.TTL > 0)
 
     async def revoke(self, lease: int) -> None:
-        """Give a lease of etcd back; one that has ended is no error. Raises RegistryUnavailable."""
+        """End the lease of etcd with this id, with its rows; one that has ended is no error. Raises
+        RegistryUnavailable.
+        """
         with suppress(LookupError), self._asking():
             async with asyncio.timeout(self._deadline_s):
                 await (await self._client()).revoke_lease(lease)
@@ -688,10 +737,13 @@ async def _ask_for_signs(call: Any) -> None:
 
 
 def endpoints_of(addresses: str) -> Endpoints:
-    """Return the endpoints of etcd. Raises BadConfiguration: one of them is no address.
+    """Return the endpoints of etcd that an option of the command line names.
 
     Args:
-        addresses: host:port, several with commas between.
+        addresses: host:port, several with commas between; ``http://`` before one is dropped.
+
+    Raises:
+        BadConfiguration: one of them is no address.
     """
     return Endpoints([_address(address) for address in addresses.split(",")])
 

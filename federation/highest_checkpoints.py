@@ -16,10 +16,10 @@ class HighestCheckpoints:
         self._first: dict[SessionId, Checkpoint] = {}
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint; one that is there already changes nothing.
+        """Add a checkpoint; a first one (`is_first`) that is there already changes nothing.
 
         Raises:
-            CheckpointOutdated: there is one that counts more (handover rule 19).
+            CheckpointOutdated: there is one that counts more, or an owner's of the same rank (handover rule 19).
         """
         kinds = (self._of_owners, self._first) if checkpoint.is_first else (self._of_owners,)
         known = [kind[checkpoint.session] for kind in kinds if checkpoint.session in kind]
@@ -29,13 +29,17 @@ class HighestCheckpoints:
             kinds[-1][checkpoint.session] = checkpoint
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return what :meth:`federation.ports.Changelog.latest` does: an owner's, and a first one above."""
+        """Return the session's highest checkpoint of an owner, if there is one, and behind it a first one that is
+        higher.
+
+        Empty: there is no checkpoint of the session (:meth:`federation.ports.Changelog.latest`).
+        """
         of_owner, first = self._of_owners.get(session), self._first.get(session)
         is_above = first is not None and (of_owner is None or first.rank > of_owner.rank)
         return tuple(filter(None, (of_owner, first if is_above else None)))
 
     def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions, up to the given epoch."""
+        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive."""
         for session, epoch in deleted.items():
             for kind in (self._of_owners, self._first):
                 if session in kind and kind[session].epoch <= epoch:

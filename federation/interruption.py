@@ -29,7 +29,7 @@ class Interruption:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the handle may neither append nor read now."""
+        """Whether the handle may now neither append nor follow the log."""
         return not self._resumed.is_set()
 
     @property
@@ -38,33 +38,37 @@ class Interruption:
         return max(self.applied_below, self.yielded_below)
 
     def saw(self, below: int) -> None:
-        """Record that everything below this offset was applied, or its append answered."""
+        """Record that everything below the offset `below` was applied, or its append was answered; a lower one changes
+        nothing.
+        """
         self.applied_below = max(self.applied_below, below)
 
     def interrupt(self) -> None:
-        """Begin an interruption; it has no effect on a closed handle."""
+        """Begin an interruption, in which the handle neither appends nor follows the log; no effect on a closed one."""
         if not self._closed:
             self._resumed.clear()
             self._interrupted.set()
 
     async def wait_interrupted(self) -> None:
-        """Wait for the next interruption; each is reported once."""
+        """Wait for an interruption that was not reported yet, which may have begun already; each is reported once."""
         await self._interrupted.wait()
         self._interrupted.clear()
 
     def resume(self) -> None:
-        """End the interruption, unless another one has begun since."""
+        """End the interruption, unless another one, not reported yet, has begun since."""
         if not self._interrupted.is_set():
             self._resumed.set()
 
     async def wait_resumed(self) -> None:
-        """Wait until it is not interrupted. Raises LogUnavailable: it was closed before that."""
+        """Return once the handle is not interrupted; at once if it is not. Raises LogUnavailable: it was closed before
+        that.
+        """
         await self._resumed.wait()
         if self._never_ends:
             raise LogUnavailable("this handle of the log is closed")
 
     def close(self) -> None:
-        """Close it, and wake every waiting call."""
+        """Close the handle: calls of :meth:`wait_resumed` end, with LogUnavailable if the handle is interrupted."""
         self._closed = True
         self._never_ends = self._never_ends or self.is_interrupted
         self._resumed.set()

@@ -33,7 +33,11 @@ class Rotation:
 
     @classmethod
     def parse(cls, text: str) -> Rotation:
-        """Return the rotation of a text such as `256MiB`, `12h` or `off`. Raises ValueError."""
+        """Return the rotation that a text states: a size (`256MiB`; KiB, MiB, GiB), an age (`12h`; s, h, d), or `off`.
+
+        Raises:
+            ValueError: the text has none of these forms, or states less than 1MiB or 60s.
+        """
         if text == OFF:
             return cls()
         found = re.fullmatch(r"(\d{1,12})(KiB|MiB|GiB|s|h|d)", text)
@@ -48,7 +52,7 @@ class Rotation:
 
     @property
     def is_on(self) -> bool:
-        """Whether there are parts at all."""
+        """Whether a journal with this rotation is in parts: it has a bound."""
         return self.segment_bytes is not None or self.age_s is not None
 
 
@@ -72,10 +76,13 @@ class JournalSegments:
         self._names_bytes = 0
 
     def beginning(self, more: int, at_ms: int, now_s: float) -> Fact | None:
-        """Return the fact to be written first if a part begins with the next write; None: none does.
+        """Begin the next part if one is due; return the fact to be written before those of the next write; None: no
+        part begins.
+
+        Call :meth:`wrote` for that write, and :meth:`failed` if the fact may not have been written.
 
         Args:
-            more: bytes of the next write.
+            more: bytes of the next write, without that fact.
             at_ms: Unix time, for the fact.
             now_s: of the caller's clock, for the age of the part.
         """
@@ -88,7 +95,11 @@ class JournalSegments:
         return Fact(writer=self.writer, number=self.number, at_ms=at_ms, kind=FactKind.ROTATED, frontier=before)
 
     def failed(self, beginning: Fact | None) -> None:
-        """Record that the write of this fact failed, or may have: it is to be written first the next time, too."""
+        """Record that the write of this fact failed, or may have: :meth:`beginning` returns it the next time, too.
+
+        Args:
+            beginning: what :meth:`beginning` returned for that write.
+        """
         self._unwritten = beginning
 
     def _is_due(self, more: int, now_s: float) -> bool:
@@ -101,19 +112,20 @@ class JournalSegments:
         return self._size > 0 and (too_large or (age is not None and now_s - self._began_s >= age))
 
     def wrote(self, facts: Iterable[Fact], size: int) -> None:
-        """Record that these facts, of `size` bytes, were written to the present part."""
+        """Record that these facts, of `size` bytes together, were written to the present part."""
         self._size += size
         for fact in facts:
             self._note(fact.writer, fact.number)
 
     def found(self, number: int, facts: Iterable[Fact], now_s: float) -> None:
-        """Record the facts that an earlier process has written in its last part, in order; the age of the part is
-        unknown.
+        """Record the facts that an earlier process has written in its last part, in order, before the first
+        :meth:`beginning`.
 
         Args:
-            number: of the part.
-            facts: all of it.
-            now_s: of the caller's clock, from which its age is counted.
+            number: of that part; if that is not known, of the last finished part: the facts state a higher one
+                themselves.
+            facts: all facts of the part.
+            now_s: of the caller's clock, from which the age of the part is counted, because the true one is unknown.
         """
         self.number, self._began_s = max(number, self.number), now_s
         for fact in facts:
@@ -137,11 +149,21 @@ class JournalSegments:
 
 
 def segment_name(stem: str, number: int) -> str:
-    """Return the file name of a finished part; `stem` is that of the part being written."""
+    """Return the name, without suffix, of the file of a finished part of a journal.
+
+    Args:
+        stem: the name, without suffix, of the file of the part being written.
+        number: of the finished part.
+    """
     return f"{stem}.{number:06}"
 
 
 def segment_number(stem: str, name: str) -> int | None:
-    """Return the number of the part of that file name; None: it is not a part of this journal."""
+    """Return the number of the finished part whose file has this name; None: no finished part of this journal has it.
+
+    Args:
+        stem: the name, without suffix, of the file of the part being written.
+        name: the name of a file, without suffix.
+    """
     found = re.fullmatch(re.escape(stem) + r"\.(\d{6,})", name)
     return int(found[1]) if found else None

@@ -82,7 +82,9 @@ class Fallible:
             raise self.error("the storage is away")
 
     def answer(self) -> None:
-        """End an action that changed something. Raises `error` if its answer is to be lost."""
+        """End an action that changed something: wake whoever waits for a change. Raises `error` if its answer is to be
+        lost.
+        """
         self.changed.notify()
         if self.answers_to_lose > 0:
             self.answers_to_lose -= 1
@@ -121,11 +123,11 @@ class MemorySiteLog:
         self._interruption = Interruption()
 
     async def start(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.start`."""
+        """Connect to the log, before any other call. Raises LogUnavailable (:meth:`federation.ports.SiteLog.start`)."""
         await self._begin()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Implement :meth:`federation.ports.SiteLog.append`."""
+        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
         await self._begin()
         await self._interruption.wait_resumed()
         start = self._storage.end
@@ -135,7 +137,7 @@ class MemorySiteLog:
         return list(range(start, self._storage.end))
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Implement :meth:`federation.ports.SiteLog.tail`."""
+        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
         self._interruption.saw(offset)
         while True:
             await self._interruption.wait_resumed()
@@ -151,39 +153,45 @@ class MemorySiteLog:
             await self._storage.changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Implement :meth:`federation.ports.SiteLog.read`."""
+        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
+        yet.
+        """
         await self._begin()
         return self._slice(offset, limit)
 
     async def first_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
+        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
+        LogUnavailable.
+        """
         await self._begin()
         return self._storage.first
 
     async def end_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
+        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
         await self._begin()
         return self._storage.end
 
     def interrupt(self) -> None:
-        """Interrupt the handle, as an outage of the storage does."""
+        """Interrupt this handle, as an outage of the storage does: appends and tails wait until :meth:`resume`."""
         self._interruption.interrupt()
 
     @property
     def seen_below(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.seen_below`."""
+        """The offset below which this handle has seen every record (:attr:`federation.ports.SiteLog.seen_below`)."""
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.interrupted`."""
+        """Wait until the storage was out of reach (:meth:`federation.ports.SiteLog.interrupted`)."""
         await self._interruption.wait_interrupted()
 
     def resume(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.resume`."""
+        """End an interruption: appends and tails go on (:meth:`federation.ports.SiteLog.resume`)."""
         self._interruption.resume()
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.close`."""
+        """Close this handle, not the log; calls under way may raise LogUnavailable
+        (:meth:`federation.ports.SiteLog.close`).
+        """
         self._closed = True
         self._interruption.close()
         self._storage.changed.notify()
@@ -278,7 +286,7 @@ class MemoryRegistryStorage(Fallible):
                 self.end_lease(lease)
 
     def end_lease(self, lease: int) -> None:
-        """End a lease, with the rows under it; do nothing if it has ended."""
+        """End the lease of this number now, with the rows under it; do nothing if it has ended."""
         if self.rows.terms.pop(lease, None) is None:
             return
         for link, leader in [item for item in self.rows.leaders.items() if item[1].lease == lease]:
@@ -290,7 +298,7 @@ class MemoryRegistryStorage(Fallible):
         self.changed.notify()
 
     def snapshot(self) -> Reloaded:
-        """Return all rows as the first event of a watch."""
+        """Return all rows as the first event of a watch; it does not change afterwards."""
         rows = self.rows
         return Reloaded(
             owners=dict(rows.owners),
@@ -313,7 +321,7 @@ class MemoryLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        """Implement :meth:`federation.ports.Lease.renew`."""
+        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
         await self._storage.check_reachable()
         now_ms = self._clock.now_ms()
         self._storage.expire_leases(now_ms)
@@ -324,7 +332,9 @@ class MemoryLease:
         return True
 
     async def revoke(self) -> None:
-        """Implement :meth:`federation.ports.Lease.revoke`."""
+        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
+        RegistryUnavailable.
+        """
         await self._storage.check_reachable()
         self._storage.end_lease(self.number)
 
@@ -338,23 +348,33 @@ class MemoryRegistry:
         self._closed = False
 
     async def start(self) -> None:
-        """Implement :meth:`federation.ports.Registry.start`."""
+        """Connect to the registry, before any other call. Raises RegistryUnavailable
+        (:meth:`federation.ports.Registry.start`).
+        """
         await self._begin()
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.create`."""
+        """Create the row of a session that never had one; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.create`).
+        """
         return await self._compare_and_set(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.claim`."""
+        """Compare and set the row of a session; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.claim`).
+        """
         return await self._compare_and_set(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Implement :meth:`federation.ports.Registry.owner`."""
+        """Return the session's row, or what one without a row counts as; None: it never existed
+        (:meth:`federation.ports.Registry.owner`).
+        """
         return (await self._begin()).owner(session)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Implement :meth:`federation.ports.Registry.forget`."""
+        """Remove these rows of deleted sessions, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`).
+        """
         rows = await self._begin()
         rows.generation_floor = max([rows.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
@@ -372,7 +392,9 @@ class MemoryRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> MemoryLease:
-        """Implement :meth:`federation.ports.Registry.announce`."""
+        """Compare and set the row of a proxy, and return the lease that it is under, as
+        :meth:`federation.ports.Registry.announce` does.
+        """
         rows = await self._begin()
         check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
         for (proxy, _), incarnation in rows.incarnations.items():
@@ -397,7 +419,9 @@ class MemoryRegistry:
         )
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Implement :meth:`federation.ports.Registry.forget_site`."""
+        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        (:meth:`federation.ports.Registry.forget_site`).
+        """
         rows = await self._begin()
         is_live = any(incarnation.row.site == site for incarnation in rows.incarnations.values())
         if not is_live and rows.changelogs.pop(site, None) is not None:
@@ -406,7 +430,7 @@ class MemoryRegistry:
         return not is_live
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Implement :meth:`federation.ports.Registry.drain`."""
+        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
         rows = await self._begin()
         if row is None:
             rows.drains.pop(proxy, None)
@@ -416,7 +440,9 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Implement :meth:`federation.ports.Registry.elect`."""
+        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
+        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """
         if not isinstance(lease, MemoryLease):
             raise Internal("a lease of another registry")
         rows = await self._begin()
@@ -432,7 +458,9 @@ class MemoryRegistry:
         return epoch
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Implement :meth:`federation.ports.Registry.resign`."""
+        """Give the leadership of the link back, if it is held under the lease
+        (:meth:`federation.ports.Registry.resign`).
+        """
         rows = await self._begin()
         leader = rows.leaders.get(link)
         if leader is not None and isinstance(lease, MemoryLease) and leader.lease == lease.number:
@@ -441,7 +469,7 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Implement :meth:`federation.ports.Registry.set_link`."""
+        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
         rows = await self._begin()
         if not seed or row.sites not in rows.links:
             rows.links[row.sites] = row
@@ -449,7 +477,9 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        """Compare and set the row of the dispatching tree; return whether it was set
+        (:meth:`federation.ports.Registry.claim_tree`).
+        """
         rows = await self._begin()
         if rows.tree != expected:
             return False
@@ -459,7 +489,9 @@ class MemoryRegistry:
         return True
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Implement :meth:`federation.ports.Registry.secret`."""
+        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
+        (:meth:`federation.ports.Registry.secret`).
+        """
         rows = await self._begin()
         if not rows.secret and make:
             rows.secret = before or secrets.token_bytes(SECRET_BYTES)
@@ -467,11 +499,13 @@ class MemoryRegistry:
         return rows.secret
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Implement :meth:`federation.ports.Registry.site_log`."""
+        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
         return (await self._begin()).site_logs.get(site)
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
+        """Compare and set the row of the site's log; return whether it was set
+        (:meth:`federation.ports.Registry.claim_site_log`).
+        """
         rows = await self._begin()
         if rows.site_logs.get(site) != expected:
             return False
@@ -480,7 +514,9 @@ class MemoryRegistry:
         return True
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
+        """Record ranks of checkpoints up to which clients were answered
+        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """
         rows = await self._begin()
         for session, rank in ranks.items():
             if session in rows.owners:
@@ -488,11 +524,15 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
+        """Return the rank recorded for the session; None: there is none
+        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """
         return (await self._begin()).noted.get(session)
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Implement :meth:`federation.ports.Registry.watch`."""
+        """Yield a Reloaded, then every change in order, and WatchAlive in silence
+        (:meth:`federation.ports.Registry.watch`).
+        """
         storage = self._storage
         position = -1
         while not self._closed:
@@ -512,7 +552,7 @@ class MemoryRegistry:
                     yield WatchAlive()
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Registry.close`."""
+        """Close this handle; no lease is ended by it (:meth:`federation.ports.Registry.close`)."""
         self._closed = True
         self._storage.changed.notify()
 
@@ -558,32 +598,34 @@ class MemoryChangelog:
         self._storage = storage
 
     async def start(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.start`."""
+        """Connect to the changelog, before any other call, as :meth:`federation.ports.Changelog.start` does."""
         await self._storage.check_reachable()
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Implement :meth:`federation.ports.Changelog.put`."""
+        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
         await self._storage.check_reachable()
         self._storage.highest.put(checkpoint)
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Implement :meth:`federation.ports.Changelog.latest`."""
+        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`)."""
         await self._storage.check_reachable()
         return self._storage.highest.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Implement :meth:`federation.ports.Changelog.forget`."""
+        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
         await self._storage.check_reachable()
         self._storage.highest.forget(deleted)
         self._storage.answer()
 
     async def lost(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.lost`."""
+        """Wait until something that was written is not there any more (:meth:`federation.ports.Changelog.lost`)."""
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Implement :meth:`federation.ports.Changelog.put_site`."""
+        """Write a snapshot of the site's state, unless one there is as high
+        (:meth:`federation.ports.Changelog.put_site`).
+        """
         await self._storage.check_reachable()
         known = self._storage.site
         if known is None or known.rank < snapshot.rank:
@@ -591,12 +633,14 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Implement :meth:`federation.ports.Changelog.latest_site`."""
+        """Return the site's snapshot with the highest rank; None: there is none
+        (:meth:`federation.ports.Changelog.latest_site`).
+        """
         await self._storage.check_reachable()
         return self._storage.site
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.close`."""
+        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
 
 
 class MemoryJournalStorage(Fallible):
@@ -621,11 +665,13 @@ class MemoryJournal:
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def start(self) -> None:
-        """Implement :meth:`federation.ports.Journal.start`."""
+        """Connect to the journal, before any other call (:meth:`federation.ports.Journal.start`). Raises
+        LogUnavailable.
+        """
         await self._storage.check_reachable()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Implement :meth:`federation.ports.Journal.attest`."""
+        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
         await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
         beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
@@ -634,4 +680,4 @@ class MemoryJournal:
         self._storage.answer()
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Journal.close`."""
+        """Close this handle; what was written stays (:meth:`federation.ports.Journal.close`)."""

@@ -30,7 +30,17 @@ class NameInUse(NameTaken):
 def check_name(
     row: ProxyRow, holder: ProxyRow | None, *, earlier: Collection[Incarnation] | None, replace: bool
 ) -> None:
-    """Raise NameInUse unless `row` may take its name from `holder`; arguments as of Registry.announce."""
+    """Check that the proxy of `row` may take its name from `holder`, the name's present row; None: nobody has the name.
+
+    Args:
+        row: the row of the proxy that announces itself.
+        holder: the row under a lease that has the name and was not replaced.
+        earlier: incarnations of this instance that have ended; None: all of them have.
+        replace: allow the name to be taken from any holder.
+
+    Raises:
+        NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name.
+    """
     if holder is None or replace:
         return
     if holder.instance == row.instance and (earlier is None or holder.incarnation in earlier):

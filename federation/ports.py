@@ -28,25 +28,32 @@ class SiteLog(Protocol):
     """The ordered, replayable event log of a site. Offsets ascend; Kafka may leave holes."""
 
     async def start(self) -> None:
-        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage, before any other call; a handle whose start failed is not used again.
+
+        Raises:
+            LogUnavailable: no answer within 5 s; the error names the address.
+            BadConfiguration: the storage is there, in a form that cannot be used.
+        """
         ...
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append records in this order; return their offsets once they survive a crash.
+        """Append records in this order; return their offsets once the records survive a crash.
 
         No append overtakes one that failed: every append of this handle that was called before the failure fails with
-        it.
+        it. An append waits while the handle is interrupted (:meth:`interrupted`).
 
         Raises:
-            LogReplaced: the log assigned offsets that this handle had seen in use: it has lost its end.
-            LogUnavailable: it is not known whether they were appended.
+            LogReplaced: the log assigned offsets that this handle had seen in use: the log has lost its end.
+            LogUnavailable: it is not known whether the records were appended.
         """
         ...
 
     def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Yield every record from `offset` on, for ever: none missed, none twice, in order.
+        """Yield every record from `offset` on, for ever, in batches that are not empty: none missed, none twice, in
+        order.
 
-        It continues after an outage of the server.
+        The iteration continues after an outage of the server, and yields nothing while the handle is interrupted
+        (:meth:`interrupted`).
 
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
@@ -56,35 +63,49 @@ class SiteLog(Protocol):
         ...
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on; empty: the log has none yet. Raises as :meth:`tail`."""
+        """Return up to `limit` records from `offset` on, also while the handle is interrupted; empty: the log has none
+        yet.
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogUnavailable: the storage does not answer.
+        """
         ...
 
     async def first_offset(self) -> int:
-        """Return the offset of the first record kept. Raises LogUnavailable."""
+        """Return the offset of the first record kept; if none is, that of the next one. Raises LogUnavailable."""
         ...
 
     async def end_offset(self) -> int:
-        """Return the offset that the next record will have, at least. Raises LogUnavailable."""
+        """Return the end of the log: the next record will have this offset or a higher one. Raises LogUnavailable."""
         ...
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has read every record, or had its append answered."""
+        """The offset below which this handle has read every record, or had its append answered.
+
+        Always 0 where the storage cannot lose its end.
+        """
         ...
 
     async def interrupted(self) -> None:
         """Wait until the storage was out of reach: the log may have lost its end since (handover rule 27).
 
-        From then on this handle neither appends nor reads, until :meth:`resume`.
+        Each interruption is reported once, when the storage can be asked again. Until :meth:`resume`, appends of this
+        handle wait, and its tails yield nothing; single reads go on.
         """
         ...
 
     def resume(self) -> None:
-        """Append and read again: the caller has checked that the log has everything that was read of it."""
+        """End an interruption: appends and tails go on. It has no effect if another interruption has begun.
+
+        Call it after :meth:`interrupted`, once the log is known to have everything that was read of it (handover rule
+        27).
+        """
         ...
 
     async def close(self) -> None:
-        """Close this handle; a call under way may fail."""
+        """Close this handle; a call under way, or a later one, may raise LogUnavailable. The log stays."""
         ...
 
 
@@ -127,12 +148,12 @@ class SiteLogRow(BaseModel):
 
 
 def encode_rank(rank: Rank) -> str:
-    """Return the rank of a checkpoint as registries store it: EPOCH.SERIAL."""
+    """Return the rank of a checkpoint as registries store it: EPOCH.SERIAL, in decimal."""
     return f"{rank[0]}.{rank[1]}"
 
 
 def decode_rank(text: str) -> Rank:
-    """Return the rank of a text of :func:`encode_rank`. Raises ValueError."""
+    """Return the rank that :func:`encode_rank` wrote as `text`. Raises ValueError: `text` is no such text."""
     epoch, _, serial = text.partition(".")
     return int(epoch), int(serial)
 
@@ -154,7 +175,7 @@ class LinkRow(BaseModel):
 
     @property
     def key(self) -> str:
-        """Its name in a registry's keys: SITE,SITE, each quoted."""
+        """The part of a registry's key that names this link: SITE,SITE, each percent-encoded."""
         return ",".join(quote(site, safe="") for site in self.sites)
 
 
@@ -194,7 +215,7 @@ class OwnerRow(BaseModel):
 
     @property
     def ownership(self) -> Ownership:
-        """The same as a value of the vocabulary."""
+        """The owner and the epoch of this row as an :class:`waypost.identity.Ownership`."""
         return Ownership(self.proxy, self.epoch)  # type: ignore[arg-type]
 
 
@@ -311,11 +332,18 @@ class Lease(Protocol):
     ttl_ms: int
 
     async def renew(self) -> bool:
-        """Renew the lease; return False if it has ended for good. Raises RegistryUnavailable."""
+        """Renew the lease: it lasts `ttl_ms` from the beginning of this call.
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
+
+        Raises:
+            RegistryUnavailable: it is not known whether the lease was renewed.
+        """
         ...
 
     async def revoke(self) -> None:
-        """End the lease now, with all rows under it. Raises RegistryUnavailable."""
+        """End the lease now, with all rows under it; one that has ended is no error. Raises RegistryUnavailable."""
         ...
 
 
@@ -325,11 +353,15 @@ class LeaseRenewer(Protocol):
     """
 
     def same_lease(self, lease: Lease) -> Lease:
-        """Return the lease as one of this connection."""
+        """Return a handle of the same lease that is renewed over this connection; the lease itself does not change.
+
+        Raises:
+            Internal: `lease` is of another kind of registry.
+        """
         ...
 
     async def close(self) -> None:
-        """Close this connection; the leases are not ended."""
+        """Close this connection; no lease that was renewed over it is ended."""
         ...
 
 
@@ -341,39 +373,66 @@ class Registry(Protocol):
     """
 
     async def start(self) -> None:
-        """Connect to the registry. Raises RegistryUnavailable within 5 s, naming the address."""
+        """Connect to the registry, before any other call; a handle whose start failed is not used again.
+
+        Raises:
+            RegistryUnavailable: no answer within 5 s; the error names the address.
+        """
         ...
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row of a session that never had one; of concurrent calls one wins."""
+        """Create the row of a session that never had one; of concurrent calls one wins.
+
+        Returns:
+            Whether this call won, and the row in force. A deleted session has a row, or counts as having one
+            (:meth:`owner`), so it is created again by :meth:`claim`.
+
+        Raises:
+            RegistryUnavailable: the row may have been created all the same; :meth:`owner` tells.
+        """
         ...
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
         """Compare and set the row of a session: the only commit point of a handover.
 
-        Only the call that made the change wins. A repetition after a lost answer does not: `current` is then `new`.
-
         Args:
             session: whose row it is.
-            expected: the row that is to be replaced.
+            expected: the row that is to be replaced, as :meth:`owner` returns it.
             new: the row in its place.
+
+        Returns:
+            Whether this call made the change, and the row in force. A repetition after a lost answer does not win:
+            `current` is then `new`.
+
+        Raises:
+            RegistryUnavailable: the change may have been made all the same; :meth:`owner` tells.
         """
         ...
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Return the session's row; for one without, what it counts as: :func:`waypost.identity.without_row`."""
+        """Return the session's row; for one without, what it counts as (:func:`waypost.identity.without_row`).
+
+        Returns:
+            None: the session never existed.
+
+        Raises:
+            RegistryUnavailable: the registry does not answer.
+        """
         ...
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove rows of deleted sessions, after the floor was raised to their generations. A row that has changed
-        stays.
+        """Remove rows of deleted sessions, after the floor was raised to their generations (handover rule 28). A row
+        that has changed stays.
 
         Without a row a session counts as one that was deleted in the generation of the floor, for :meth:`create` and
         :meth:`claim` too: epochs never start again, and nothing of a deleted session comes back. The watch reports
         every removal.
 
         Args:
-            deleted: the rows as they are expected to be.
+            deleted: the rows as they are expected to be; one that is not of a deleted session stays.
+
+        Raises:
+            RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
         """
         ...
 
@@ -385,25 +444,29 @@ class Registry(Protocol):
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> Lease:
-        """Compare and set the row of a proxy, which lasts as long as its lease; the address of its site's changelog
-        stays.
+        """Compare and set the row of a proxy, which lasts as long as the lease that is returned; the address of its
+        site's changelog stays.
 
         A name has one holder (federation/names.py). An incarnation that is replaced is not renewed any more.
 
         Args:
-            row: of the proxy.
-            ttl_ms: of the lease.
+            row: the row of the proxy, whose `proxy` is the name.
+            ttl_ms: how long the lease lasts without a renewal, at least.
             earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
             replace: take the name from any holder.
 
         Raises:
             NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name under a
                 lease.
+            RegistryUnavailable: the row may have been set all the same, under a lease that nobody renews.
         """
         ...
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the order to drain a proxy; None: take it back."""
+        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one.
+
+        The watch reports it, and the order outlives the proxy's incarnations. Raises RegistryUnavailable.
+        """
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
@@ -411,36 +474,59 @@ class Registry(Protocol):
 
         A proxy that leads already begins another term: everything still under way from its last one is void.
 
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            proxy: the proxy that is to lead.
+            lease: of that proxy, granted by this registry; the leadership ends with it.
+
         Returns:
-            The leader's epoch, greater than all before; None: another proxy leads.
+            The leader's epoch, greater than all before; None: another proxy leads, or the lease has ended.
+
+        Raises:
+            RegistryUnavailable: the proxy may have been elected all the same; a repetition begins another term.
         """
         ...
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Give the leadership of `link` back, if it is held under the lease."""
+        """Give the leadership of `link` back; no effect if it is not held under the lease.
+
+        Raises:
+            RegistryUnavailable: the registry does not answer.
+        """
         ...
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Write the row of a link; with `seed` only if it has none, removed or not."""
+        """Write the row of a link, which the watch reports. Raises RegistryUnavailable.
+
+        Args:
+            row: the row to be written.
+            seed: write it only if the link has no row; the row of a removed link counts as one.
+        """
         ...
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree; return whether it was as expected.
+        """Compare and set the row of the dispatching tree; return whether `expected` was in force, and `new` is now.
 
         Args:
             expected: the row to be replaced; of epoch 0: there is none.
             new: the row in its place.
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same; the watch reports it then.
         """
         ...
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Remove where the checkpoints of a site are: nobody looks for any there from now on.
+        """Remove the address of a site's checkpoints: nobody looks for any there from now on.
 
-        A proxy of the site that announces itself has it known again. The row of its log stays, so that it cannot come
-        back with another one.
+        A proxy of the site that announces itself makes the site known again. The row of the site's log stays, so that
+        the site cannot come back with another log.
 
         Returns:
             False, and nothing has changed: a proxy of the site has a lease, or announces itself at this time.
+
+        Raises:
+            RegistryUnavailable: the address may have been removed all the same.
         """
         ...
 
@@ -448,50 +534,61 @@ class Registry(Protocol):
         """Return the secret of the federation, which only readers of this registry know: 32 random bytes, made by the
         first call.
 
-        Of concurrent calls one wins, for ever. The watch does not report it.
+        Of concurrent calls one wins, for ever. The watch does not report it. Raises RegistryUnavailable.
 
         Args:
-            before: the secret so far; a registry that has lost everything accepts it again.
-            make: make it if there is none; False: return b"" instead.
+            before: the secret so far, which a registry that has lost everything accepts again; empty: none is known.
+            make: make a secret if there is none; False: return b"" instead.
         """
         ...
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Return the row of the site's log; None: it has none."""
+        """Return the row of the site's log; None: it has none. Raises RegistryUnavailable."""
         ...
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set the row of the site's log; return whether it was as expected. The watch does not report it.
+        """Compare and set the row of the site's log; return whether `expected` was in force, and `new` is now.
+
+        The watch does not report it.
 
         Args:
             site: whose log it is.
             expected: the row to be replaced; None: there is none.
             new: the row in its place.
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same.
         """
         ...
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Record the rank of the checkpoint of each session up to which clients were answered; a lower rank changes
-        nothing.
+        """Record the rank of the checkpoint of each session up to which clients were answered (handover rule 19).
 
-        A session without a row is skipped, and :meth:`forget` removes the rank. The watch does not report it.
+        A rank that is not above the recorded one changes nothing. A session without a row is skipped, and
+        :meth:`forget` removes the rank. The watch does not report it. Raises RegistryUnavailable: any of the ranks may
+        have been recorded.
         """
         ...
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return the rank recorded for the session; None: there is none."""
+        """Return the rank that :meth:`note_checkpoints` recorded last for the session; None: there is none.
+
+        Raises:
+            RegistryUnavailable: the registry does not answer.
+        """
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         """Yield :class:`Reloaded`, then every change in order, none skipped; and :class:`WatchAlive` in silence.
 
         Owners and incarnations are in one order: every incarnation that began before a row was written is reported
-        before that row (handover rule 26).
+        before that row (handover rule 26). After an outage of the server the watch goes on with a `Reloaded`. It ends,
+        or raises RegistryUnavailable, once this handle is closed or its disk fails.
         """
         ...
 
     async def close(self) -> None:
-        """Close this handle; a call under way may fail."""
+        """Close this handle; a call under way, or a later one, may raise RegistryUnavailable. Leases are not ended."""
         ...
 
 
@@ -508,7 +605,7 @@ class SiteSnapshot:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Its (log epoch, position): the higher one counts."""
+        """The (log epoch, position) of this snapshot: of two of a site the higher one counts."""
         return self.log_epoch, self.position
 
 
@@ -518,49 +615,70 @@ class Changelog(Protocol):
     """
 
     async def start(self) -> None:
-        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage, before any other call; a handle whose start failed is not used again.
+
+        Raises:
+            LogUnavailable: no answer within 5 s; the error names the address.
+            BadConfiguration: the storage is there, in a form that cannot be used.
+        """
         ...
 
     async def put(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint; return once it survives a crash.
 
         Raises:
-            CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows; it has
-                read all that was there before its own first one, and before the first one of a session. A first
-                one never counts more than an owner's.
-            LogUnavailable: it is not known whether it was written.
+            CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows, and
+                nothing was written. The handle has read all that was there before its own first `put`, and before that
+                of the first checkpoint (`is_first`) of a session. A first checkpoint never counts more than an owner's.
+            LogUnavailable: it is not known whether the checkpoint was written.
         """
         ...
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the session's checkpoint with the highest (epoch, serial) that an owner wrote, if there is one; and
-        a first one, if there is one that is higher: whoever made the session has written it, or tried to.
+        """Return the checkpoints of the session that count, two at most, the lower one first (handover rule 19).
 
-        So there are at most two, the owner's before the first one. Empty: there is no checkpoint of the session.
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher: the proxy that made the session has written it, or tried to make the session. Empty: there is no
+            checkpoint of the session.
+
+        Raises:
+            BadRecord: one that counts is damaged.
+            LogUnavailable: the storage does not answer.
         """
         ...
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions, up to these epochs; return once that survives a crash.
+        """Remove the checkpoints of deleted sessions; return once that survives a crash. Raises LogUnavailable.
 
         A late write of an old owner may bring one back. It has no effect: no row names that epoch any more.
+
+        Args:
+            deleted: by session, the epoch up to which its checkpoints are removed, inclusive.
         """
         ...
 
     async def lost(self) -> None:
-        """Wait until a written checkpoint is not there any more: proxies that have it write it again."""
+        """Wait until something that was written is not there any more: proxies then write the checkpoints that they
+        have again.
+
+        Each loss is reported once. A storage that cannot lose a part of itself waits for ever.
+        """
         ...
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Write a snapshot; return once it survives a crash. Raises LogUnavailable."""
+        """Write the snapshot of the site's state; return once it survives a crash. Raises LogUnavailable.
+
+        A snapshot that is not of a higher rank than the one there changes nothing.
+        """
         ...
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the snapshot with the highest rank; None: there is none."""
+        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable."""
         ...
 
     async def close(self) -> None:
-        """Close this handle; a call under way may fail."""
+        """Close this handle; a call under way, or a later one, may raise LogUnavailable. What was written stays."""
         ...
 
 
@@ -572,13 +690,22 @@ class Journal(Protocol):
     """
 
     async def start(self) -> None:
-        """Connect to the storage. Raises LogUnavailable within 5 s, naming the address."""
+        """Connect to the storage, before any other call; a handle whose start failed is not used again.
+
+        Raises:
+            LogUnavailable: no answer within 5 s; the error names the address.
+            BadConfiguration: the storage is there, in a form that cannot be used.
+        """
         ...
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Write facts; return once they survive a crash of this process. Raises LogUnavailable."""
+        """Write facts in this order; return once they survive a crash of this process.
+
+        Raises:
+            LogUnavailable: it is not known whether they were written; the audit removes a fact that is written twice.
+        """
         ...
 
     async def close(self) -> None:
-        """Close this handle; a call under way may fail."""
+        """Close this handle; a call under way, or a later one, may raise LogUnavailable. What was written stays."""
         ...

@@ -21,7 +21,7 @@ class VersionedCondition:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
-        """Wake every waiting task."""
+        """Increase `version`, and wake every task that is in :meth:`wait`."""
         self.version += 1
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
@@ -29,7 +29,14 @@ class VersionedCondition:
                 waiter.set_result(None)
 
     async def wait(self, seen: int, timeout_s: float | None = None) -> None:
-        """Return once the version differs from `seen`, or after `timeout_s` seconds; None: no time limit."""
+        """Return once `version` differs from `seen`, or after `timeout_s` seconds; None: no time limit.
+
+        Nothing tells which of the two it was, except `version` itself.
+
+        Args:
+            seen: `version`, as the caller read it before it looked for what it waits for.
+            timeout_s: the longest time to wait.
+        """
         if self.version != seen:
             return
         waiter = asyncio.get_running_loop().create_future()

@@ -253,7 +253,9 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
     def copy_found(self, epoch: Epoch) -> None:
-        """Note that there is a copy here, of this epoch: keys of earlier questions are void."""
+        """Note that a copy of the session is here, of this epoch. Keys of earlier questions (:meth:`key`) are void,
+        unless the epoch was known.
+        """
         self.copy_epoch = epoch
 
     def row_lost(self, epoch: Epoch) -> None:
@@ -261,24 +263,33 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.lost_epoch = epoch
 
     def key(self, attempt: int) -> ReplyKey:
-        """Return the key of a question by its number; an answer counts only if the key is the same then."""
+        """Return the key of a question. An answer counts only if :meth:`key` still returns the same when the answer
+        comes.
+
+        Args:
+            attempt: the number of the question, which no other question of this proxy has.
+        """
         return ReplyKey(self.session, self.copy_epoch, self.incarnation, attempt)
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch at which the session is served if the compare-and-set under way is done.
+        """The epoch at which the session is served here if the compare-and-set under way succeeds.
 
-        It is chosen once: what is learnt while the registry answers changes nothing of what was claimed.
+        The epoch is chosen once: what is learnt while the registry answers changes nothing of what was claimed. While
+        none is chosen, it is the one that would be chosen now (handover rules 1, 22 and 28).
         """
         return self.chosen or self._next_epoch()
 
     @property
     def has_no_row(self) -> bool:
-        """Whether the registry has no row of a live session. If there is one, its row is lost (handover rule 28)."""
+        """Whether the registry, as read last, has no row of a live session: no row, or that of a deleted session. If a
+        live session of the name is known, its row is lost (handover rule 28).
+        """
         return self.row is None or self.row.deleted
 
     def is_outdated_by(self, epoch: Epoch, serial: int) -> bool:
-        """Tell whether a checkpoint that a changelog has counts more than what is here, or would be made here.
+        """Tell whether a checkpoint in a changelog counts more than the copy that is here, or than what would be made
+        here (handover rules 19 and 28). The answer depends on the state.
 
         Args:
             epoch: the ownership epoch in which the checkpoint was written.
@@ -313,7 +324,9 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         return Epoch(max(known, lost) + 1)
 
     def remember(self, input: AcquisitionInput) -> None:
-        """Keep the row, refusal or checkpoint of an accepted input; another row discards what was known before."""
+        """Keep the row, refusal or checkpoint of an accepted input; another row discards what was known before. Called
+        by :meth:`step`.
+        """
         match input:
             case (
                 RowAbsent(row=row)
@@ -338,7 +351,13 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 pass
 
     def effect(self, kind: type[Any], input: AcquisitionInput) -> AcquisitionEffect:
-        """Return the effect of this kind, with its fields; effects that lead to a claim choose its epoch."""
+        """Return the effect of this kind, with its fields; effects that lead to a claim choose its epoch. Called by
+        :meth:`step`.
+
+        Args:
+            kind: the class of the effect, from the table.
+            input: the accepted input.
+        """
         if kind is GiveUp:
             return GiveUp(self._why_not(input))
         if kind is Fetch:

@@ -17,12 +17,13 @@ from waypost.identity import Epoch, Ownership, ProxyId
 
 
 def is_row_older(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
-    """Tell whether a row is of a time before a copy that is here: of an earlier epoch, or of its own and another's.
+    """Tell whether a row is of a time before a copy that is here: of an earlier epoch than the copy, or of the same
+    epoch and another proxy.
 
     Args:
         epoch: of the copy.
         proxy: this proxy.
-        row: as the registry has it; None: it has none.
+        row: as the registry has it; None: it has none, which counts as older.
     """
     return row is None or (row.epoch, row.proxy == proxy) < (epoch, True)
 

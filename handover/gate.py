@@ -49,11 +49,13 @@ class Gate(Generic[Item]):
         self._limit = limit
 
     def keep(self, offset: int, item: Item, size: int = 0) -> None:
-        """Keep a live match. Past a bound all kept ones are dropped, and the catch-up reaches up to here instead.
+        """Keep a live match while the gate is closed. Past a bound, in matches or bytes, all kept ones and this one are
+        dropped, and the catch-up reaches up to this offset instead.
 
         Args:
             offset: of the match; higher than those before it.
-            size: bytes that it takes; GATE_BYTES is the bound of all together.
+            item: the match, which :meth:`open` hands back.
+            size: the bytes that the match takes; GATE_BYTES is the bound of all together.
         """
         self._bytes += size
         if len(self._buffer) >= self._limit or self._bytes > GATE_BYTES:
@@ -62,7 +64,9 @@ class Gate(Generic[Item]):
             self._buffer.append((offset, item))
 
     def restart(self, from_above: int) -> None:
-        """Drop the kept matches, and keep those above this offset: the catch-up brings the others."""
+        """Drop the kept matches; matches are complete here above the offset `from_above` only, and the catch-up brings
+        the others.
+        """
         self._buffer.clear()
         self._bytes = 0
         self.from_above = from_above
@@ -76,26 +80,34 @@ class Gate(Generic[Item]):
         return None if installed_above is None else max(self.from_above, installed_above)
 
     def missing(self, covered_from: int | None) -> tuple[int, int] | None:
-        """Return (C, X) if (C, X] must be fetched, None if nothing is missing or X or C is not known."""
+        """Return what has to be fetched from the origin's log, as the offsets (C, X): those above C, up to and
+        including X. None: nothing is missing, or C or X is not known.
+
+        Args:
+            covered_from: X, as :meth:`covered_from` returns it.
+        """
         if covered_from is None or self.seen is None or self.seen >= covered_from:
             return None
         return (self.seen, covered_from)
 
     def may_open(self, covered_from: int | None) -> bool:
-        """Tell whether everything up to X has been seen.
+        """Tell whether the session has seen the origin up to X, so that :meth:`open` loses nothing. False also while C
+        is not known.
 
         Args:
-            covered_from: X; None: not known yet, and the gate may not open.
+            covered_from: X, as :meth:`covered_from` returns it; None: not known yet, and the gate may not open.
         """
         return covered_from is not None and self.seen is not None and self.seen >= covered_from
 
     def fetched(self, through: int) -> None:
-        """Raise C to `through`: everything up to there has been taken. C never falls."""
+        """Note that the session has everything of the origin up to the offset `through`, inclusive. C never falls."""
         if self.seen is None or through > self.seen:
             self.seen = through
 
     def open(self, apply: Callable[[int, Item], None]) -> None:
-        """Call `apply` for each kept match above C, in order, and keep none any more."""
+        """Call `apply` with offset and item of each kept match above C, in ascending order, and drop all kept ones.
+        Whether the gate may open, :meth:`may_open` tells; removing it is up to the caller.
+        """
         above = NOTHING if self.seen is None else self.seen
         for offset, item in self._buffer:
             if offset > above:

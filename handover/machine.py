@@ -147,15 +147,22 @@ class TableMachine(Generic[InputT, EffectT]):
         """Keep the content of an accepted input that later effects need; called after the change of state."""
 
     def effect(self, kind: type[Any], input: InputT) -> EffectT:
-        """Return the effect of this kind, with the fields that it takes from the input and the machine."""
+        """Return the effect of this kind, with the fields that it takes from the input and the machine. Called by
+        :meth:`step`, for each kind in the row of the table.
+
+        Args:
+            kind: the class of the effect.
+            input: the accepted input.
+        """
         made: EffectT = kind()
         return made
 
     def transition(self, input: InputT) -> tuple[type, ...]:
-        """Change the state as the table says, and return the kinds of effects.
+        """Change the state as the table says, and return the kinds of effects, in order. :meth:`step` makes the effects
+        of them.
 
         Raises:
-            UnexpectedInput: the table has no row for it; nothing was changed.
+            UnexpectedInput: the table has no row for this input in this state; nothing was changed.
         """
         cell = self.table.get((self.state, type(input)))
         if cell is None:
@@ -197,14 +204,19 @@ class TimedMachine(TableMachine[InputT | Deadline, EffectT], Generic[InputT, Eff
         return effects
 
     def tick(self, now_ms: int) -> list[EffectT]:
-        """Do what is due. Call at :meth:`next_deadline`."""
+        """Step with a Deadline if the time of the present state is over at `now_ms`; return the effects, to be
+        performed in order. Call it at :meth:`next_deadline`; earlier it does nothing.
+
+        Raises:
+            UnexpectedInput: the table has no row for a Deadline in this state.
+        """
         if self.over or now_ms < self._deadline_at:
             return []
         self.rearm(now_ms)
         return self.step(Deadline(), now_ms)
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
         return NEVER if self.over else self._deadline_at
 
 
@@ -220,7 +232,7 @@ class TransferMachine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, Eff
         super().__init__(state, now_ms)
 
     def rearm(self, now_ms: int) -> None:
-        """Set both timers of the present state anew, from `now_ms` on."""
+        """Begin the times of the present state anew, from `now_ms` on: until its Deadline, and until the next Retry."""
         super().rearm(now_ms)
         self._retry_at = now_ms + self.timing.retry_ms
 
@@ -265,6 +277,8 @@ def owner_input(
 
     Args:
         current: the row, as read or reported; None: there is none, which counts as another owner.
+        expected: the row of the source, at the epoch that is being handed over.
+        wanted: the row that this side of the transfer claims.
     """
     if current == wanted:
         return OwnedByUs()

@@ -80,7 +80,9 @@ class Age(msgspec.Struct, frozen=True, array_like=True):
 
 
 def checksum(entries: Sequence[StoredEntry], ages: Sequence[Age] = ()) -> int:
-    """Return the CRC-32 of what a chunk brings, as it is encoded."""
+    """Return the CRC-32 of the entries and ages of a chunk, as they are encoded: the field `checksum` of
+    :class:`Chunk`.
+    """
     return zlib.crc32(msgspec.msgpack.encode((entries, ages)))
 
 

@@ -75,10 +75,10 @@ class Columns:
         self._marks: NDArray[numpy.bool_] = numpy.zeros(_FIRST_ROWS, dtype=numpy.bool_)
 
     def put(self, row: int, conditions: Sequence[Condition], *, marked: bool) -> None:
-        """Set the conditions of a row, and its mark.
+        """Set the conditions of a row that has none, and its mark.
 
         Args:
-            row: its number.
+            row: its number: the next one from 0, or that of a row that was dropped.
             conditions: at most :data:`WIDTH`.
             marked: rows with and without a mark are returned apart by :meth:`passing`.
         """
@@ -108,8 +108,8 @@ class Columns:
     def passing(
         self, postings: Sequence[Posting], attributes: Mapping[str, Value]
     ) -> tuple[list[int], list[int]] | None:
-        """Return the rows of the postings whose conditions hold, as often as they occur: those without a mark, and
-        those with one.
+        """Return those rows of the postings whose conditions hold: first the rows without a mark, then the rows with
+        one. A row in several postings is returned as often.
 
         Args:
             postings: the candidates; at least one.
@@ -167,7 +167,9 @@ class Weights:
         self._total_each = self._total_once = 0.0
 
     def max(self, factor: float) -> float:
-        """Return the cost of all rows, with the costs of the entries multiplied by `factor`."""
+        """Return the cost of all rows, in nanoseconds, with the costs of the entries multiplied by `factor`: the upper
+        bound of :meth:`of`.
+        """
         return self._total_each + factor * self._total_once
 
     def set(self, rows: Sequence[int], each: float, once: float) -> None:

@@ -50,11 +50,12 @@ S = TypeVar("S", str, float)
 
 
 def covers(covering: Node, covered: Node) -> bool:
-    """Tell whether it is certain that every notification that `covered` is true of, `covering` is true of.
+    """Tell whether it is certain that `covering` is true of every notification of which `covered` is true. False: it is
+    not certain, but may be so all the same.
 
     Args:
         covering: the tree of an expression.
-        covered: that of another one.
+        covered: the tree of another expression.
     """
     return all(facts.entail(covering, True) for case in _cases(covered, True) for facts in _facts_of(case))
 
@@ -215,7 +216,15 @@ def outline(expression: Expression) -> Outline:
 
 
 def covers_by_outline(covering: Outline, covered: Outline) -> bool | None:
-    """Tell by two outlines whether an expression certainly covers another one; None: it may, their trees say."""
+    """Tell by two outlines, in microseconds, whether an expression covers another one.
+
+    Args:
+        covering: the outline of an expression.
+        covered: the outline of another expression.
+
+    Returns:
+        True: it certainly does. False: nothing says that it does. None: it may; :func:`covers` tells by the trees.
+    """
     for legs in covered.alternatives:
         if not any(_are_met(needed, legs) for needed in covering.alternatives):
             return False
@@ -275,7 +284,12 @@ class CoveringIndex:
         return len(self._numbers)
 
     def add(self, text: str, of: Outline) -> None:
-        """Add an expression by its text."""
+        """Add an expression by its text, which must not be in the index.
+
+        Args:
+            text: its canonical text.
+            of: its outline.
+        """
         number = self._free.pop() if self._free else len(self._texts)
         if number == len(self._texts):
             self._texts.append(text)
@@ -302,7 +316,12 @@ class CoveringIndex:
                 del self._samples[name]
 
     def may_cover(self, of: Outline) -> Iterator[str]:
-        """Yield the texts of those that may cover an expression; some more than once."""
+        """Yield the texts of expressions in the index that may cover another expression, some more than once;
+        :func:`covers` tells whether they do.
+
+        Args:
+            of: the outline of the other expression; if that is in the index, it may be found, too.
+        """
         found: list[array[int]] = []
         for name, value in of.sample.items():
             attribute = self._keys.get(name)
@@ -314,7 +333,12 @@ class CoveringIndex:
         return (self._texts[number] for posting in found for number in posting)
 
     def may_be_covered(self, of: Outline) -> Iterator[str]:
-        """Yield the texts of those that an expression may cover; some more than once."""
+        """Yield the texts of expressions in the index that another expression may cover, some more than once;
+        :func:`covers` tells whether it does.
+
+        Args:
+            of: the outline of the other expression; if that is in the index, it may be found, too.
+        """
         return (text for key in of.keys or () for text in self._sampled(key))
 
     def _sampled(self, key: Key) -> Iterator[str]:

@@ -45,12 +45,12 @@ class Within(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     @property
     def is_point(self) -> bool:
-        """Whether it is one number that only integers of that value are equal to."""
+        """Whether the condition is one number that only integers of that value are equal to, and no NaN."""
         return self.low == self.high and abs(self.low) < EXACT_IN_A_DOUBLE and not self.or_nan
 
     @property
     def is_range(self) -> bool:
-        """Whether it has two bounds whose distance is finite, and is not one number."""
+        """Whether the condition has two bounds, whose distance is finite, and is not one number (:attr:`is_point`)."""
         return math.isfinite(self.high - self.low) and not self.is_point
 
 
@@ -83,7 +83,7 @@ class Reading:
 
     @property
     def only(self) -> Key | None:
-        """The key that is equivalent to the test, if there is just one."""
+        """The key that is equivalent to the test; None: there are several, or none, or the keys are not exact."""
         return self.keys[0] if self.exact and self.keys and len(self.keys) == 1 else None
 
 
@@ -105,7 +105,12 @@ def parts(tree: Node) -> list[list[Leg]]:
 
 
 def read(node: Node, truth: bool) -> Reading:
-    """Return the keys of a test and the truth that it is to have."""
+    """Return the keys of a test: every notification for which the test has this truth hits one of them.
+
+    Args:
+        node: the test.
+        truth: True: the keys of the test being true; False: those of the test being false, which bottom is not.
+    """
     return _Reader()._of(node, truth)
 
 
@@ -206,7 +211,9 @@ def _cheapest(choices: Iterable[Reading]) -> Reading:
 
 
 def weakest(keys: Keys) -> int:
-    """Return the rank of the least selective key: 0 equality, 1 prefix, 2 range, 3 one bound, 4 presence."""
+    """Return the rank of the least selective key: 0 equality, 1 prefix, 2 range, 3 one bound, 4 presence. 0 also
+    without a key.
+    """
     return max(map(_weakness, keys), default=0)
 
 

@@ -134,7 +134,12 @@ class Attribute:
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:
-        """Add the row under the key."""
+        """Add a row under a key of this attribute.
+
+        Args:
+            key: what a value has to meet to hit the row.
+            row: its number, chosen by the caller; not under this key yet.
+        """
         match key:
             case Text(value=value):
                 insort(self.equal.setdefault(value, array("q")), row)
@@ -160,7 +165,7 @@ class Attribute:
         self._note()
 
     def drop(self, key: Key, row: int) -> None:
-        """Remove the row from under the key."""
+        """Remove a row from under a key, under which :meth:`put` has added it."""
         match key:
             case Text(value=value):
                 _drop(self.equal, value, row)

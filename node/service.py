@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ import uvloop
 from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
-from node.configuration.config import NodeConfig
+from node.configuration.config import NodeConfig, authority
 from node.configuration.log_output import LogOutput
 from node.health.repeated_lines import RepeatedLines
 from node.health.supervision import endless
@@ -46,6 +47,10 @@ from waypost.identity import Incarnation, new_incarnation
 
 log = structlog.get_logger("waypost")
 ANNOUNCE_AGAIN_S = 30.0
+BACKLOG = 1024
+"""Connections that the system keeps for the port until they are accepted."""
+EVERY_ADDRESS = ("", "::")
+"""Hosts that stand for all addresses of this machine, of IPv4 and of IPv6."""
 THREAD_TURN_S = 0.0005
 """Time for which the event loop keeps the interpreter while other threads want it, in seconds. SQLite gives it back for
 each row, and a loop that has much to do would keep it for Python's usual 5 ms each time: 200 rows a second is no store.
@@ -53,7 +58,9 @@ each row, and a loop that has much to do would keep it for Python's usual 5 ms e
 
 
 def set_up_logging(*, json: bool) -> None:
-    """Write log lines to stderr, as JSON or for people; those of libraries too, at WARNING and above."""
+    """Have log lines of this process written to stderr, as JSON or for people; those of libraries too, at WARNING and
+    above.
+    """
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
     # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -82,30 +89,33 @@ def listen(config: NodeConfig) -> socket.socket:
     Raises:
         BadConfiguration: the address is taken, or not ours; `field` says which of the two settings is wrong.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((config.host, config.port))
+        if config.host in EVERY_ADDRESS and socket.has_dualstack_ipv6():
+            return socket.create_server(("", config.port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+        found = socket.getaddrinfo(config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name that has addresses of both kinds listens at that of IPv4.
+        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        listener.close()
-        is_port = not isinstance(error, socket.gaierror) and error.errno != errno.EADDRNOTAVAIL
+        is_name = isinstance(error, socket.gaierror)
+        is_port = not is_name and error.errno != errno.EADDRNOTAVAIL
+        reason = error.strerror if is_name or error.errno is None else os.strerror(error.errno)
         raise BadConfiguration(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror}", field="port" if is_port else "host"
+            f"cannot listen on {authority(config.host, config.port)}: {reason}",
+            field="port" if is_port else "host",
         ) from None
-    listener.listen(1024)
-    return listener
 
 
 async def serve(
     config: NodeConfig, started: Callable[[str], None], stop: asyncio.Event, opened: Callable[[], None] = lambda: None
 ) -> None:
-    """Run a node until `stop` is set.
+    """Run a node until `stop` is set, and then end it in order.
 
-    A node whose site log was replaced, or has removed what it was to read next, or whose store is damaged, ends, and
+    A node whose site log was replaced, or has removed what was to be read next, or whose store is damaged, ends, and
     another one begins at the same address: all that it knew may be wrong now, or not be enough.
 
     Args:
-        started: called with the node's URL once it listens, for the first node only.
+        started: called with the node's URL once its port listens, for the first node only.
         opened: called each time that a node's backends are open.
 
     Raises:
@@ -139,7 +149,7 @@ async def _serve_once(
 ) -> None:
     with listen(config) as listener:
         scheme = "wss" if config.tls_cert else "ws"
-        url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
+        url = config.advertise or f"{scheme}://{authority(config.host, listener.getsockname()[1])}"
         incarnation = new_incarnation()
         node = Node(config, partial(_open_backends, config, incarnation, opened), incarnation, lambda: url)
         server = make_server(node, config.host)
@@ -181,8 +191,8 @@ async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Ev
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run(), name="node")]
         if config.discovery:
-            announcement = Announcement(config.name, config.site, url)
-            tasks.append(group.create_task(_announce(announcement, node), name="announcement"))
+            announcement = partial(_announcement, config, url, node)
+            tasks.append(group.create_task(_announce(announcement), name="announcement"))
         await stop.wait()
         log.info("shutting down", sessions=len(node.engine.sessions) if node.engine else 0)
         for task in tasks:
@@ -196,11 +206,11 @@ async def _serve_web(server: Server, listener: socket.socket) -> None:
         raise Internal("the port was closed, and nobody had asked for it")
 
 
-async def _announce(announcement: Announcement, node: Node) -> None:
+async def _announce(announcement: Callable[[], Announcement]) -> None:
     """Announce the node, again and again. One that nobody finds by mDNS serves all the same."""
     while True:
         try:
-            await endless("announcement", announce(announcement, lambda: _sessions_served(node)))
+            await endless("announcement", announce(announcement))
         except Unreachable as error:
             log.warning("no mDNS announcement; clients need the address", error=str(error))
             return
@@ -209,10 +219,12 @@ async def _announce(announcement: Announcement, node: Node) -> None:
             await asyncio.sleep(ANNOUNCE_AGAIN_S)
 
 
-def _sessions_served(node: Node) -> int:
+def _announcement(config: NodeConfig, url: str, node: Node) -> Announcement:
+    """Return what is announced of the node now."""
     if node.engine is None:
-        return 0
-    return sum(session.role is Role.SERVING for session in node.engine.sessions.values())
+        return Announcement(config.name, config.site, url)
+    served = sum(session.role is Role.SERVING for session in node.engine.sessions.values())
+    return Announcement(config.name, config.site, url, served, node.engine.env.cluster.federation)
 
 
 def _failure(failures: Exception) -> WaypostError:

@@ -149,7 +149,7 @@ class Timed(Protocol):
     """A part of the engine that does something by time alone; it reads the time of the step."""
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do what is due at the time of the step."""
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
@@ -247,12 +247,12 @@ class Engine:
     # ------------------------------------------------------------ steps
 
     def step(self, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[Effect]:
-        """Take one input; return the effects.
+        """Apply one input, and return the effects.
 
         Args:
             input: what the proxy is told.
             now_ms: by the caller's clock, which never steps back.
-            unix_ms: Unix time at `now_ms`; None: it has not stepped since it was last said.
+            unix_ms: Unix time at `now_ms`; None: Unix time has not stepped since the last call.
 
         Returns:
             The effects, which the shell begins in this order (proxy/core/durability_law.py).
@@ -265,7 +265,12 @@ class Engine:
         return self._drain()
 
     def tick(self, now_ms: int, unix_ms: int | None = None) -> list[Effect]:
-        """Do what is due at `now_ms`: timeouts, retries, flushes, sweeps. Arguments and effects as of :meth:`step`."""
+        """Do what is due at `now_ms`: timeouts, retries, flushes, sweeps; return effects as :meth:`step` does.
+
+        Args:
+            now_ms: by the caller's clock, which never steps back.
+            unix_ms: Unix time at `now_ms`; None: Unix time has not stepped since the last call.
+        """
         self.env.time.set(now_ms, unix_ms)
         self._tick()
         return self._drain()
@@ -457,9 +462,12 @@ class Engine:
     # ------------------------------------------------------------ the site log
 
     def evaluate(self, record: Record) -> Iterator[None]:
-        """Evaluate the expressions that :class:`RecordsRead` will need of a record, one step for each item yielded.
+        """Evaluate the expressions that :class:`RecordsRead` will need for a record, one before each item yielded.
 
-        The results of the latest record are kept for that step. Nothing else changes.
+        It spares that step the time: the results of the latest record are kept. Nothing else changes.
+
+        Args:
+            record: the next one of the site log; for one that is no notification nothing is yielded.
         """
         if isinstance(record, Published | Forwarded):
             yield from self.sessions.matcher.evaluate(record.body)
@@ -552,12 +560,12 @@ class Engine:
 
     @property
     def undrained(self) -> int:
-        """The number of sessions whose receivers do not have all yet that is owed below the last closing marker."""
+        """The number of sessions with receivers that lack something owed below the last closing marker."""
         return self._closing_markers.undrained
 
     @property
     def is_handing_over(self) -> bool:
-        """Whether a session is on its way from here to another proxy."""
+        """Whether a transfer of a session from here to another proxy runs."""
         return bool(self.transfers.sources.running)
 
     def _leave(self, on_done: Callable[[None], None], *, marked: bool) -> None:
@@ -589,7 +597,7 @@ class Engine:
     # ------------------------------------------------------------ operators
 
     def planned_moves(self) -> list[Move]:
-        """Return the moves that balance the sessions over the proxies of each site; :class:`Rebalance` makes them."""
+        """Return the moves that balance the sessions of each site; :class:`Rebalance` makes them."""
         return plan(self.env.cluster.owners, self.env.cluster.proxies.values(), self.env.cluster.drains)
 
     def _rebalance(self) -> None:

@@ -28,13 +28,15 @@ Waiting = tuple[str, int, int]
 
 
 def of_windows(session: Session) -> Iterator[Waiting]:
-    """Notifications sent to a receiver and not acknowledged."""
+    """Yield ("receiver", notifications sent and not acknowledged, how many may be) for each receiver."""
     for receiver in session.receivers.values():
         yield "receiver", receiver.window.under_way, receiver.window.size
 
 
 def of_engine(engine: Engine) -> Iterator[Waiting]:
-    """Yield each queue of an engine: its name, its length, and its bound."""
+    """Yield each queue of an engine: its name, its length, and its bound; a name comes once for each
+    queue of its kind.
+    """
     for session in engine.sessions.values():
         yield from of_windows(session)
         for gate in session.gates.values():

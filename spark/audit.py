@@ -40,6 +40,7 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
         BadConfiguration: Java, Maven or Spark's connector is missing, or a file for TLS cannot be read.
         LogUnavailable: Kafka does not answer, or does not hold these topics.
         Unreachable: Maven could not fetch the connector.
+        OSError: the report cannot be written.
     """
     source = locate(input)
     if isinstance(source, Topics):
@@ -52,7 +53,18 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
 
 
 def judge(spark: SparkSession, source: Source, progress: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Audit a located run in this Spark session; raises LogUnavailable as :func:`run` does. `progress`: likewise."""
+    """Audit a located run in this Spark session, and return the verdict.
+
+    Args:
+        spark: a session of :func:`spark.session.build`.
+        source: the run, as :func:`spark.source.locate` returns it.
+        progress: called with a line for people before each step.
+
+    Raises:
+        BadInput: a file is no site log, or all are empty.
+        BadConfiguration: the run is in Kafka, and the session was started without the connector.
+        LogUnavailable: Kafka does not answer, or does not hold these topics.
+    """
     try:
         return _judged(spark, source, progress)
     except (PySparkException, Py4JJavaError) as error:
@@ -203,7 +215,12 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 
 def overall(counts: Iterable[str]) -> str:
-    """Return the verdict on a run: the worst that the classes of its findings, by code, make of it."""
+    """Return the verdict on a run, "violated", "unknown" or "ok": the worst of :data:`spark.schemas.CLASSES` for these
+    codes.
+
+    Args:
+        counts: the codes of the classes that have findings; none: "ok".
+    """
     verdicts = {CLASSES[code][0] for code in counts}
     return next((verdict for verdict in (VIOLATED, UNKNOWN) if verdict in verdicts), OK)
 

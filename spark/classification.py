@@ -54,11 +54,13 @@ class Evidence:
 
     @property
     def ends(self) -> DataFrame:
-        """The end of each origin that has ended."""
+        """The end of each origin that has ended (:func:`spark.epochs.lost_ends`)."""
         return epochs.lost_ends(self.records.sparkSession, self.epochs)
 
     def owing(self, missed: DataFrame) -> DataFrame:
-        """Return the policies under which each of `missed` is owed (:func:`spark.obligations.owing`)."""
+        """Return the policies under which each of `missed`, rows of a KEY, is owed: KEY and `terms`
+        (:func:`spark.obligations.owing`).
+        """
         return obligations.owing(self.truth, self.wanted, missed)
 
 
@@ -88,7 +90,8 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
 
 
 def with_unreported(evidence: Evidence) -> DataFrame:
-    """Return `judged` with the lost notifications that a receiver was owed and did not get, and that it does not know.
+    """Return the rows of `judged`, and one with the code LOST for each notification that a log lost with its end, that
+    no log knows, and that a receiver was owed and did not get.
 
     Args:
         evidence: of a run in which a log lost its end.
@@ -183,7 +186,12 @@ def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
 
 
 def stale_epochs(journal: DataFrame) -> DataFrame:
-    """Find the facts of a receiver that name an older epoch than one before them (H1)."""
+    """Find the facts of a receiver that name an older epoch than one before them (H1), in the shape of
+    :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
     received = of_kind(journal, FactKind.RECEIVED)
@@ -194,7 +202,12 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
 
 
 def split_ownership(journal: DataFrame) -> DataFrame:
-    """Find the epochs of a session in which two proxies say that they own it (H2)."""
+    """Find the epochs of a session in which two proxies say that they own it (H2), in the shape of
+    :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     owners = (
         of_kind(journal, FactKind.OWNED)
         .groupBy("session", "epoch")

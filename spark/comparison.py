@@ -26,7 +26,11 @@ _POSITION = ["writer", "number", "at"]
 
 
 def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -> DataFrame:
-    """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver.
+    """Return one row for each delivery, and for each notification that was owed to a receiver and not delivered.
+
+    Its columns are KEY, `epoch`, `proxy`, `is_delivery`; `is_first_owed`, true in one row of each notification owed to
+    a receiver; `codes`, the rules that the row breaks, with LOST, STRAY and RETRIED; and details. Codes and details are
+    null in a row that breaks none.
 
     Args:
         stood: :func:`spark.obligations.standing`.

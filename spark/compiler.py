@@ -43,7 +43,7 @@ UNUSABLE = (SubscriptionError, Untranslatable)
 
 
 def names_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
-    """Return the attributes that any of the expressions names, in the order of the arrays of values."""
+    """Return the attributes that any of the expressions names, sorted: the order of the arrays of values."""
     return tuple(sorted(frozenset[str]().union(*(expression.names for expression in expressions))))
 
 
@@ -65,13 +65,21 @@ class Compiler:
         self._attributes = {name: values.attribute(index) for index, name in enumerate(self.names)}
 
     def with_stages(self, notifications: DataFrame) -> DataFrame:
-        """Return the notifications with the columns to which the tests compiled so far refer."""
+        """Return the notifications with the columns to which the tests compiled so far refer; call it after the last
+        :meth:`test`.
+
+        Args:
+            notifications: with the columns :data:`spark.schemas.ATTRIBUTES`.
+        """
         for stage in self.stages:
             notifications = notifications.select("*", *stage)
         return notifications
 
     def test(self, node: Node) -> Column:
         """Return a test as a boolean column, null for bottom, over the frame that :meth:`with_stages` returns.
+
+        Args:
+            node: the tree of an expression, whose attributes are all in `names`.
 
         Raises:
             Untranslatable: a pattern in it has no form for Java.

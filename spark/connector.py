@@ -24,7 +24,7 @@ FETCH_TIMEOUT_S = 600
 
 
 def folder() -> Path:
-    """Return the folder of third-party servers and jars; it may not exist."""
+    """Return the absolute path of the folder of third-party servers and jars; it may not exist."""
     if chosen := os.environ.get("WAYPOST_PARTS"):
         return Path(chosen).absolute()
     root = Path(__file__).parents[1]

@@ -82,10 +82,10 @@ class Epochs:
 
 
 def read(begun: Iterable[EpochStart], firsts: dict[str, int]) -> Epochs:
-    """Return the epochs of all logs.
+    """Return the log epochs of all logs, from the records that name them (handover rule 27).
 
     Args:
-        begun: all records of all logs that name a log epoch.
+        begun: all records of all logs that name a log epoch, in any order.
         firsts: site -> the first position that its log has.
     """
     sites = groupby(sorted(begun, key=lambda start: start[:2]), key=lambda start: start.site)
@@ -166,9 +166,10 @@ class _Log:
 
 
 def of(records: DataFrame, logs: DataFrame) -> Epochs:
-    """Return the log epochs of all site logs, from their records; there are few about them.
+    """Return the log epochs of all site logs, from the records that name one, which a Spark job collects: they are few.
 
     Args:
+        records: of all logs, as :func:`spark.sitelogs.matched` returns them.
         logs: extents (:func:`spark.sitelogs.extents`).
     """
     rows = records.where(F.col("kind") == LOG_BEGUN).select("site", "position", "begun").collect()
@@ -182,7 +183,13 @@ def of(records: DataFrame, logs: DataFrame) -> Epochs:
 
 
 def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
-    """Set the origin of each published record to that of its log epoch; one of no origin gets the kind `nobodys`."""
+    """Return the records with the origin of each published one set to that of its log epoch; one of no origin gets the
+    kind `nobodys`.
+
+    Args:
+        records: of all logs, as :func:`spark.sitelogs.matched` returns them.
+        epochs: of all logs, not empty.
+    """
     spark = records.sparkSession
     spans = spark.createDataFrame(epochs.spans, SPAN)
     later = F.broadcast(spans.select("site").distinct().withColumn("is_later", F.lit(True)))
@@ -196,17 +203,21 @@ def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
 
 
 def partition(origin: str) -> Column:
-    """Return the part of an origin, given by its column, that is the same in all its log epochs."""
+    """Return the part of an origin that is the same in all its log epochs, as a column.
+
+    Args:
+        origin: the name of the column with the origin.
+    """
     return F.regexp_replace(origin, r"\.\d+$", "")
 
 
 def lost_ends(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Return the end of each origin that has ended: `site`, `origin`, `first`, `seen`."""
+    """Return one row for each origin that has ended, of the shape LOST_END: `site`, `origin`, `first`, `seen`."""
     return spark.createDataFrame(epochs.lost, LOST_END)
 
 
 def continued(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Return the origins that continue others, of the shape CONTINUED."""
+    """Return one row for each pair of an origin that has ended and a later one of its log, of the shape CONTINUED."""
     return spark.createDataFrame(epochs.continued, CONTINUED)
 
 
@@ -217,7 +228,7 @@ def beyond(spark: SparkSession, epochs: Epochs) -> DataFrame:
 
 
 def lost(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Find the logs that say that they lost their end (G2)."""
+    """Find the logs that say that they lost their end (G2), in the shape of :func:`spark.finding.findings`."""
     ends = lost_ends(spark, epochs).where(F.col("first") <= F.col("seen"))
     note = F.concat(F.lit("the log lost its end up to "), F.col("seen"), F.lit(", as it says itself"))
     # A publish whose first copy was lost may rightly stand behind what came later.

@@ -43,7 +43,11 @@ def numbered(facts: DataFrame) -> DataFrame:
 
 
 def once(facts: DataFrame) -> DataFrame:
-    """Return each usable fact of :func:`numbered` ones once, with the `generation` of its session's epoch."""
+    """Return each usable fact once: the columns of FACT, and the `generation` of its session's epoch.
+
+    Args:
+        facts: as :func:`numbered` returns them.
+    """
     generation = F.floor(F.col("epoch") / GENERATION).alias("generation")
     return _usable(facts).where(F.col("copy") == 1).select(*FACT.fieldNames(), generation)
 
@@ -53,12 +57,24 @@ def _usable(facts: DataFrame) -> DataFrame:
 
 
 def of_kind(journal: DataFrame, kind: FactKind) -> DataFrame:
-    """Return the facts of one kind."""
+    """Return the facts of one kind.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+        kind: of the facts to return.
+    """
     return journal.where(F.col("kind") == kind)
 
 
 def repeats(facts: DataFrame) -> DataFrame:
-    """Find the numbers of a writer under which two facts were written: the same (D4), or different ones (A2)."""
+    """Find the numbers of a writer under which two facts were written: the same (D4), or different ones (A2).
+
+    Args:
+        facts: as :func:`numbered` returns them.
+
+    Returns:
+        One row for each further fact, as :func:`spark.finding.findings` shapes it.
+    """
     again = _usable(facts).where(F.col("copy") > 1).drop("origin")
     code = F.when(F.col("differs"), "A2").otherwise("D4")
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
@@ -68,14 +84,23 @@ def repeats(facts: DataFrame) -> DataFrame:
 
 
 def unusable(facts: DataFrame) -> DataFrame:
-    """Find the lines of journals that are no facts (A2)."""
+    """Find the lines of journals that are no facts (A2), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        facts: as :func:`numbered` returns them.
+    """
     text = F.concat(F.lit("no fact, in "), F.col("source"), F.lit(": "), F.substring("unusable", 1, 120))
     lines = facts.where(F.col("unusable").isNotNull()).select("source", "unusable")
     return findings(lines, "A2", text, lacks=JOURNALS)
 
 
 def put_away(journal: DataFrame) -> DataFrame:
-    """Return the last number of each writer in parts of journals that are not there any more: `put_away_upto`."""
+    """Return the last number of each writer in parts of journals that are not there any more: `writer`,
+    `put_away_upto`.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+    """
     parts = of_kind(journal, FactKind.ROTATED).groupBy("writer")
     begins = parts.agg(F.min("number").alias("first"), F.min_by("frontier", "number").alias("before"))
     known = begins.where(F.col("first") > 1).select(F.explode("before").alias("writer", "upto"))
@@ -83,9 +108,11 @@ def put_away(journal: DataFrame) -> DataFrame:
 
 
 def missing(journal: DataFrame) -> DataFrame:
-    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them.
-
+    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them, and
     `is_receiver`: the writer has no facts but `received`.
+
+    Args:
+        journal: facts, each once (:func:`once`).
     """
     before = F.lag("number", 1, 0).over(Window.partitionBy("writer").orderBy("number"))
     is_receiver = F.min(F.col("kind") == FactKind.RECEIVED).over(Window.partitionBy("writer"))
@@ -94,7 +121,14 @@ def missing(journal: DataFrame) -> DataFrame:
 
 
 def holes(journal: DataFrame) -> DataFrame:
-    """Find the missing facts: those in parts that were put away (A3), and all others (A1)."""
+    """Find the missing ranges of facts: those in parts that were put away (A3), and all others (A1).
+
+    Args:
+        journal: facts, each once (:func:`once`).
+
+    Returns:
+        One row for each range, as :func:`spark.finding.findings` shapes it.
+    """
     gaps = missing(journal).join(put_away(journal), on="writer", how="left")
     last = F.col("number") - 1
     # A receiver's facts are in the journals of all proxies that it was attached at, so any part of them may be away.
@@ -108,7 +142,12 @@ def holes(journal: DataFrame) -> DataFrame:
 
 
 def silenced(journal: DataFrame) -> DataFrame:
-    """Find the writers all of whose facts are in parts that were put away (A3)."""
+    """Find the writers all of whose facts are in parts that were put away (A3), in the shape of
+    :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+    """
     silent = put_away(journal).join(journal.select("writer").distinct(), on="writer", how="left_anti")
     note = F.concat(
         F.lit("facts 1 to "), F.col("put_away_upto"), F.lit(" are in parts of a journal that were put away")
@@ -124,7 +163,11 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     Receivers' libraries, which have only `received` facts, do not close; `drained` says how far they had everything.
 
     Args:
+        journal: facts, each once (:func:`once`).
         dropped: `proxy` and `incarnation` of those whose lease ended (:func:`spark.sitelogs.expired_incarnations`).
+
+    Returns:
+        One row for each writer, as :func:`spark.finding.findings` shapes it.
     """
     done = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select("writer")
     done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
@@ -143,7 +186,11 @@ def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
     """Find the incarnations of proxies that a site log knows, and that left no fact at all (A1).
 
     Args:
+        journal: facts, each once (:func:`once`).
         incarnations: `proxy` and `incarnation` (:func:`spark.sitelogs.seen`).
+
+    Returns:
+        One row for each incarnation, as :func:`spark.finding.findings` shapes it.
     """
     known = incarnations.select(_writer().alias("writer")).distinct()
     present = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
@@ -156,7 +203,11 @@ def _writer() -> Column:
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:
-    """Return the receivers, (session, generation, receiver), some of whose `received` facts are missing."""
+    """Return the receivers some of whose `received` facts are missing: `session`, `generation`, `receiver`.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+    """
     attested = of_kind(journal, FactKind.RECEIVED).select("writer", *SESSION_GENERATION, "receiver").distinct()
     torn = missing(journal).select("writer").distinct()
     return attested.join(torn, on="writer", how="left_semi").select(*SESSION_GENERATION, "receiver").distinct()

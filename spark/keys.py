@@ -14,11 +14,16 @@ SIDES = {"producer": ("producer",), "consumer": ("consumer",), "dual": ("produce
 
 
 def let_through(keys: str, secure_only: str, other_keys: str, other_secure_only: str) -> Column:
-    """Tell whether a notification may come from one side to the other: it is for everybody, or their keys meet.
+    """Tell, as a boolean column, whether a notification may come from one side to the other: it is for everybody, or
+    their keys meet.
+
+    The two sides may change places. Each argument names a column.
 
     Args:
-        keys: the column with one side's keys; `other_keys`: with the other's. Null: none.
-        secure_only: the column that says whether that side demands keys that meet; `other_secure_only` likewise.
+        keys: one side's keys, an array of ``SCHEME SIDE HEX``; null: none.
+        secure_only: whether that side demands keys that meet; null: it does not.
+        other_keys: the keys of the other side; null: none.
+        other_secure_only: whether the other side demands keys that meet; null: it does not.
     """
     is_for_all = ~F.coalesce(secure_only, F.lit(False)) & ~F.coalesce(other_secure_only, F.lit(False))
     return is_for_all | F.coalesce(_meet(F.array_intersect(keys, other_keys)), F.lit(False))

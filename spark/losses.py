@@ -42,12 +42,14 @@ _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 def losses(
     rows: DataFrame, journal: DataFrame, horizons: DataFrame, owing: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
-    """Find L1 to L4, one finding for each notification and receiver.
+    """Find L1 to L4, one finding for each notification and receiver, in the shape of :func:`spark.finding.findings`.
 
-    An id that has several coordinates is lost only if none of them may still come, and excused only if all are.
+    An id that has several coordinates is lost only if none of them may still come, and excused only if all are. One in
+    a gap that its receiver was told of is no finding here (:func:`gaps`).
 
     Args:
         rows: judged deliveries (:func:`spark.comparison.judged`); those with the code LOST are looked at.
+        journal: facts, each once (:func:`spark.journal.once`).
         horizons: :func:`spark.sitelogs.horizon`.
         owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
     """
@@ -69,9 +71,11 @@ def losses(
 
 
 def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Return those of `missed`, rows of a KEY, that are excused, or lie in a gap that the receiver was told of.
+    """Return the KEY of those of `missed` that are excused, or lie in a gap that the receiver was told of.
 
     Args:
+        missed: rows of a KEY, owed and not delivered.
+        journal: facts, each once (:func:`spark.journal.once`).
         owing: the policies under which they are owed (:func:`spark.obligations.owing`).
     """
     looked_at = _with_excuses(missed.withColumn("has_left", F.lit(False)), journal, owing)
@@ -209,7 +213,13 @@ def _concerns(coordinate: Column) -> Column:
 
 
 def gap_facts(journal: DataFrame) -> DataFrame:
-    """Return each gap in the logs that a receiver was told of: from `first` to `last` of `origin`."""
+    """Return each gap in the logs that a receiver was told of: from `first` to `last` of `origin`, with its `cause`.
+
+    What was lost with a proxy's process is left out.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     return _gap_facts(journal).where(F.col("cause") != GapCause.LOST_WITH_PROCESS)
 
 
@@ -220,7 +230,11 @@ def _gap_facts(journal: DataFrame) -> DataFrame:
 
 
 def gaps(journal: DataFrame) -> DataFrame:
-    """Find the gaps that receivers were told of (G1)."""
+    """Find the gaps in the logs that receivers were told of (G1), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     reported = gap_facts(journal)
     note = F.concat(F.lit("up to "), F.col("last"), F.lit(" could not be had: "), F.col("cause"))
     return findings(reported, "G1", note, offset="first")

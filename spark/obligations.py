@@ -48,12 +48,14 @@ OPEN_END = 1 << 62
 
 
 def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
-    """Return one row for each generation of a subscription.
+    """Return one row for each generation of a subscription, and for each expression and keys that facts state for it.
 
-    It has the expression's number, the bounds as maps by origin, and `is_sure`. A subscription with two expressions, or
-    other keys at another time, or an expression that cannot be evaluated, is not sure: nothing is owed by it.
+    It has the columns of SUBSCRIPTION, those of EXPRESSION, the keys, and the bounds as maps by origin: `above` (X0),
+    `until` (R, for what is owed) and `last` (R, for what may be delivered). `is_sure` says whether anything is owed by
+    it: not if it has two expressions, or other keys at another time, or an expression that cannot be evaluated.
 
     Args:
+        journal: facts, each once (:func:`spark.journal.once`).
         expressions: of the shape EXPRESSION.
         continued: the origins that follow others, of the shape CONTINUED; None: there are none.
     """
@@ -113,7 +115,11 @@ def _starts(journal: DataFrame, continued: DataFrame | None) -> DataFrame:
 
 
 def promises(journal: DataFrame) -> DataFrame:
-    """Return the first promise of each subscription for each origin: `above`."""
+    """Return the first promise of each subscription for each origin: SUBSCRIPTION, `origin`, `above` (X0).
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     stated = journal.where(F.col("kind").isin(*PROMISES)).select(
         *SUBSCRIPTION, "epoch", "at_ms", "number", F.explode("frontier").alias("origin", "x")
     )
@@ -143,7 +149,14 @@ _PRESENT = (FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED, FactK
 
 
 def receivers(journal: DataFrame) -> DataFrame:
-    """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
+    """Return `session`, `generation`, `receiver`, and `start`: by origin, the offset up to which the receiver is owed
+    nothing.
+
+    `start` is null for a receiver that had nothing when it came.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
     presence = journal.where(F.col("kind").isin(*_PRESENT))
     is_arrival = F.col("kind") == FactKind.ATTACHED
     present = presence.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
@@ -229,9 +242,15 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 
 
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
-    """Return `terms` of each of `missed`, rows of a KEY: the policies of the subscriptions by which it is owed.
+    """Return the policies of the subscriptions by which each of `missed` is owed: KEY and `terms`, an array.
 
-    Each is a struct of `ages_since` and `counts_since`, the (epoch, number) of the first fact with such a policy.
+    Each term is a struct of `ages_since` and `counts_since`, the (epoch, number) of the first fact with a time to live,
+    and of that with a maximum count; null: there is none.
+
+    Args:
+        truth: published notifications (:func:`spark.sitelogs.published`).
+        wanted: :func:`wants`.
+        missed: rows of a KEY; one that no subscription owes is left out.
     """
     concerned = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
     due = _met(concerned, wanted).where(is_owed())
@@ -240,7 +259,10 @@ def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
 
 
 def is_owed() -> Column:
-    """Tell whether the coordinate of a row is owed by the subscription of the row, to its receiver."""
+    """Tell, as a boolean column, whether the coordinate of a row is owed to its receiver by its subscription.
+
+    The row has `origin` and `offset`, and the columns of :func:`wants`.
+    """
     has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
     is_not_over = F.col("until").isNull() | (F.col("offset") <= _at("until"))
     return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))
@@ -251,8 +273,11 @@ def _at(bounds: str) -> Column:
 
 
 def deliveries(journal: DataFrame) -> DataFrame:
-    """Return each delivery, with its `digest`; `at`, its index in the fact that attests it; and `is_by_order`: its
-    receiver had asked for the order of priority or deadline.
+    """Return one row for each delivery: KEY, `writer`, `number`, `epoch`, `proxy`, its `digest`; `at`, its index in the
+    fact that attests it; and `is_by_order`: its receiver had asked for the order of priority or deadline.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
     """
     facts = of_kind(journal, FactKind.RECEIVED)
     attested = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "attested")

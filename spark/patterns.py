@@ -59,7 +59,9 @@ def from_regex(pattern: str) -> str:
 
 
 def from_wildcard(pattern: str) -> str:
-    """Return Java's form of a valid wildcard pattern, which matches a whole text; `*` and `?` match no newline."""
+    """Return Java's form of a valid wildcard pattern, to be searched for in a text, which it matches as a whole; `*`
+    and `?` match no newline.
+    """
     pieces, offset = [], 0
     while offset < len(pattern):
         piece, offset = _wildcard_piece(pattern, offset)

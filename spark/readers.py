@@ -29,7 +29,7 @@ Decode = Callable[[Iterable[Raw]], Iterator[Row]]
 
 
 def journals(spark: SparkSession, source: Source) -> DataFrame:
-    """Return all lines of all journals, as :func:`parse_facts` does.
+    """Return all lines of all journals, as :func:`parse_facts` does: facts may be repeated, in any order, or unusable.
 
     Raises:
         BadConfiguration: the source is Kafka, and this session has no connector.
@@ -41,7 +41,12 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
-    """Return all records of all site logs, of the shape RECORD, with the attributes `names`, in this order.
+    """Return all records of all site logs, of the shape RECORD.
+
+    Args:
+        spark: the session.
+        source: the run.
+        names: the attributes of notifications to decode, in this order.
 
     Raises:
         BadInput: a file is no site log, or all are empty.
@@ -54,8 +59,14 @@ def copies(spark: SparkSession, source: Source, names: tuple[str, ...], beyond: 
     """Return the copies, in other sites' logs, of notifications that their own log lost: records of the kind `copy`.
 
     Args:
-        names: as in :func:`logs`.
+        spark: the session.
+        source: the run.
+        names: the attributes to decode, in this order.
         beyond: origin that has ended -> the first offset that its log does not have.
+
+    Raises:
+        BadInput: a file is no site log, or all are empty.
+        BadConfiguration: the source is Kafka, and this session has no connector.
     """
     return _decoded(spark, source, partial(record_rows.copies, names=names, beyond=beyond))
 
@@ -89,11 +100,14 @@ def _plain(path: Path) -> str:
 
 
 def parse_facts(lines: DataFrame) -> DataFrame:
-    """Parse lines (`source`, `value`) of JSON.
+    """Parse lines of JSON, one fact each; blank ones are left out.
+
+    Args:
+        lines: `source`, the file or topic, and `value`, the text.
 
     Returns:
-        The columns of FACT, where absent fields have the defaults of :class:`waypost.facts.Fact`; `source`, the file or
-        topic; and `unusable`, the text of a line that is no fact, else null.
+        The columns of FACT, where absent fields have the defaults of :class:`waypost.facts.Fact`; `source`; and
+        `unusable`, the text of a line that is no fact, else null.
     """
     schema = T.StructType([*FACT.fields, T.StructField("corrupt", T.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}

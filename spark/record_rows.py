@@ -38,7 +38,12 @@ _KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
 
 
 def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
-    """Yield records as rows of RECORD; of a notification only the attributes `names`, in this order."""
+    """Yield one row of RECORD for each record, also for one that does not decode.
+
+    Args:
+        raws: site, partition, offset and bytes of each record.
+        names: the attributes of a notification that are kept, in this order.
+    """
     for site, partition, position, data in raws:
         yield _row(site, partition, position, data, names)
 
@@ -81,9 +86,10 @@ def _identity(record: Published | Forwarded) -> Row:
 
 
 def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) -> Iterator[Row]:
-    """Yield the forwarded copies of notifications that their own log lost, as rows of the kind `copy`.
+    """Yield the forwarded copies of notifications that their own log lost, as rows of RECORD of the kind `copy`.
 
     Args:
+        raws: site, partition, offset and bytes of each record.
         names: the attributes to keep, in this order.
         beyond: origin -> the first offset that its log does not have.
     """

@@ -33,6 +33,7 @@ def document(verdict: Verdict, source: str) -> dict[str, Any]:
     """Return the verdict as plain JSON values; integers that may exceed 2**53 are strings.
 
     Args:
+        verdict: of the audit.
         source: the input of the audit, as the user named it.
     """
     classes = [
@@ -61,7 +62,13 @@ def document(verdict: Verdict, source: str) -> dict[str, Any]:
 
 
 def write_report(verdict: Verdict, source: str, folder: Path) -> None:
-    """Write audit.json and audit.html into `folder`, which is created if it does not exist. Raises OSError."""
+    """Write audit.json and audit.html into `folder`, which is created if it does not exist. Raises OSError.
+
+    Args:
+        verdict: of the audit.
+        source: the input of the audit, as the user named it.
+        folder: for the files; earlier ones of these names are overwritten.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document(verdict, source), indent=1, ensure_ascii=False)
     (folder / "audit.json").write_text(text + "\n", encoding="utf-8")
@@ -69,7 +76,12 @@ def write_report(verdict: Verdict, source: str, folder: Path) -> None:
 
 
 def page(verdict: Verdict, source: str) -> str:
-    """Return the verdict as one HTML page."""
+    """Return the verdict as one HTML page, without a script, all text escaped.
+
+    Args:
+        verdict: of the audit.
+        source: the input of the audit, as the user named it.
+    """
     totals = [(name, f"{getattr(verdict, name):,}") for name in TOTALS]
     found = [(code, CLASSES[code][1], f"{count:,}", CLASSES[code][2]) for code, count in verdict.counts.items()]
     parts = [

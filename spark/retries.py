@@ -28,12 +28,14 @@ def retries(
     journal: DataFrame,
     owing: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """Find O2 and O4, one finding for each retry that came behind.
+    """Find O2 and O4, one finding for each retry that came behind what its producer sent later, in the shape of
+    :func:`spark.finding.findings`.
 
     Args:
         rows: judged deliveries (:func:`spark.comparison.judged`); those with the code RETRIED are looked at.
-        truth: published notifications.
+        truth: published notifications (:func:`spark.sitelogs.published`).
         wanted: :func:`spark.obligations.wants`.
+        journal: facts, each once (:func:`spark.journal.once`).
         owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
     """
     late = rows.where(F.array_contains("codes", RETRIED))

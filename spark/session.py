@@ -103,10 +103,10 @@ def _settings(is_local: bool) -> dict[str, str]:
 
 @contextmanager
 def tuned(session: SparkSession, small: bool) -> Iterator[None]:
-    """Set the session up for a small run, if `small`, until the end of the block.
+    """Set the session up for a small run, if `small`, until the end of the block, which restores its settings.
 
-    A small run is all overhead: fifty shuffles of next to nothing, and a Java class to compile for each. Without
-    those the audit of a demo takes seconds instead of a minute.
+    A small run is all overhead: fifty shuffles of next to nothing, and a Java class to compile for each. Without those
+    the audit of a demo takes seconds instead of a minute.
     """
     wanted = _FOR_A_SMALL_RUN if small else {}
     before = {key: session.conf.get(key, None) for key in wanted}

@@ -18,9 +18,9 @@ COPY = "copy"
 
 
 def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
-    """Replace the attributes by `matched`: the numbers of the tests that are true of a published record.
+    """Replace the attributes by `matched`: the numbers of the tests that are true of a published record or a copy.
 
-    It is null for other records, and where the body could not be read.
+    `matched` is null for other records, and where the body could not be read.
 
     Args:
         records: of the shape RECORD.
@@ -36,7 +36,11 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
 
 
 def published(records: DataFrame) -> DataFrame:
-    """Return the published notifications: coordinate, id, digest, keys, `secure_only`, `matched`."""
+    """Return the published notifications: coordinate, id, digest, `keys`, `secure_only`, `matched`.
+
+    Args:
+        records: as :func:`matched` returns them.
+    """
     return records.where(F.col("kind") == "published").select(*_PUBLISHED)
 
 
@@ -67,27 +71,44 @@ _PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest
 
 
 def expired_incarnations(records: DataFrame) -> DataFrame:
-    """Return the incarnations of proxies whose lease ended: `proxy`, `incarnation`."""
+    """Return the incarnations of proxies whose lease ended, as the site logs say: `proxy`, `incarnation`.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
     ends = records.where(F.col("kind") == "interests-expired")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def seen(records: DataFrame) -> DataFrame:
-    """Return the incarnations of proxies that took part here, so that they have a journal: `proxy`, `incarnation`.
+    """Return the incarnations of proxies that the site logs have records of, so that they have a journal: `proxy`,
+    `incarnation`.
 
     Those of which only the end is known are left out: one may end before it writes its first fact.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
     """
     stated = records.where(F.col("kind").isin("interest-registered", "closed") & F.col("producer").isNotNull())
     return stated.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def site_of(origin: str) -> Column:
-    """Return the site of an origin, given by its column."""
+    """Return the site of an origin, as a column.
+
+    Args:
+        origin: the name of the column with the origin.
+    """
     return F.regexp_replace(origin, "/[^/]*$", "")
 
 
 def extents(records: DataFrame) -> DataFrame:
-    """Return one row a log: `site`, `first` and `last` position, `records`, their number, and `closed`: by a marker."""
+    """Return one row a log: `site`, `first` and `last` position, `records`, their number, and `closed`: whether it has
+    a closing marker.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
     return records.groupBy("site").agg(
         F.min("position").alias("first"),
         F.max("position").alias("last"),
@@ -97,7 +118,11 @@ def extents(records: DataFrame) -> DataFrame:
 
 
 def horizon(records: DataFrame) -> DataFrame:
-    """Return `origin`, `closed_upto`: the offset up to which a closing marker in the origin's own log covers it."""
+    """Return `origin`, `closed_upto`: the offset up to which a closing marker in the origin's own log covers it.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
     markers = records.where(F.col("kind") == "closed")
     stated = markers.select("site", F.explode("frontier").alias("origin", "upto"))
     return stated.where(site_of("origin") == F.col("site")).groupBy("origin").agg(F.max("upto").alias("closed_upto"))
@@ -107,6 +132,7 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`; `origin` is null: of any.
 
     Args:
+        records: of all logs, as :func:`matched` returns them.
         logs: :func:`extents`.
         dense: whether a gap between two records is a hole; a beginning that was cut off always is.
     """
@@ -128,7 +154,11 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
 
 
 def unreadable(records: DataFrame) -> DataFrame:
-    """Return the records that do not decode, in the shape of :func:`holes`: anything may have stood there."""
+    """Return the records that do not decode, as ranges in the shape of :func:`holes`: anything may have stood there.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
     bad = records.where(F.col("kind") == "unusable")
     first, last = F.col("position").alias("first_missing"), F.col("position").alias("last_missing")
     return bad.select("site", first, last, _any_origin())
@@ -144,7 +174,7 @@ def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) 
     Args:
         coordinates: rows with `origin` and `offset`.
         logs: :func:`extents`.
-        gaps: ranges in the shape of :func:`holes`.
+        gaps: ranges that are not known, in the shape of :func:`holes`.
     """
     sited = coordinates.withColumn("home", site_of("origin"))
     logs = logs.select(F.col("site").alias("home"), "first", "last", "closed")
@@ -172,21 +202,36 @@ def _in_hole(sited: DataFrame, gaps: DataFrame, concerns: Column) -> DataFrame:
 
 
 def damaged(records: DataFrame) -> DataFrame:
-    """Find the records that do not decode, and those whose notification does not (A2)."""
+    """Find the records that do not decode, and those whose notification does not (A2), in the shape of
+    :func:`spark.finding.findings`.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
     bad = records.where(F.col("note").isNotNull())
     lacks = F.when(F.col("kind") == "unusable", LOGS).otherwise("")
     return findings(bad, "A2", F.col("note"), offset="position", lacks=lacks)
 
 
 def incomplete(gaps: DataFrame) -> DataFrame:
-    """Find the missing ranges, :func:`holes`, of site logs (A1)."""
+    """Find the missing ranges of site logs (A1), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        gaps: :func:`holes`.
+    """
     first, last = F.col("first_missing"), F.col("last_missing")
     note = F.concat(F.lit("records "), first, F.lit(" to "), last, F.lit(" of this site log are missing"))
     return findings(gaps, "A1", note, offset="first_missing", lacks=LOGS)
 
 
 def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
-    """Find the sites, of those with a log and those whose origins are `mentioned`, without a closing marker (A4)."""
+    """Find the sites without a closing marker in their log, or without a log (A4), in the shape of
+    :func:`spark.finding.findings`.
+
+    Args:
+        logs: :func:`extents`.
+        mentioned: `origin`, of each origin that facts name; its site must have a log.
+    """
     sites = mentioned.select(site_of("origin").alias("site")).unionByName(logs.select("site")).distinct()
     joined = sites.join(logs, on="site", how="left").where(~F.coalesce(F.col("closed"), F.lit(False)))
     note = F.when(F.col("closed").isNull(), "facts speak of this site, and there is no log of it")
@@ -198,9 +243,13 @@ def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataF
     """Find copies in other sites' logs that differ from the published record (P5), or have none (P1).
 
     Args:
+        records: of all logs, as :func:`matched` returns them.
         truth: :func:`published`, and :func:`copied`.
         logs: :func:`extents`.
         gaps: ranges that are not known, in the shape of :func:`holes`.
+
+    Returns:
+        One row for each copy, as :func:`spark.finding.findings` shapes it.
     """
     identity = ("producer", "incarnation", "sequence", "digest")
     copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *identity)

@@ -21,12 +21,14 @@ _ASKED = ["expression_number", "keys", "secure_only"]
 
 
 def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the notifications, of those that logs lost, that a receiver was owed and did not get: KEY and `codes`.
+    """Return the notifications, of those that logs lost, that a receiver was owed and did not get: KEY, and `codes`:
+    LOST.
 
     Args:
-        wanted: each subscription for each receiver of its session.
+        wanted: each subscription for each receiver of its session (:func:`spark.obligations.wants`).
+        journal: facts, each once (:func:`spark.journal.once`).
         ends: the ends that logs lost (:func:`spark.epochs.lost_ends`).
-        known: coordinates with a record or a copy, or that may be of another notification.
+        known: coordinates with a record or a copy, or that may be of another notification; these are left out.
     """
     delivered = obligations.deliveries(journal)
     is_lost = F.col("offset").between(F.col("first"), F.col("seen"))

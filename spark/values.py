@@ -52,12 +52,12 @@ class Operand:
 
 
 def null(kind: str) -> Column:
-    """Return null of a type of Spark SQL, such as "bigint"."""
+    """Return a null column of a type of Spark SQL, such as "bigint"."""
     return F.lit(None).cast(kind)
 
 
 def literal(value: Value) -> Operand:
-    """Return a literal of an expression."""
+    """Return the operand of a literal of an expression."""
     kind = _KIND_OF[type_name(value)]
     integer = F.lit(int(value)).cast("bigint") if isinstance(value, int) else null("bigint")
     real = F.lit(value) if isinstance(value, float) else null("double")
@@ -66,19 +66,21 @@ def literal(value: Value) -> Operand:
 
 
 def attribute(place: int) -> Operand:
-    """Return the attribute at this index of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
+    """Return the operand of the attribute at this index of the arrays of :data:`spark.schemas.ATTRIBUTES`; bottom where
+    a notification lacks it.
+    """
     kind, integer, real, text = (F.col(name).getItem(place) for name in ATTRIBUTES)
     return Operand(kinds=ANY, kind=kind, integer=integer, real=real, text=text)
 
 
 def string(text: Column) -> Operand:
-    """Return a string that is bottom where `text` is null."""
+    """Return a string operand with the value of a column of strings; bottom where that is null."""
     kind = F.when(text.isNotNull(), F.lit(STRING))
     return Operand(kinds=frozenset({STRING}), kind=kind, integer=null("bigint"), real=null("double"), text=text)
 
 
 def size(operand: Operand) -> Operand:
-    """Return the length in bytes of a string in UTF-8, or of an opaque; an int32, bottom for any other kind."""
+    """Return the length in bytes of a string in UTF-8, or of an opaque, as an int32; bottom for any other kind."""
     length = F.when(operand.kind == STRING, F.octet_length(operand.text).cast("bigint"))
     length = length.when(operand.kind == OPAQUE, operand.integer)
     kind = F.when(length.isNotNull(), F.lit(INT32))
@@ -200,7 +202,10 @@ _COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def compare(operator: str, left: Operand, right: Operand) -> Column:
-    """Apply one of ``== != < <= > >=``; a boolean, null for bottom. Strings have no order, opaques no comparison."""
+    """Apply one of ``== != < <= > >=``; return a boolean column, null for bottom.
+
+    Values that cannot be compared give bottom: those of two kinds that are not both numbers, strings by order, opaques.
+    """
     holds = _COMPARISONS[operator]
     cases = []
     numbers_left, numbers_right = left.kinds & NUMBERS, right.kinds & NUMBERS

@@ -31,7 +31,7 @@ class Verdict:
     examples: list[Finding] = field(default_factory=list, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the examples, as plain values."""
+        """Return everything but the examples, by the names of the attributes, as values that JSON can have."""
         plain = asdict(self)
         del plain["examples"]
         return plain

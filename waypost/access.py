@@ -47,7 +47,13 @@ Access = Mapping[str, Grant]
 
 
 def grant_of(access: Access, principal: str) -> Grant | None:
-    """Return the grant of a principal, which is not authenticated by that; None: it has none."""
+    """Return the grant of a principal; whether the caller is that principal is not checked here. None: the principal
+    has no rights.
+
+    Args:
+        access: the grants by principal; empty: everybody has all rights.
+        principal: its name; "": that of clients that name none.
+    """
     return access.get(principal) if access else _OPEN
 
 

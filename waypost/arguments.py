@@ -42,17 +42,17 @@ def wrong_type(value: object, field: str, instead: str) -> BadArgument:
 
 
 def text(value: object, field: str, least: int = 0, most: int | None = None, *, such_as: str = "a text") -> str:
-    """Return the text.
+    """Return the value if it is a text of a length within these bounds.
 
     Args:
         value: of the argument.
-        field: its name.
+        field: the name of the argument, for the error.
         least: the fewest characters.
         most: the most characters; None: no bound.
         such_as: an example of what to write.
 
     Raises:
-        BadArgument: it is no text, is shorter or longer, or is no valid Unicode.
+        BadArgument: the value is no text, is shorter or longer, or is no valid Unicode.
     """
     if not isinstance(value, str):
         raise wrong_type(value, field, such_as)
@@ -67,7 +67,9 @@ def text(value: object, field: str, least: int = 0, most: int | None = None, *, 
 
 
 def whole(value: object, field: str, least: int, most: int) -> None:
-    """Raise BadArgument unless the value is a whole number within these bounds."""
+    """Raise BadArgument, which names `field`, unless the value is a whole number from `least` to `most`, both
+    inclusive; a bool is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type(value, field, f"a whole number from {least} to {most}")
     if not least <= value <= most:
@@ -75,13 +77,15 @@ def whole(value: object, field: str, least: int, most: int) -> None:
 
 
 def whole_or_none(value: object, field: str, least: int, most: int) -> None:
-    """Raise BadArgument unless the value is None or a whole number within these bounds."""
+    """Raise BadArgument, which names `field`, unless the value is None or a whole number from `least` to `most`, both
+    included.
+    """
     if value is not None:
         whole(value, field, least, most)
 
 
 def seconds(value: object, field: str = "timeout_s") -> None:
-    """Raise BadArgument unless the value is a number of seconds, which may be infinite."""
+    """Raise BadArgument, which names `field`, unless the value is a number of seconds, 0 or more, or infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(value, field, "a number of seconds, such as 30 or 0.5")
     if math.isnan(value) or value < 0:
@@ -89,39 +93,59 @@ def seconds(value: object, field: str = "timeout_s") -> None:
 
 
 def flag(value: object, field: str) -> None:
-    """Raise BadArgument unless the value is True or False."""
+    """Raise BadArgument, which names the argument `field`, unless the value is True or False."""
     if not isinstance(value, bool):
         raise wrong_type(value, field, "True or False")
 
 
 def one_of(value: object, field: str, words: Sequence[str]) -> None:
-    """Raise BadArgument unless the value is one of these words."""
+    """Raise BadArgument, which names the argument `field`, unless the value is one of these words."""
     if not isinstance(value, str) or value not in words:
         raise BadArgument(f"{shown(value)} is none of {', '.join(words)}", field=field)
 
 
 def instance(value: object, field: str, kind: type[T], instead: str) -> T:
-    """Return the value; `instead` is an example of what to write. Raises BadArgument: it is not of that type."""
+    """Return the value if it is of type `kind`.
+
+    Args:
+        value: of the argument.
+        field: the name of the argument, for the error.
+        kind: the type, or a union of types.
+        instead: an example of what to write.
+
+    Raises:
+        BadArgument: the value is of another type.
+    """
     if not isinstance(value, kind):
         raise wrong_type(value, field, instead)
     return value
 
 
 def function(value: object, field: str, instead: str) -> None:
-    """Raise BadArgument unless the value can be called; `instead` is an example of what to write."""
+    """Raise BadArgument, which names the argument `field`, unless the value can be called; `instead` is an example of
+    what to write.
+    """
     if not callable(value):
         raise wrong_type(value, field, instead)
 
 
 def listed(value: object, field: str, instead: str) -> list[Any]:
-    """Return the items of an iterable. Raises BadArgument: it is none, or a text, bytes or a mapping."""
+    """Return the items of an iterable, as a new list; `instead` is an example of what to write.
+
+    Raises:
+        BadArgument: the value is no iterable, or is a text, bytes or a mapping; the error names the argument `field`.
+    """
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong_type(value, field, instead)
     return list(value)
 
 
 def mapping(value: object, field: str, instead: str) -> Mapping[Any, Any]:
-    """Return the mapping; `instead` is an example of what to write. Raises BadArgument: it is none."""
+    """Return the value if it is a mapping; `instead` is an example of what to write.
+
+    Raises:
+        BadArgument: the value is no mapping; the error names the argument `field`.
+    """
     if not isinstance(value, Mapping):
         raise wrong_type(value, field, instead)
     return value

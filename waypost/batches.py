@@ -26,7 +26,14 @@ def batches(
 def sized_batches(
     items: Sequence[Item], size: Callable[[Item], int], *, max_items: int, most_bytes: int
 ) -> Iterator[tuple[Sequence[Item], int]]:
-    """Yield the batches of :func:`batches`, each with its size; `most_bytes` is its `max_bytes`."""
+    """Yield the items in order, in batches as those of :func:`batches`, each with the sum of its sizes.
+
+    Args:
+        items: to be cut.
+        size: returns the size of an item, in the unit of `most_bytes`.
+        max_items: the most items in one batch.
+        most_bytes: the largest sum of the sizes in one batch; an item that is larger goes alone.
+    """
     begin, total = 0, 0
     for index, item in enumerate(items):
         own = size(item)

@@ -121,11 +121,26 @@ class _Publishing(_Blocking[_P]):
     """A client that publishes."""
 
     def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
-        """Ask for interest, as :meth:`waypost.Producer.quench`."""
+        """Ask for interest in these attributes, as :meth:`waypost.Producer.quench`; return when the proxy has sent all
+        that it knows.
+
+        Args:
+            names: of all attributes that are going to be published; none: interest is not asked for any more.
+            keys: the security keys that will be published with, beside those of :meth:`publish_with`.
+            insecure: the value of `insecure` that will be published with.
+
+        Raises:
+            Refused: a name or the keys are not valid.
+            Unreachable: the interest was not known within `timeout_s`, or the client is closed.
+        """
         self._call(self._client.quench(*names, keys=keys, insecure=insecure))
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
-        """Tell whether a subscription may match the notification, as :meth:`waypost.Producer.wanted`."""
+        """Tell whether a subscription may match the notification, as :meth:`waypost.Producer.wanted`.
+
+        False: no subscription known by :meth:`quench` matches it. True without quench, before all interest is known,
+        and for an attribute that was not named. Raises BadNotification: an attribute or the size is not allowed.
+        """
         return self._client.wanted(notification)
 
     @property
@@ -134,11 +149,28 @@ class _Publishing(_Blocking[_P]):
         return self._client.terms
 
     def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
-        """Publish a notification; return its coordinate once it is durable, as :meth:`waypost.Producer.publish`."""
+        """Publish a notification; return its coordinate once it is durable, as :meth:`waypost.Producer.publish`,
+        without a time limit.
+
+        Args:
+            notification: the attributes by name.
+            keys: security keys of this notification, beside those of :meth:`publish_with`.
+            insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
+
+        Raises:
+            Refused: an argument is not valid, the client was not entered, or the proxy refused the notification.
+            Unreachable: the client was closed, maybe before an answer came; then the notification may be durable.
+        """
         return self._call(self._client.publish(notification, keys=keys, insecure=insecure))
 
     def publish_with(self, keys: Keys) -> None:
-        """Set the keys that go with every later notification, as :meth:`waypost.Producer.publish_with`."""
+        """Set the keys that go with every later notification, in place of those set before
+        (:meth:`waypost.Producer.publish_with`).
+
+        Raises:
+            Refused: these are no keys, or too many.
+            SessionClosed: the client was closed.
+        """
         self._call(self._client.publish_with(keys))
 
 
@@ -153,13 +185,14 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
             yield received
 
     def next(self, timeout_s: float | None = None) -> Received | None:
-        """Return the next notification, and acknowledge the one before; None: the session was closed.
+        """Return the next notification, and acknowledge the one before; None: this receiver was closed.
 
         Args:
             timeout_s: the longest wait, in seconds; None: without a limit.
 
         Raises:
             BadArgument: `timeout_s` is no time.
+            Refused: the receiver was not entered.
             TimeoutError: no notification came within `timeout_s`.
             WaypostError: the error that ended the session.
         """
@@ -191,35 +224,97 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
         keys: Keys = NO_KEYS,
         insecure: bool = True,
     ) -> SubscriptionId:
-        """Add a subscription; return its id once it is durable, as :meth:`waypost.Receiver.subscribe`."""
+        """Add a subscription; return its id once it is durable, as :meth:`waypost.Receiver.subscribe`. For an id that
+        exists, change its policy and its keys.
+
+        Args:
+            expression: in the subscription language (docs of :mod:`waypost.subscription`).
+            id: of the subscription within the session; None: the expression itself, or a digest of a long one.
+            ttl_s: keep a matching notification for so many seconds only; None: until all receivers have it.
+            max_count: keep only so many of the newest matching notifications; None: all.
+            keys: security keys, beside those of :meth:`set_keys`.
+            insecure: accept also notifications whose keys do not meet these, if their producers allow that.
+
+        Raises:
+            Refused: the subscription is not acceptable; `code` and `field` say why.
+            LogUnavailable, StoreFailed: it could not be written; it may be in force all the same.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; it may be in force.
+        """
         return self._call(
             self._client.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
         )
 
     def effective(self, subscription: str) -> Mapping[Origin, int]:
-        """Return from where on the subscription is complete, by origin, as :meth:`waypost.Receiver.effective`."""
+        """Return the offsets, by origin, above which the subscription of this id is complete
+        (:meth:`waypost.Receiver.effective`). A missing origin has no promise yet; an unknown subscription has none.
+        """
         return self._client.effective(subscription)
 
     def wait_effective(self, subscription: str, origins: Sequence[str]) -> None:
-        """Wait until the subscription is effective for these origins, as :meth:`waypost.Receiver.wait_effective`."""
+        """Wait until the subscription of this id is effective for these origins, as
+        :meth:`waypost.Receiver.wait_effective`.
+
+        Args:
+            subscription: its id.
+            origins: such as ``B/0``: the site and the number of its log's partition.
+
+        Raises:
+            BadArgument: the id is no id, or the origins are no list of texts.
+            Unreachable: the subscription did not become effective within `timeout_s`, or the receiver was closed.
+            WaypostError: the error that ended the session.
+        """
         self._call(self._client.wait_effective(subscription, origins))
 
     def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
-        """Replace the keys of this receiver, as :meth:`waypost.Receiver.set_keys`."""
+        """Replace the keys of this receiver; return once they are in force, as :meth:`waypost.Receiver.set_keys`.
+
+        Args:
+            subscribing: with every subscription of this receiver in the session, present and future. None: unchanged.
+            publishing: with every later notification that this client publishes. None: unchanged.
+
+        Raises:
+            Refused: these are no keys, there are too many, or the receiver may not subscribe.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the keys may be changed.
+        """
         self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
 
     def unsubscribe(self, subscription: str) -> None:
-        """End a subscription, as :meth:`waypost.Receiver.unsubscribe`. Raises NotFound: the session has none of that
-        id.
+        """End a subscription, and return once it is known where it ends, as :meth:`waypost.Receiver.unsubscribe`.
+
+        Every matching notification that was acknowledged to its producer before the call is still delivered.
+
+        Args:
+            subscription: its id. One that the session does not know has ended already, and nothing is changed.
+
+        Raises:
+            Refused: the id is not valid, or the receiver may not change subscriptions.
+            LogUnavailable, StoreFailed: the end could not be written; the subscription may have ended.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the subscription may have ended.
         """
         self._call(self._client.unsubscribe(subscription))
 
     def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
-        """Replace the session's access, as :meth:`waypost.Receiver.set_access`."""
+        """Replace the session's access; return once it is in force and durable, as :meth:`waypost.Receiver.set_access`.
+
+        Args:
+            grants: by principal, made by :func:`waypost.grant`; no other principal may do anything. Where there are
+                none, and no `password` either, everybody may do everything.
+            password: of the empty principal, that is, of clients that name none; it then has every right.
+
+        Raises:
+            Refused: the grants are not valid, or the caller may not administer the session, or could not do so again.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the access may be changed.
+        """
         self._call(self._client.set_access(grants, password=password))
 
     def delete(self) -> None:
-        """Delete the session, for all its receivers, as :meth:`waypost.Receiver.delete`; close this one."""
+        """Delete the session, for all its receivers, as :meth:`waypost.Receiver.delete`; end this receiver, also after
+        an error.
+
+        Raises:
+            Forbidden: the access does not allow it.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the session may be deleted.
+        """
         with self._ending:
             try:
                 self._call(self._client.delete())
@@ -276,37 +371,84 @@ class Outbox(_Blocking[asynchronous_outbox.Outbox]):
     """A blocking :class:`waypost.Outbox`. Its methods may be called from any thread."""
 
     def post(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> int:
-        """Post a notification; return its number once it is on the disk, as :meth:`waypost.Outbox.post`."""
+        """Post a notification; return its sequence number once it is on the disk, as :meth:`waypost.Outbox.post`.
+
+        Args:
+            notification: the attributes by name.
+            keys: security keys of this notification; they wait in the file with it.
+            insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
+
+        Raises:
+            Refused: an argument is not valid, more would wait than the outbox may hold, or the outbox was not entered.
+            StoreDamaged, StoreFailed: the disk does not take it.
+            Unreachable: the outbox was closed.
+        """
         return self._call(self._client.post(notification, keys=keys, insecure=insecure))
 
     @property
     def waiting(self) -> int:
-        """The number of notifications that wait in the file, as :attr:`waypost.Outbox.waiting`."""
+        """The number of notifications in the file that no site log is known to have. Raises Refused: the outbox was not
+        entered; WaypostError: it was closed, or its disk has failed.
+        """
         return self._client.waiting
 
     def wait_sent(self, timeout_s: float) -> None:
-        """Wait until site logs have all that was posted, as :meth:`waypost.Outbox.wait_sent`."""
+        """Wait until no post waits any more, as :meth:`waypost.Outbox.wait_sent`: a site log has it, or it was refused
+        for good.
+
+        Args:
+            timeout_s: the longest wait, in seconds.
+
+        Raises:
+            Refused: `timeout_s` is no time, or the outbox was not entered.
+            Unreachable: after `timeout_s` seconds some still wait; the message says what hinders the sending. Or the
+                outbox was closed.
+            StoreDamaged, StoreFailed: the disk has failed.
+        """
         self._call(self._client.wait_sent(timeout_s))
 
     def refused(self) -> list[RefusedNotification]:
-        """Return notifications that were refused for good, as :meth:`waypost.Outbox.refused`."""
+        """Return notifications that were refused for good, the first 1,000, as :meth:`waypost.Outbox.refused`; they
+        stay in the file until :meth:`forget_refused`.
+        """
         return self._call(self._client.refused())
 
     def forget_refused(self, *numbers: int) -> None:
-        """Remove notifications that were refused, as :meth:`waypost.Outbox.forget_refused`."""
+        """Remove refused notifications from the file, by their sequence numbers, as
+        :meth:`waypost.Outbox.forget_refused`; a number without one has no effect.
+        """
         self._call(self._client.forget_refused(*numbers))
 
 
 def open_outbox(path: str | Path, producer: str | None = None, **options: Any) -> Outbox:
-    """Return a blocking outbox; arguments as of :func:`waypost.open_outbox`. Entering it opens the file."""
+    """Return a blocking outbox; entering it opens the file, or makes it.
+
+    Args:
+        path: of the file. One process has it open at a time.
+        producer: the name of the producer, in the ids of its notifications; None: that of the file, which has to be
+            there.
+        options: `max_bytes`, `on_event`, `proxy`, `token`, `tls`, as of :func:`waypost.open_outbox`, whose errors are
+            raised.
+    """
     return Outbox(asynchronous_outbox.open_outbox, (path, producer), options)
 
 
 def attach(session: str, **options: Any) -> Receiver:
-    """Return a blocking receiver; entering it attaches. Arguments and errors as of :func:`waypost.attach`."""
+    """Return a blocking receiver of a session; entering it attaches, and creates the session if there is none.
+
+    Args:
+        session: its id, unique in the federation.
+        options: `proxy`, `receiver`, `state`, ...: all of :func:`waypost.attach`, whose errors are raised.
+    """
     return Receiver(entry.attach, (session,), options)
 
 
 def produce(name: str, **options: Any) -> Producer:
-    """Return a blocking producer; entering it connects. Arguments and errors as of :func:`waypost.produce`."""
+    """Return a blocking producer without a session; entering it connects.
+
+    Args:
+        name: of the client, and of the producer in the ids of its notifications.
+        options: `proxy`, `token`, `timeout_s`, `on_event`, `tls`, as of :func:`waypost.produce`, whose errors are
+            raised.
+    """
     return Producer(entry.produce, (name,), options)

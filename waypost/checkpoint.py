@@ -134,24 +134,26 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        """Its (epoch, serial): of two checkpoints of a session the higher one counts (handover rule 19)."""
+        """The (epoch, serial) of the checkpoint: of two checkpoints of a session the one of the higher rank counts
+        (handover rule 19).
+        """
         return (self.epoch, self.serial)
 
     @property
     def is_first(self) -> bool:
-        """Whether it was written before its session existed, by a proxy that tried to create it."""
+        """Whether the checkpoint was written before its session existed, by a proxy that tried to create it."""
         return self.serial == 0
 
     def check_above(self, highest: Rank, *, is_damaged: bool = False) -> None:
-        """Compare it with the highest one that a changelog has (handover rule 19). A session's owner writes them in
-        order.
+        """Raise CheckpointOutdated unless this checkpoint may be written beside the highest one that the changelog has
+        of the session (handover rule 19): its rank has to be higher, or, of a first checkpoint, at least as high.
 
         Args:
-            highest: the rank of that one.
-            is_damaged: whether that one cannot be read.
+            highest: the rank of the checkpoint in the changelog.
+            is_damaged: whether the checkpoint in the changelog cannot be read.
 
         Raises:
-            CheckpointOutdated: that one counts more.
+            CheckpointOutdated: the checkpoint in the changelog counts more.
         """
         epoch, serial = highest
         if highest > self.rank or (highest == self.rank and not self.is_first):

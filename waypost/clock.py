@@ -45,7 +45,9 @@ class ManualClock:
         return self.time_ms
 
     def unix_ms(self) -> int:
-        """Return the same: the Unix time of this clock begins at 0."""
+        """Return the time that was set, in milliseconds, as :meth:`now_ms` does: the Unix time of this clock begins at
+        0.
+        """
         return self.time_ms
 
     def advance(self, milliseconds: int) -> None:

@@ -52,7 +52,12 @@ def _tag(frame: bytes | str) -> str:
 
 
 def check_client_message(message: msgspec.Struct) -> None:
-    """Encode and decode a client's message as its proxy would. Raises BadMessage, which names the field."""
+    """Encode and decode a client's message, as its proxy would.
+
+    Raises:
+        BadMessage: no proxy would accept the message; the error names the field.
+        LimitExceeded: its frame is larger than a message of its kind may be.
+    """
     try:
         frame = encode_message(message)
     except (TypeError, ValueError, OverflowError) as error:
@@ -61,7 +66,12 @@ def check_client_message(message: msgspec.Struct) -> None:
 
 
 def decode_proxy_message(frame: bytes | str) -> ProxyMessage:
-    """Decode a frame of a proxy. Raises as :func:`decode_client_message`."""
+    """Decode a frame of a proxy.
+
+    Raises:
+        BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
+        LimitExceeded: the frame is larger than MAX_FRAME_BYTES.
+    """
     return decode_frame(_from_proxy, frame)
 
 
@@ -73,7 +83,7 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
         frame: as it was received; a text frame is refused.
 
     Raises:
-        BadMessage: as :func:`decode_client_message`.
+        BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
         LimitExceeded: the frame is larger than MAX_FRAME_BYTES.
     """
     if isinstance(frame, str):

@@ -53,7 +53,7 @@ class Ownership(NamedTuple):
     epoch: Epoch
 
     def next(self, proxy: ProxyId) -> Ownership:
-        """Return the row of the proxy that takes the next epoch."""
+        """Return the row with which this proxy takes the session: itself as the owner, at the epoch after this one."""
         return Ownership(proxy, Epoch(self.epoch + 1))
 
     def gone(self) -> Ownership:
@@ -88,7 +88,14 @@ def without_row(floor: int) -> Ownership | None:
 
 
 def origin_of(site: SiteId, partition: int = 0, log_epoch: int = 1) -> Origin:
-    """Return the origin of a site's log in a log epoch; the first log epoch is not written."""
+    """Return the origin of a site's log in a log epoch: ``site/partition``, with ``.log_epoch`` from the second log
+    epoch on.
+
+    Args:
+        site: of the log.
+        partition: the number of the partition of the site's log.
+        log_epoch: from 1.
+    """
     return Origin(f"{site}/{partition}" if log_epoch == 1 else f"{site}/{partition}.{log_epoch}")
 
 
@@ -114,12 +121,12 @@ def site_of(origin: Origin) -> SiteId:
 
 
 def edge(one: SiteId, other: SiteId) -> Edge:
-    """Return the edge between two different sites."""
+    """Return the edge between two different sites, whichever is named first: the pair in the order of their names."""
     return (one, other) if one < other else (other, one)
 
 
 def link_name(near: SiteId, far: SiteId) -> str:
-    """Return the name of the link that forwards from one site to another."""
+    """Return the name of the link that forwards from the site `near` to the site `far`."""
     return f"{near}->{far}"
 
 

@@ -61,7 +61,9 @@ class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @property
     def public(self) -> Key:
-        """The public form, by which raw keys are compared."""
+        """The public form of a raw key, its hash, which is compared with the keys of the other side. Of a public key it
+        would be the hash of a hash.
+        """
         return Key(self.scheme, self.side, public_key(self.value, algorithm_of(self.scheme)))
 
 
@@ -105,12 +107,22 @@ class Keys:
 
     @classmethod
     def producer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
-        """Return keys of the producer scheme: `values` are raw for a publisher, public for a subscriber."""
+        """Return keys of the producer scheme: `values` are raw for a publisher, public (:func:`public_key`) for a
+        subscriber.
+
+        Raises:
+            BadArgument: a key is no bytes, empty or too long, or there is no such algorithm.
+        """
         return cls.dual(producer=values, scheme="producer", algorithm=algorithm)
 
     @classmethod
     def consumer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
-        """Return keys of the consumer scheme: `values` are raw for a subscriber, public for a publisher."""
+        """Return keys of the consumer scheme: `values` are raw for a subscriber, public (:func:`public_key`) for a
+        publisher.
+
+        Raises:
+            BadArgument: a key is no bytes, empty or too long, or there is no such algorithm.
+        """
         return cls.dual(consumer=values, scheme="consumer", algorithm=algorithm)
 
     @classmethod
@@ -157,7 +169,11 @@ NO_KEYS = Keys()
 
 
 def raw_key(value: bytes, field: str) -> bytes:
-    """Return the key; `field` names the argument in the error. Raises BadArgument: it is no bytes of a key's length."""
+    """Return the value if it can be a key: 1 to MAX_KEY_BYTES bytes.
+
+    Raises:
+        BadArgument: the value is no such bytes; the error names the argument `field`, and does not show the value.
+    """
     if not isinstance(value, bytes):
         # Not the value: it may be a secret.
         raise BadArgument(f"a key is bytes, and this is {type(value).__name__}; write os.urandom(32)", field=field)
@@ -197,7 +213,9 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
         return any(all((scheme, side) in common for side in SIDES[scheme]) for scheme, _ in common)
 
     def allows(self, other: Protection) -> bool:
-        """Tell whether a notification of one side is delivered to the subscription of the other."""
+        """Tell whether a notification of one side is delivered to the subscription of the other: their keys meet, or
+        both sides are insecure.
+        """
         return (self.insecure and other.insecure) or self.meets(other)
 
 
@@ -205,7 +223,13 @@ OPEN = Protection()
 
 
 def primed(side: Side, keys: Iterable[Key]) -> tuple[Key, ...]:
-    """Return the public forms of the keys that one side sent: its own are raw, the other side's are public already."""
+    """Return the public forms of the keys that one side sent, sorted, each once: its own are raw and are hashed, the
+    other side's are public already.
+
+    Args:
+        side: the one that sent the keys.
+        keys: as it sent them.
+    """
     return tuple(sorted({key.public if key.side == side else key for key in keys}))
 
 

@@ -323,13 +323,15 @@ class Welcome(_Message, tag="welcome", frozen=True):
 class ProxyAddress(_Message, frozen=True, kw_only=True):
     """The address of a proxy for clients, ``ws://host:port``, with what is known of the proxy.
 
-    `proxy`, `site`: their names; "": not known. `load`: the number of sessions that it serves.
+    `proxy`, `site`: their names; `federation`: its identity; "": not known. `load`: the number of sessions that the
+    proxy serves.
     """
 
     url: str
     proxy: str = ""
     site: str = ""
     load: int = 0
+    federation: str = ""
 
 
 class Proxies(_Message, tag="proxies", frozen=True):

@@ -136,7 +136,8 @@ class Notification(Mapping[str, Value]):
 
 
 def decode_body(body: bytes) -> dict[str, Value]:
-    """Decode and check a notification's body.
+    """Return the attributes of a notification's body, decoded and checked one by one. Their number and the size are not
+    checked (:func:`check_size`).
 
     Raises:
         BadNotification: the body is no map of names to the five types.
@@ -181,7 +182,12 @@ def read_body(body: bytes) -> Mapping[str, Value]:
 
 
 def check_size(body: bytes, attributes: int) -> None:
-    """Raise BadNotification for a notification past the limit on bytes or on the number of attributes."""
+    """Raise BadNotification if a notification is past the limit on bytes or on the number of attributes.
+
+    Args:
+        body: the encoded notification.
+        attributes: their number.
+    """
     if len(body) > MAX_NOTIFICATION_BYTES:
         raise BadNotification(f"{len(body)} bytes exceed the limit of {MAX_NOTIFICATION_BYTES}")
     if attributes > MAX_ATTRIBUTES:

@@ -267,7 +267,9 @@ def body_size(record: Record) -> int:
 
 
 def is_altered(record: Record) -> bool:
-    """Tell whether the body of a notification differs from the one that its producer's proxy checked."""
+    """Tell whether the body of a notification differs from the one that its producer's proxy checked. False for other
+    records, and where no check is known.
+    """
     return isinstance(record, Published | Forwarded) and record.check not in (0, checksum(record.body))
 
 
@@ -284,8 +286,11 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes | None) -> Record:
-    """Return the record, or an :class:`Unreadable` or :class:`Damaged` in its place; None: it is missing. Never
+    """Return the record of sealed bytes of a log, or an :class:`Unreadable` or :class:`Damaged` in its place. Never
     raises.
+
+    Args:
+        data: as the log has it; None: the log has nothing at that offset.
     """
     if data is None or not is_whole(data):
         return Damaged("its checksum is wrong") if data else MISSING

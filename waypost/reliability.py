@@ -65,7 +65,11 @@ def _lower(left: Degree, right: Degree) -> Degree:
 
 
 def reliability_of(events: str, connection: str) -> Reliability:
-    """Return the reliability of two texts. Raises Refused: one is no degree, or the combination is not allowed."""
+    """Return the reliability of two texts, each ``best-effort`` or ``persistent``, for events and for the connection.
+
+    Raises:
+        BadArgument: a text is no degree, or persistent events are combined with a best-effort connection.
+    """
     return Reliability(events, connection)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,16 @@ MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_CHUNK_BYTES)
 
 
 def check_name(name: str, field_: str) -> None:
-    """Raise LimitExceeded, with this field, unless this can be the name of an owner or a requester."""
+    """Raise unless this can be the name of an owner or a requester, 1 to MAX_NAME_LENGTH characters.
+
+    Args:
+        name: to be checked.
+        field_: the name of the argument, which the error names.
+
+    Raises:
+        BadArgument: the name is no text.
+        LimitExceeded: the name is empty or too long.
+    """
     text(name, field_, such_as="a name, as text")
     if not 0 < len(name) <= MAX_NAME_LENGTH:
         raise LimitExceeded(f"a name has 1 to {MAX_NAME_LENGTH} characters", field=field_)
@@ -59,12 +68,12 @@ def session_of_requester(name: str) -> SessionId:
 
 
 def requests_to(owner: str) -> str:
-    """Return the subscription to requests for this owner."""
+    """Return the expression, in the subscription language, that matches requests to the owner of this name."""
     return _both(REQUEST, OWNER, owner)
 
 
 def answers_to(requester: str) -> str:
-    """Return the subscription to answers for this requester."""
+    """Return the expression, in the subscription language, that matches answers to the requester of this name."""
     return _both(RESOURCE, ASKER, requester)
 
 
@@ -87,7 +96,11 @@ class Request:
     key: Key | None = None
 
     def notification(self) -> Notification:
-        """Return the notification to be published. Raises BadArgument or LimitExceeded, which names the field."""
+        """Return the notification to be published for this request.
+
+        Raises:
+            BadArgument, LimitExceeded, BadNotification: a field of the request is not valid; the error names the field.
+        """
         for field_, name in (("id", self.id), ("owner", self.owner), ("requester", self.requester)):
             check_name(name, field_)
         text(self.path, "path", such_as="a path, as text")
@@ -128,12 +141,12 @@ class Request:
         )
 
     def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
-        """Yield the notifications of the answer, to be published in this order: the parts, or a refusal if it is too
-        large.
+        """Yield the notifications of the answer, to be published in this order: the parts, or one refusal if the
+        resource is larger than the request allows.
 
         Args:
-            attempt: a unique id of this answer.
-            data: the resource.
+            attempt: an id that no other answer to this request has.
+            data: the resource; it may be empty.
 
         Raises:
             BadArgument: `data` is no bytes.
@@ -149,7 +162,15 @@ class Request:
             yield Notification({**self._answer(attempt), **whole, PART: number, DATA: part})
 
     def refusal(self, attempt: str, why: str) -> Notification:
-        """Return the notification of a negative answer, with the reason for people; `attempt` is a unique id."""
+        """Return the notification that refuses this request.
+
+        Args:
+            attempt: an id that no other answer to this request has.
+            why: the reason, for people; it is cut to MAX_PATH_LENGTH characters.
+
+        Raises:
+            BadArgument: `why` is no text.
+        """
         text(why, "why", such_as="the reason, as text")
         return Notification({**self._answer(attempt), ERROR: why[:MAX_PATH_LENGTH]})
 
@@ -202,14 +223,19 @@ class Assembly:
         return len(self._attempts)
 
     def add(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
-        """Add a part; return the resource if it is complete now, or if it was refused.
+        """Add a part of an answer; return the resource if it is complete now, or was refused, or its checksum is wrong.
 
         Args:
             notification: of an answer.
             now_ms: of the caller's clock, the same as for :meth:`expire`.
 
+        Returns:
+            None: parts are missing, or the rendezvous is over already. `error` of the resource says why there is no
+            data.
+
         Raises:
-            BadNotification: it is no part, or of another resource than the parts before it.
+            BadNotification: the notification is no part, or of another resource than the parts of the same attempt
+                before it.
         """
         identity, attempt = _text(notification, ID, MAX_ID_LENGTH), _text(notification, ATTEMPT, MAX_ID_LENGTH)
         owner, path = _text(notification, OWNER, MAX_ID_LENGTH), _text(notification, PATH, MAX_PATH_LENGTH)
@@ -246,12 +272,16 @@ class Assembly:
         return resource
 
     def expire(self, before_ms: int) -> None:
-        """Drop the answers of which no part came since then; their owner answers anew, if it can."""
+        """Drop the incomplete answers of which no part was added since `before_ms`, in ms of the caller's clock; their
+        owner answers anew, if it can.
+        """
         for key in [key for key, attempt in self._attempts.items() if attempt.touched_ms < before_ms]:
             del self._attempts[key]
 
     def evict_oldest(self) -> Resource | None:
-        """Give up the answer of which no part came for longest, and return its error; None: there is none."""
+        """Give up the incomplete answer of which no part was added for longest; return its :class:`Resource` with an
+        error. None: no answer is incomplete.
+        """
         oldest = min(self._attempts, key=lambda key: self._attempts[key].touched_ms, default=None)
         if oldest is None:
             return None

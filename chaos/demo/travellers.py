@@ -83,15 +83,23 @@ class Traveller:
 
     @property
     def session_id(self) -> str:
-        """The name of its session, which all of its group share."""
+        """The name of the traveller's session, which all travellers of its group share."""
         return f"travellers/{self.group or self.name}"
 
     def check(self, received: Sequence[Received]) -> None:
-        """Note what was received, for the comparison at the end."""
+        """Note received notifications in `got`, for the comparison at the end."""
         self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:
-        """Come online at a proxy; where that one does not answer, at another."""
+        """Attach at a proxy, and begin to read; return when the session is served.
+
+        Args:
+            url: of the proxy.
+            others: proxies to try where that one does not answer; `url` may be among them.
+
+        Raises:
+            WaypostError: no proxy let the traveller in within 60 s.
+        """
         began = time.monotonic()
         before = self.proxy
         session = waypost.attach(
@@ -118,19 +126,23 @@ class Traveller:
             self.proxy = event.proxy
 
     async def read(self, session: waypost.Receiver) -> None:
-        """Take all there is, as long as the session is attached."""
+        """Note all notifications of an attached session, until the session ends; to be run as a task."""
         async for batch in session.batches():
             self.check(batch)
 
     async def subscribe_all(self, origins: Sequence[str]) -> None:
-        """Subscribe, and wait until that is effective everywhere."""
+        """Make all subscriptions of the traveller, which is attached; wait until they are effective for the origins."""
         assert self.session is not None
         for expression in self.subscriptions:
             identity = await self.session.subscribe(expression)
             await self.session.wait_effective(identity, origins)
 
     async def vanish(self, *, politely: bool) -> None:
-        """Go offline, with a goodbye or without."""
+        """Go offline, if the traveller is attached; its session stays.
+
+        Args:
+            politely: whether to detach; False: the connection just breaks.
+        """
         session, self.session = self.session, None
         if session is None:
             return
@@ -145,7 +157,13 @@ class Traveller:
                 await self._reader
 
     async def roam(self, urls: Sequence[str], rng: random.Random, stop: asyncio.Event, pace_s: float) -> None:
-        """Wander until told to stop; be online then."""
+        """Go offline and attach at proxies drawn from `urls`, until `stop` is set; be attached at the end.
+
+        Args:
+            urls: of all proxies.
+            stop: ends the roaming.
+            pace_s: the time at one proxy, about, in seconds.
+        """
         while not stop.is_set():
             await _pause(stop, rng.uniform(0.3, 1.7) * pace_s)
             if stop.is_set():
@@ -165,7 +183,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 
 def travellers(count: int, rng: random.Random) -> list[Traveller]:
-    """Return travellers with one to three subscriptions each."""
+    """Return `count` travellers with one to three subscriptions each, none of them attached."""
     return [
         Traveller(
             name=NAMES[each] if each < len(NAMES) else f"{NAMES[each % len(NAMES)]}{each // len(NAMES)}",

@@ -109,16 +109,21 @@ class Federation:
         self.requests = self.request_bytes = 0
 
     def register(self, site: int, expression: str, *, is_wanted: bool) -> None:
-        """Begin or end the interest of a site in an expression."""
+        """Begin or end the interest of a site in an expression; neighbours learn of it by :meth:`exchange`.
+
+        Args:
+            site: its number, from 0.
+        """
         state = self.states[site]
         wanted = (expression,) if is_wanted else ()
         state.fold(state.position, InterestRegistered(PROXY, INCARNATION, SessionId(expression), wanted))
 
     def exchange(self, sites: Iterable[int]) -> int:
-        """Exchange requests until nothing is to be requested; return after how many rounds that is.
+        """Exchange requests between neighbours until nothing is to be requested; return the number of rounds, of one
+        hop each.
 
         Args:
-            sites: whose interests have changed.
+            sites: the numbers of the sites whose interests have changed.
         """
         concerned, rounds = list(dict.fromkeys(sites)), 0
         while concerned:
@@ -144,7 +149,7 @@ class Federation:
         return True
 
     def behind(self) -> dict[tuple[SiteId, SiteId], int]:
-        """Return for each direction of a link, from a site to the one that requests, the sites that it leads from."""
+        """Return (site, neighbour) -> the number of sites whose notifications reach the neighbour over that link."""
         size = [1] * len(self.states)
         parents = {number: self._numbers[self.states[number].neighbours[0]] for number in range(1, len(self.states))}
         for number, parent in sorted(parents.items(), reverse=True):
@@ -171,7 +176,12 @@ class Interests:
         return self.expressions[bisect(self._sums, self._rng.random() * self._sums[-1])]
 
     def change(self) -> tuple[int, str, str]:
-        """Have a session at some site want another expression; return the site, and the old and the new one."""
+        """Have a session at some site, drawn by weight, want another expression.
+
+        Returns:
+            The site's number, the expression that the session wanted, and the one that it wants now, which may be the
+            same.
+        """
         site = self._rng.randrange(len(self.of_site))
         counts = self.of_site[site]
         (old,) = self._rng.choices(list(counts), list(counts.values()))
@@ -193,11 +203,11 @@ def _expressions(rng: random.Random, topics: int) -> list[str]:
 
 
 def measure(hierarchy: Hierarchy, changes: int, report: Callable[[str], None]) -> Measured:
-    """Return what is measured of a federation once all is in force, and of changes after that.
+    """Build a federation, and return what is measured of it: once all filters are in force, and for changes after that.
 
     Args:
-        hierarchy: the federation.
-        changes: of interest, one after the other, once everything is in force.
+        hierarchy: its sizes.
+        changes: the number of changes of interest, made one after the other, once everything is in force.
         report: called with a line before and after each step that takes its time.
     """
     report(f"{hierarchy.sites:,} sites, {hierarchy.sessions:,} sessions")
@@ -252,12 +262,12 @@ def _measured(
 
 @contextmanager
 def nothing_covers() -> Iterator[None]:
-    """Have every expression requested: none is short enough to be compared with others."""
+    """Return a context in which every expression is requested: none is short enough to be compared with others."""
     with mock.patch.object(requested_filters, "MAX_COMPARED_CHARACTERS", -1):
         yield
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, int]:
-    """Return the median and the largest of some values."""
+    """Return the median, the upper one of two, and the largest of some values, of which there is one at least."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2], ordered[-1]

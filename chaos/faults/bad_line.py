@@ -21,7 +21,7 @@ class BadLine:
         self._front = front
 
     async def inject(self) -> None:
-        """Make the line slow, narrow and jittery, both ways."""
+        """Make the line slow, narrow and jittery, both ways; its connections break again and again (TOXICS)."""
         for stream in ("upstream", "downstream"):
             for kind, attributes in TOXICS.items():
                 await asyncio.to_thread(self._front.add_toxic, type=kind, stream=stream, attributes=attributes)

@@ -41,7 +41,7 @@ class Damage:
 
     @property
     def address(self) -> str:
-        """Where clients connect, `host:port`."""
+        """The address where clients connect, as host:port."""
         return f"{LOOPBACK}:{self.port}"
 
     async def __aenter__(self) -> Self:
@@ -55,11 +55,11 @@ class Damage:
             self._listener.close()
 
     async def inject(self) -> None:
-        """Begin to damage what passes."""
+        """Begin to damage what callers of peer connections send, one read in `one_in`."""
         self._injected = True
 
     async def heal(self) -> None:
-        """Let all pass as it is."""
+        """Let all pass as it is, except the reads in `due`."""
         self._injected = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

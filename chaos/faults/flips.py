@@ -9,7 +9,15 @@ PAGE_BYTES = 4096
 
 
 def flip_bits(path: Path, count: int, seed: int, *, keep: int = PAGE_BYTES, end: int = 0) -> list[int]:
-    """Turn over so many bits behind the first `keep` bytes and before the last `end`; return at which bytes."""
+    """Turn over `count` bits of a file, one at each of as many drawn bytes; return the offsets of these bytes.
+
+    A byte may be drawn twice. The file must not be in use, and must have more than `keep` + `end` bytes.
+
+    Args:
+        seed: of what is drawn.
+        keep: the bytes at the beginning that stay whole.
+        end: the bytes at the end that stay whole.
+    """
     rng, data = random.Random(seed), bytearray(path.read_bytes())
     places = [rng.randrange(keep, len(data) - end) for _ in range(count)]
     for place in places:

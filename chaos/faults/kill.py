@@ -14,9 +14,9 @@ class Kill:
         self._proxy = proxy
 
     async def inject(self) -> None:
-        """Kill the process."""
+        """Kill the proxy's process (SIGKILL)."""
         await asyncio.to_thread(self._proxy.kill)
 
     async def heal(self) -> None:
-        """Start it; returns once it is ready."""
+        """Start the proxy again; return once it is ready. Raises Unreachable: it does not become ready."""
         await asyncio.to_thread(self._proxy.start)

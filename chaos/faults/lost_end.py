@@ -21,12 +21,12 @@ class LostEnd:
         self._lost = lost
 
     async def inject(self) -> None:
-        """Kill the broker, cut the end off the log's last segment, and start the broker again."""
+        """Kill the broker, and cut `lost` bytes off the end of the log's last segment; :meth:`heal` starts it again."""
         await asyncio.to_thread(self._broker.kill)
         segment = max(self._folder.glob("*.log"))
         size = segment.stat().st_size
         os.truncate(segment, max(0, size - self._lost))
 
     async def heal(self) -> None:
-        """Start it; returns once it is ready."""
+        """Start the broker again; return once it is ready. Raises Unreachable: it does not become ready."""
         await asyncio.to_thread(self._broker.start)

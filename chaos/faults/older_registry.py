@@ -23,18 +23,21 @@ class OlderRegistry:
         self._copy = etcd.data / "copy"
 
     async def copy(self) -> None:
-        """Make the copy: of a server that is down, so that it is whole. It is up again afterwards."""
+        """Copy etcd's store, once; etcd is down meanwhile, so that the copy is whole, and ready again afterwards."""
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.copytree, self._store, self._copy)
         await asyncio.to_thread(self._etcd.start)
 
     async def inject(self) -> None:
-        """Kill etcd, put its store back to the copy, and start it again."""
+        """Kill etcd, put its store back to the copy, and wait `down_s` seconds; :meth:`heal` starts etcd.
+
+        :meth:`copy` has to be called before.
+        """
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.rmtree, self._store)
         await asyncio.to_thread(shutil.copytree, self._copy, self._store)
         await asyncio.sleep(self._down_s)
 
     async def heal(self) -> None:
-        """Start it; returns once it is ready."""
+        """Start etcd again; return once it is ready. Raises Unreachable: it does not become ready."""
         await asyncio.to_thread(self._etcd.start)

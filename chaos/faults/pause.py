@@ -10,10 +10,10 @@ class Pausable(Protocol):
     """A process or a server."""
 
     def pause(self) -> None:
-        """Stop the process where it is."""
+        """Freeze the process or server (SIGSTOP); its connections stay open."""
 
     def resume(self) -> None:
-        """Let the process go on."""
+        """Let the process or server go on after a pause."""
 
 
 class Pause:
@@ -23,9 +23,9 @@ class Pause:
         self._process = process
 
     async def inject(self) -> None:
-        """Stop the process where it is."""
+        """Freeze the process (SIGSTOP); its connections stay open."""
         await asyncio.to_thread(self._process.pause)
 
     async def heal(self) -> None:
-        """Let the process go on."""
+        """Let the process go on after :meth:`inject`."""
         await asyncio.to_thread(self._process.resume)

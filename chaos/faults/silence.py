@@ -19,12 +19,12 @@ class Silence:
         self._front, self._what = front, what
 
     async def inject(self) -> None:
-        """Let nothing pass any more; connections stay."""
+        """Let nothing pass any more in the silenced direction; connections stay open."""
         # Without a time-out the toxic swallows what comes, for ever; the connections break when it is removed.
         await asyncio.to_thread(
             self._front.add_toxic, type="timeout", name="silence", stream=self._what, attributes={"timeout": 0}
         )
 
     async def heal(self) -> None:
-        """Let all pass again."""
+        """Let all pass again; connections that were silenced break."""
         await asyncio.to_thread(self._front.destroy_toxic, "silence")

@@ -17,14 +17,18 @@ class Upgrade:
         self._proxy, self._witness = proxy, witness
 
     async def inject(self) -> None:
-        """Drain the proxy and end it; returns when it has gone."""
+        """Drain the proxy and end it in good order; return when the process has ended."""
         await self._drain(RATE)
         while await asyncio.to_thread(self._left):
             await asyncio.sleep(POLL_S)
         await asyncio.to_thread(self._proxy.stop)
 
     async def heal(self) -> None:
-        """Start it, and drain it no more; returns once it is ready for sessions again."""
+        """Start the proxy, and end its drain; return once it is ready for sessions again.
+
+        Raises:
+            Unreachable: the proxy does not become ready, or the witness does not answer.
+        """
         await asyncio.to_thread(self._proxy.process.start)
         await self._drain(None)
         await asyncio.to_thread(self._proxy.start)

@@ -24,7 +24,9 @@ WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS, **PARTITIO
 
 
 def main() -> int:
-    """Explore the models that the command line names, and print what was found."""
+    """Explore the world that the command line names, and print what was found; return 1 if an invariant does not hold,
+    else 0.
+    """
     given = _arguments()
     rule = RULES.get(given.off)
     name = given.config or DEFAULT

@@ -133,7 +133,7 @@ class Acquisitions:
     liveness: str = field(default=NEVER, init=False)
 
     def initial(self) -> World:
-        """Return the state that all begins in."""
+        """Return the state in which every run begins, as the field `begins` says."""
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)
@@ -151,7 +151,7 @@ class Acquisitions:
         return World(row, written, (serves, other), self.faults)
 
     def broken(self, world: World) -> str:
-        """Return what is wrong with a state, in words; "": nothing is."""
+        """Return the invariant that does not hold in a state, in words; "": all hold."""
         if world.wrong:
             return world.wrong
         serving = [proxy.copy for proxy in world.proxies if _serves(proxy)]
@@ -160,7 +160,9 @@ class Acquisitions:
         return ""
 
     def is_quiescent(self, world: World) -> bool:
-        """Tell whether a state is one in which all may end."""
+        """Tell whether a run may end in a state: a proxy serves the session, and the registry's row names it at that
+        epoch.
+        """
         return any(
             _serves(proxy) and world.row == Ownership(NAMES[index], Epoch(proxy.copy.epoch))
             for index, proxy in enumerate(world.proxies)
@@ -168,7 +170,9 @@ class Acquisitions:
         )
 
     def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
-        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
+        """Yield what can happen in a state: a label, the state after it, and the sort of fault, such as "crash"; "":
+        none.
+        """
         for index in (0, 1):
             for label, after, fault in self._steps_of(world, index):
                 if fault and not world.faults:

@@ -19,7 +19,10 @@ ORDER = "P3 order"
 
 
 def owed(setup: Setup, state: State) -> frozenset[int]:
-    """Return what was published and is owed: of the second kind, what lies above the promise."""
+    """Return the numbers of the published notifications that the client is owed.
+
+    Of the second kind those are the ones above the promise; before one was made, none.
+    """
     above = state.promised
     return frozenset(
         number
@@ -132,7 +135,9 @@ def hand_to_application(setup: Setup, state: State) -> State | None:
 
 
 def acknowledge(state: State) -> State | None:
-    """Return the state after the client's acknowledgement; None: it owes none."""
+    """Return the state after the client's acknowledgement of the first stored entry; None: it owes none, or nobody
+    takes it.
+    """
     client = state.client
     if not client.attached or not client.owes:
         return None
@@ -148,7 +153,7 @@ def acknowledge(state: State) -> State | None:
 
 
 def want(setup: Setup, state: State) -> State | None:
-    """The application wants the second kind."""
+    """Return the state after the application has asked for the second kind; None: it did, or the world has none."""
     if not setup.world.subscribes or state.client.second:
         return None
     return state._replace(client=state.client._replace(second=1))

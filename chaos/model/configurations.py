@@ -110,5 +110,9 @@ RULES = {
 def model(
     world: World, without: frozenset[str] = frozenset()
 ) -> Handover | LogEpochs | Acquisitions | Partitions | Registries:
-    """Return what is explored in a world, without these rules."""
+    """Return the model of a world, with some rules taken out.
+
+    Args:
+        without: names of rules, keys of RULES.
+    """
     return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

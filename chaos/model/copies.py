@@ -12,7 +12,11 @@ from handover.gate import Gate as RealGate
 
 
 def become(copy: Copy, role: str) -> Copy:
-    """Change the role, as the code's own table allows."""
+    """Return the copy with another role.
+
+    Args:
+        role: the name of a `proxy.session.session.Role`; the change has to be one that `ROLES` lists.
+    """
     assert (copy.role, role) in ROLES, f"{copy.role} never becomes {role}"
     return copy._replace(role=role)
 
@@ -217,7 +221,10 @@ def serve(setup: Setup, state: State, index: int, epoch: int) -> State:
 
 
 def drop(setup: Setup, state: State, index: int) -> State:
-    """Delete this copy, with what it holds at the site; the disk follows with the next save."""
+    """Return the state after the proxy has deleted its copy, and withdrawn the copy's interest at its site.
+
+    The disk follows with the next :func:`save`.
+    """
     return register_interest(setup, change(state, index, state.proxies[index]._replace(copy=None)), index, 0)
 
 
@@ -238,7 +245,7 @@ def release(setup: Setup, state: State, index: int) -> State:
 
 
 def detached(client: Client) -> Client:
-    """Return the client without a connection."""
+    """Return the client without a connection: what was sent to it and not given to the application is gone."""
     return client._replace(attached=False, inbox=0, owes=False)
 
 

@@ -28,18 +28,20 @@ class Model(Protocol[S]):
         ...
 
     def initial(self) -> S:
-        """Return the state that all begins in."""
+        """Return the state in which every run begins."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S, str]]:
-        """Yield what can happen next: a label, the state after it, and its sort, if something had to break for it."""
+        """Yield what can happen next: a label, the state after it, and the sort of fault that it is; "": it is no
+        fault.
+        """
         ...
 
     def broken(self, state: S) -> str:
-        """Return which invariant does not hold here; empty: all do."""
+        """Return the invariant that does not hold in a state; empty: all hold."""
         ...
 
     def is_quiescent(self, state: S) -> bool:
-        """Tell whether all that was to happen has, and all is well."""
+        """Tell whether a state is one in which a run may end: all that was to happen has, and all is well."""
         ...
 
 
@@ -77,7 +79,13 @@ class Explorer(Generic[S]):
         self.result = Result()
 
     def run(self) -> Result:
-        """Look at all states that can be reached; return what was found."""
+        """Visit every state that can be reached, or up to the first that breaks an invariant; return what was found.
+
+        Call it once.
+
+        Raises:
+            RuntimeError: there are more states than `most`.
+        """
         began = time.perf_counter()
         first = self._model.initial()
         self._numbers[first] = 0
@@ -162,7 +170,15 @@ class Explorer(Generic[S]):
 
 
 def explore(model: Model[S], most: int = 3_000_000) -> Result:
-    """Visit every state that can be reached, or the first that breaks an invariant."""
+    """Visit every state of a model that can be reached, or up to the first that breaks an invariant; return what was
+    found.
+
+    Args:
+        most: the states after which it gives up.
+
+    Raises:
+        RuntimeError: there are more states than `most`.
+    """
     # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
     gc.disable()
     try:

@@ -57,13 +57,15 @@ def fence(setup: Setup, state: State, index: int) -> State | None:
 
 
 def expire(state: State, index: int) -> State | None:
-    """The registry ends the lease."""
+    """Return the state after the registry has ended a lease that the proxy cannot keep; None: there is none such."""
     after = ENDED.get(state.proxies[index].status)
     return None if after is None else change(state, index, state.proxies[index]._replace(status=after))
 
 
 def grant(setup: Setup, state: State, index: int) -> State | None:
-    """A proxy that runs has a lease again: a new incarnation."""
+    """Return the state after a proxy without a lease has another one, as a new incarnation; None: it has one, or no
+    process.
+    """
     proxy = state.proxies[index]
     if proxy.status not in ("fenced", "out", "rogue"):
         return None

@@ -29,19 +29,21 @@ class Handover:
         self._setup = setup
 
     def initial(self) -> State:
-        """Return the state that all begins in."""
+        """Return the state in which every run begins (:func:`chaos.model.protocol.initial`)."""
         return initial(self._setup)
 
     def steps(self, state: State) -> Iterable[Step]:
-        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
+        """Yield what can happen in a state: a label, the state after it, and the sort of fault that it is; "": none."""
         return steps(self._setup, state)
 
     def broken(self, state: State) -> str:
-        """Return what is wrong with a state, in words; "": nothing is."""
+        """Return the invariant that does not hold in a state, in words; "": all hold."""
         return _broken(state)
 
     def is_quiescent(self, state: State) -> bool:
-        """Tell whether a state is one in which all may end."""
+        """Tell whether a run may end in a state: all was published, what is owed was given, and the owner serves the
+        client.
+        """
         return _quiescent(self._setup, state)
 
 

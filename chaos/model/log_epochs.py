@@ -75,7 +75,7 @@ class Proxy:
 
     @property
     def state(self) -> SiteState:
-        """What the log means, as far as the proxy has read it."""
+        """The site's state as the log means it, as far as the proxy has read that. It is shared: do not change it."""
         return meaning(self.read)
 
 
@@ -111,13 +111,13 @@ class LogEpochs:
     liveness: str = field(default=SETTLES, init=False)
 
     def initial(self) -> State:
-        """Return the state that all begins in."""
+        """Return the state in which every run begins: both proxies run, and nothing was published."""
         log: Log = (EpochStart(1, ()),)
         proxy = Proxy(phase="running", read=log, below=1, row=Row())
         return State(log=log, row=Row(), proxies=(proxy, proxy))
 
     def broken(self, state: State) -> str:
-        """Return what is wrong with a state, in words; "": nothing is."""
+        """Return the invariant that does not hold in a state, in words; "": all hold."""
         for proxy in state.proxies:
             if len(set(proxy.delivered)) < len(proxy.delivered):
                 return TWICE
@@ -140,7 +140,9 @@ class LogEpochs:
         )
 
     def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
-        """Yield what can happen in a state: a label, the state after it, and whether it is a fault."""
+        """Yield what can happen in a state: a label, the state after it, and the sort of fault, "loss" or "crash"; "":
+        none.
+        """
         for index in (0, 1):
             for label, after, fault in self._steps_of(state, index):
                 yield f"{'ab'[index]}: {label}", after, fault
@@ -292,7 +294,7 @@ class LogEpochs:
 
 @lru_cache(maxsize=1 << 16)
 def meaning(log: Log) -> SiteState:
-    """Return what these records mean; nobody changes it."""
+    """Return the site's state as a log means it; the object is shared, so it must not be changed."""
     if not log:
         return SiteState(SITE)
     state = meaning(log[:-1]).copy()

@@ -15,7 +15,10 @@ ASCENDS = "the epoch only ascends"
 
 
 def row_read(state: State, index: int, claim: Claim) -> State:
-    """Return the state with this request of the proxy on its way to the registry; unchanged: another is under way."""
+    """Return the state with a request of the proxy, a claim or a read, on its way to the registry.
+
+    Unchanged if another request of the proxy is under way.
+    """
     proxy = state.proxies[index]
     return state if proxy.claim is not None else change(state, index, proxy._replace(claim=claim))
 
@@ -73,7 +76,8 @@ def orphaned(state: State, index: int) -> State:
 def activate(setup: Setup, state: State, index: int) -> State:
     """Return the state after the proxy has acted on its dormant copy by the registry's row (handover rule 1).
 
-    A row that names it: the next epoch is claimed. A later row of another owner: the copy is released. Else nothing.
+    A row that names the proxy: the next epoch is claimed. A later row of another owner: the copy is released. Else
+    nothing is done.
     """
     copy, row = state.proxies[index].copy, state.row
     assert copy is not None
@@ -87,7 +91,14 @@ def activate(setup: Setup, state: State, index: int) -> State:
 
 
 def activated(setup: Setup, state: State, index: int, claim: Claim) -> State:
-    """Take the answer of the registry to :func:`activate`."""
+    """Return the state after the registry's answer to :func:`activate`: the copy is served, or :func:`activate` tries
+    again.
+
+    Unchanged if the proxy has no dormant copy by now.
+
+    Args:
+        claim: with its answer.
+    """
     copy = state.proxies[index].copy
     if copy is None or copy.role != "DORMANT" or claim.answer is None:
         return state
@@ -116,7 +127,10 @@ def reconcile_orphan(setup: Setup, state: State, index: int) -> State:
 
 
 def rebuild(state: State, index: int) -> State:
-    """Read the checkpoint and take the next epoch; the row names a dead owner, or us without data."""
+    """Return the state after the proxy has read the last checkpoint, and claims the next epoch for a failover.
+
+    Call it where the row names an owner whose lease has ended, or this proxy, which has no copy.
+    """
     row = state.row
     claim = Claim(row.owner, row.epoch, index, "failover", checkpoint=state.checkpoint)
     return row_read(state, index, claim)
@@ -143,6 +157,9 @@ def _raised(setup: Setup, state: State, index: int, epoch: int, found: Checkpoin
 
 
 def register_interests_again(setup: Setup, state: State, index: int) -> State:
-    """Say again what the log does not have."""
+    """Return the state after the proxy has registered the interest of its copy, where its site's log does not have it.
+
+    Unchanged if the proxy has no copy.
+    """
     copy = state.proxies[index].copy
     return state if copy is None else open_gate(setup, register_interest(setup, state, index, bits_of(copy)), index)

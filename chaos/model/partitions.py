@@ -120,7 +120,7 @@ class Partitions:
         return State((plane, plane), (cursor, cursor), (shadow, shadow))
 
     def broken(self, state: State) -> str:
-        """Return what is wrong with a state; empty: nothing is."""
+        """Return the invariant that does not hold in a state; empty: all hold."""
         for given in state.given:
             if len(set(given)) < len(given):
                 return TWICE
@@ -129,12 +129,12 @@ class Partitions:
         return ""
 
     def is_quiescent(self, state: State) -> bool:
-        """Tell whether the session has moved, and everything was given."""
+        """Tell whether a run may end in a state: the session has moved, and everything was given."""
         everything = tuple(range(self.publishes))
         return state.phase == "committed" and state.given == (everything, everything)
 
     def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
-        """Yield what can happen."""
+        """Yield what can happen in a state: a label, the state after it, and "": none of it is a fault."""
         for number in PLANES:
             for label, after in self._of_plane(state, number):
                 yield f"partition {number}: {label}", after, ""
@@ -249,7 +249,7 @@ class Partitions:
 
 @lru_cache(maxsize=1 << 16)
 def meaning(log: Log) -> SiteState:
-    """Return what a partition means up to here; nobody changes it."""
+    """Return the site's state as a partition's log means it; the object is shared, so it must not be changed."""
     if not log:
         return SiteState(NEAR, (FAR,))
     state = meaning(log[:-1]).copy()

@@ -29,7 +29,9 @@ STAGED = Copy("STAGED", 0, None, (), 0)
 
 
 def initial(setup: Setup) -> State:
-    """The session is served at home, saved and checkpointed; nothing was published yet."""
+    """Return the state in which every run begins: the session is served by its initial owner, saved and checkpointed,
+    its client is attached there, and nothing was published yet.
+    """
     world = setup.world
     copy = Copy("SERVING", 1, None, (), 0)
     far = (("held", 1, 1, 0), ("effective", 0, 1, 0)) if world.far and world.initial_owner else ()
@@ -53,7 +55,10 @@ def initial(setup: Setup) -> State:
 
 
 def steps(setup: Setup, state: State) -> Iterator[Step]:
-    """Yield every step. A state may be reached by several of them."""
+    """Yield every step that can be taken in a state; several may lead to the same state.
+
+    A step that is a fault costs one of `state.faults`.
+    """
     sorts = setup.world.sorts
     for step in _all(setup, state):
         if step.fault and step.fault not in sorts:

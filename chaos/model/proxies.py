@@ -13,7 +13,10 @@ SERVED = ("SERVING", "FROZEN", "DORMANT")
 
 
 def steps(setup: Setup, state: State, index: int) -> Iterator[Step]:
-    """Yield what a proxy can do: a label, the state after it, and whether it is a fault."""
+    """Yield the steps of one proxy, A or B, in a state, and the faults that can happen to it.
+
+    The states after them are not reduced, and faults are not counted: :func:`chaos.model.protocol.steps` does both.
+    """
     yield from _itself(setup, state, index)
     if runs(state, index):
         yield from _watching(setup, state, index)

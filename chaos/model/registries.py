@@ -70,7 +70,7 @@ class Registries:
         return State((Row(0, 1), Row()), (Proxy(serves=1), Proxy()), False, 0, self.cuts, self.moves)
 
     def broken(self, state: State) -> str:
-        """Return what is wrong with a state; empty: nothing is."""
+        """Return the invariant that does not hold in a state; empty: all hold."""
         serving = [side for side in SIDES if state.proxies[side].serves]
         if len(serving) > 1:
             return TWO
@@ -84,11 +84,11 @@ class Registries:
         return ""
 
     def is_quiescent(self, state: State) -> bool:
-        """Tell whether there is no cut, and the session is served where its receiver is."""
+        """Tell whether a run may end in a state: there is no cut, and the session is served where its receiver is."""
         return not state.is_cut and bool(state.proxies[state.receiver].serves)
 
     def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
-        """Yield what can happen."""
+        """Yield what can happen in a state: a label, the state after it, and "cut" for a fault; "": it is none."""
         if state.cuts and not state.is_cut:
             yield "the wide area is cut", state._replace(is_cut=True, cuts=state.cuts - 1), "cut"
         if state.is_cut:

@@ -33,7 +33,7 @@ class Site(NamedTuple):
 
 @cache
 def fold(log: tuple[Record, ...]) -> Site:
-    """Return what the log means up to its end."""
+    """Return what the far site's log means, up to its end."""
     if not log:
         return Site()
     before, (kind, first, second, third) = fold(log[:-1]), log[-1]
@@ -60,7 +60,14 @@ def _rewant(site: Site, offset: int) -> Site:
 
 
 def covered_above(site: Site, bits: int) -> int | None:
-    """Return above which the log has every match of these kinds; None: not known, or not held."""
+    """Return the offset above which the far site's log has every match of these kinds.
+
+    Args:
+        bits: the kinds, as a bit mask.
+
+    Returns:
+        None: not known yet, or the site has no interest in all of these kinds.
+    """
     if site.interest is None or bits & ~site.interest[1]:
         return None
     known = dict(site.effective)

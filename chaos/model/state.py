@@ -252,11 +252,11 @@ class Step(NamedTuple):
 
 
 def change(state: State, index: int, proxy: Proxy) -> State:
-    """Return the state with another value of one proxy."""
+    """Return the state with `proxy` in the place of the proxy of that index, A or B."""
     a, b = state.proxies
     return state._replace(proxies=(proxy, b) if index == A else (a, proxy))
 
 
 def violated(state: State, name: str) -> State:
-    """Note that a step broke an invariant; the first one counts."""
+    """Return the state with a note that a step broke the invariant `name`; unchanged if it has a note already."""
     return state if state.violation else state._replace(violation=name)

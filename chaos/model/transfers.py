@@ -44,7 +44,14 @@ class Side(NamedTuple):
     effects: dict[str, Effect]
 
     def feed(self, setup: Setup, state: State, index: int, given: str, message: Message | None = None) -> State:
-        """Give the proxy's machine an input; one that its table does not list changes nothing."""
+        """Return the state after the proxy's machine of this side has taken an input, and its effects were performed.
+
+        Unchanged if the proxy has no transfer on this side, or the table does not list the input.
+
+        Args:
+            given: the name of the input's kind.
+            message: that the input is; None: it is no message.
+        """
         proxy = state.proxies[index]
         running: Out | In | None = getattr(proxy, self.name)
         cell = self.table.get((running.state, given)) if running else None
@@ -74,7 +81,7 @@ def _copy(state: State, index: int) -> Copy:
 
 
 def end_out(state: State, index: int) -> State:
-    """Return the state after the proxy's transfer as a source has ended."""
+    """Return the state after the proxy's transfer as a source has ended; it must have one."""
     proxy = state.proxies[index]
     over = proxy.over | {_out(state, index).transfer}
     state = change(state, index, proxy._replace(out=None, over=over))
@@ -176,7 +183,7 @@ def _in(state: State, index: int) -> In:
 
 
 def end_in(state: State, index: int) -> State:
-    """Return the state after the proxy's transfer as a target has ended."""
+    """Return the state after the proxy's transfer as a target has ended; it must have one."""
     proxy = state.proxies[index]
     state = change(state, index, proxy._replace(into=None))
     claim = proxy.claim
@@ -367,6 +374,9 @@ def cancel(setup: Setup, state: State, index: int) -> State:
 
 
 def passed(setup: Setup, state: State, index: int) -> bool:
-    """Tell whether the source has passed what the target is covered from."""
+    """Tell whether the source's frontier has passed the offset from which the target is covered, or no offset is known.
+
+    The proxy must be the source of a transfer.
+    """
     copy, out = _copy(state, index), _out(state, index)
     return out.above is None or seen(copy, frontier(setup, state, index)) >= out.above

@@ -48,7 +48,7 @@ class EtcdServer(Server):
 
     @property
     def endpoint(self) -> str:
-        """host:port for clients."""
+        """The address for clients, as host:port."""
         return f"{self.host}:{self.port}"
 
     def command(self) -> list[str]:
@@ -66,7 +66,7 @@ class EtcdServer(Server):
         ]
 
     def ready(self) -> bool:
-        """Tell whether the member answers, and has a leader."""
+        """Tell whether the member answers, and its cluster has a leader."""
         try:
             with urllib.request.urlopen(f"{self._url}/health", timeout=1, context=self._context()) as answer:
                 return bool(json.load(answer)["health"] == "true")
@@ -74,7 +74,7 @@ class EtcdServer(Server):
             return False
 
     def is_leader(self) -> bool:
-        """Tell whether the member leads its cluster, as it says itself. Raises OSError: it does not answer."""
+        """Tell whether the member leads its cluster, by its own answer. Raises OSError: the member does not answer."""
         request = urllib.request.Request(f"{self._url}/v3/maintenance/status", b"{}")
         with urllib.request.urlopen(request, timeout=1, context=self._context()) as answer:
             status = json.load(answer)
@@ -107,12 +107,12 @@ class EtcdTrio:
 
     @property
     def endpoints(self) -> str:
-        """host:port of all three, with commas between."""
+        """The addresses of all three members for clients, as host:port with commas between."""
         return ",".join(member.endpoint for member in self.members)
 
     @property
     def followers(self) -> list[EtcdServer]:
-        """The members that do not lead, as they say themselves."""
+        """The members that do not lead the cluster, by their own answers. Raises OSError: a member does not answer."""
         return [member for member in self.members if not member.is_leader()]
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class EtcdTrio:
         self.stop()
 
     def stop(self) -> None:
-        """Kill all members."""
+        """Kill all members; their data stays."""
         for member in self.members:
             # Without a quorum a member does not end by itself in good time.
             member.kill()

@@ -82,20 +82,32 @@ class KafkaServer(Server):
 
     @property
     def bootstrap(self) -> str:
-        """host:port of the listener that has no name in `advertise`."""
+        """The address for clients of the listener that has no name in `advertise`, as host:port."""
         return self.upstream(MAIN)
 
     def upstream(self, name: str) -> str:
-        """host:port where the broker really listens for `name`; what a proxy forwards to."""
+        """Return host:port where the broker really listens for a listener: what a proxy in front of it forwards to.
+
+        Args:
+            name: a name in `advertise`, or MAIN or CONTROLLER.
+        """
         return f"{LOOPBACK}:{self._ports[name]}"
 
     def advertised(self, name: str) -> str:
-        """host:port where clients are told to find the listener `name`; their bootstrap."""
+        """Return host:port where clients are told to find a listener: the bootstrap address of these clients.
+
+        Args:
+            name: a name in `advertise`.
+        """
         host, port = self._advertise[name]
         return f"{host}:{port}"
 
     def prepare(self) -> None:
-        """Write the broker's configuration and format its folder."""
+        """Write the broker's configuration, and format its folder if it is new.
+
+        Raises:
+            Unreachable: the folder could not be formatted; or Java is not on this machine.
+        """
         if self._tls is not None:
             self._keystore.write_text(self._tls.key.read_text() + self._tls.certificate.read_text())
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
@@ -103,12 +115,12 @@ class KafkaServer(Server):
             self._format()
 
     def command(self) -> list[str]:
-        """Return the command line of the broker."""
+        """Return the command line of the broker. Raises Unreachable: Java or the part Kafka is not on this machine."""
         heap = f"-Xmx{self._heap_mb}m"
         return [*_java(heap, "-XX:+UseSerialGC", "-Dlog4j2.level=INFO"), "kafka.Kafka", str(self._config)]
 
     def ready(self) -> bool:
-        """Tell whether the broker says that it has started."""
+        """Tell whether the broker has logged, since its last start, that it has started."""
         # Its ports open before the controller lets it lead partitions; this line comes after both.
         return self.process is not None and self.process.has_logged("Kafka Server started")
 

@@ -13,7 +13,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run a command that ends with the process whose number is the first argument."""
+    """Become the command of the arguments from the second one on, which ends with the process of the first one, a pid.
+
+    Returns only by an exit: status 1 where that process has ended already.
+    """
     parent = int(sys.argv[1])
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

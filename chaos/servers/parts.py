@@ -49,12 +49,19 @@ class Download:
 
 
 def cache() -> Path:
-    """Return the folder of installed parts (:func:`spark.connector.folder`)."""
+    """Return the folder of installed parts (:func:`spark.connector.folder`); it may not exist."""
     return connector.folder()
 
 
 def path(name: str) -> Path:
-    """Return the path of an installed part. Raises Unreachable: it is not installed."""
+    """Return the path of an installed part.
+
+    Args:
+        name: of PARTS.
+
+    Raises:
+        Unreachable: the part is not installed; the hint says how.
+    """
     target = cache() / name
     if not target.exists():
         raise Unreachable(f"the part {name} is not installed", hint="run: make parts")
@@ -78,7 +85,11 @@ def etcd() -> Path:
 
 
 def tool(name: str) -> str:
-    """Return the path of a program. Raises Unreachable: it is not on this machine; the hint says how to get it."""
+    """Return the path of a program: java, mvn or go.
+
+    Raises:
+        Unreachable: the program is not on this machine; the hint says how to get it.
+    """
     found = shutil.which(name)
     if found is None:
         raise Unreachable(f"{name} is not on this machine", hint=HOW_TO_GET[name])
@@ -202,7 +213,9 @@ PARTS = {
 
 
 def main(names: list[str]) -> int:
-    """Install the named parts, or all; return the exit status."""
+    """Install the named parts, or all if none is named, and print what was done; return the exit status, 0: all are
+    there.
+    """
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)

@@ -75,7 +75,9 @@ class Process:
 
     @property
     def exit_status(self) -> int | None:
-        """Its exit status, or minus the number of the signal that killed it; None while it runs, or never started."""
+        """The process's exit status, or minus the number of the signal that killed it; None while it runs, or never
+        started.
+        """
         return None if self._child is None else self._child.poll()
 
     @property
@@ -86,7 +88,7 @@ class Process:
         return self._child.pid
 
     def start(self) -> None:
-        """Start the process, if it does not run; it may not be ready yet."""
+        """Start the command as a process, if none runs; return at once: the process may not be ready yet."""
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -106,9 +108,11 @@ class Process:
             )
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, what: str = "ready") -> None:
-        """Block until `ready()`.
+        """Block until `ready()` returns True.
 
         Args:
+            ready: called again and again.
+            timeout_s: seconds after which the process is killed.
             what: the state to wait for, in words, for the error.
 
         Raises:
@@ -129,24 +133,31 @@ class Process:
             time.sleep(POLL_S)
 
     def wait_for_port(self, port: int, *, timeout_s: float) -> None:
-        """Block until the port accepts connections. Raises Unreachable, as :meth:`wait_until`."""
+        """Block until the process's port accepts connections, on loopback.
+
+        Raises:
+            Unreachable: the process ended before, or was killed after `timeout_s`; the hint has the end of the log.
+        """
         self.wait_until(lambda: port_open(port), timeout_s=timeout_s, what=f"listening on port {port}")
 
     def _failure(self, message: str) -> Unreachable:
         return Unreachable(message, hint=f"{self.log} says:\n{self.complaints()}\n...\n{self.log_tail()}")
 
     def has_logged(self, text: str) -> bool:
-        """Whether the log has `text` since the last start."""
+        """Tell whether the process has written `text` to its log since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_from)
             return text.encode() in log.read()
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines since the last start."""
+        """Return the last lines that the process has logged since the last start, `lines` of them at most."""
         return "\n".join(self._log_end()[-lines:])
 
     def complaints(self, lines: int = 5) -> str:
-        """The last lines about errors since the last start: a server that fails may log much after the cause."""
+        """Return the last lines about errors that the process has logged since the last start, `lines` of them at most.
+
+        A server that fails may log much after the cause.
+        """
         return "\n".join([line for line in self._log_end() if COMPLAINT.search(line)][-lines:])
 
     def _log_end(self) -> list[str]:
@@ -157,13 +168,13 @@ class Process:
             return log.read().decode(errors="replace").splitlines()
 
     def kill(self) -> None:
-        """Kill -9 of the whole group; returns when the process is gone."""
+        """Kill the process and its group (SIGKILL), if it runs; return when the process is gone."""
         self._signal(signal.SIGKILL)
         if self._child is not None:
             self._child.wait()
 
     def stop(self, grace_s: float = 10) -> None:
-        """End the process by SIGTERM; after `grace_s`, kill it."""
+        """End the process and its group by SIGTERM, if it runs, and wait; after `grace_s` seconds, kill them."""
         self._signal(signal.SIGTERM)
         # A paused process would not hear the request.
         self._signal(signal.SIGCONT)
@@ -174,13 +185,13 @@ class Process:
                 self.kill()
 
     def pause(self, timeout_s: float = 10) -> None:
-        """Freeze the process, as a machine that is suspended; its connections stay open.
+        """Freeze the process and its group (SIGSTOP), as a machine that is suspended; its connections stay open.
 
-        Returns when no thread of it runs. The kernel stops them some time after the signal was sent, on busy
-        processors more than 10 ms: enough for a server to answer one more request.
+        Returns when no thread of the process runs. The kernel stops threads some time after the signal was sent, on
+        busy processors more than 10 ms: enough for a server to answer one more request.
 
         Raises:
-            Unreachable: after `timeout_s` a thread of it still runs.
+            Unreachable: after `timeout_s` seconds a thread of the process still runs.
         """
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + timeout_s
@@ -190,7 +201,7 @@ class Process:
             time.sleep(PAUSE_POLL_S)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Let a paused process and its group go on (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -213,7 +224,7 @@ def _thread_state(thread: Path) -> str:
 
 
 def port_open(port: int, host: str = LOOPBACK) -> bool:
-    """Tell whether a port accepts connections."""
+    """Tell whether a port of a host accepts connections now; it is tried for a second at most."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex((host, port)) == 0
@@ -234,7 +245,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return several of :func:`free_port`."""
+    """Return `count` loopback ports that nothing listens on, all different, as :func:`free_port` does."""
     return [free_port() for _ in range(count)]
 
 

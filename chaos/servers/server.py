@@ -50,16 +50,20 @@ class Server(ABC):
 
     @property
     def log(self) -> Path:
-        """The file of its output."""
+        """The file to which the server's output goes."""
         return self.data / "server.log"
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the server's process runs; it may not answer yet, or be paused."""
         return self.process is not None and self.process.running
 
     def start(self) -> None:
-        """Start and block until it answers. Raises `Unreachable` with the end of its log as hint."""
+        """Start the server, if it does not run, and block until it can be used.
+
+        Raises:
+            Unreachable: the server ended, or was not ready after `start_timeout_s`; the hint has the end of its log.
+        """
         if self.running:
             return
         self.data.mkdir(parents=True, exist_ok=True)
@@ -73,32 +77,32 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """End it in an orderly way; its data stays, and `start` brings it back."""
+        """End the server in an orderly way; its data stays, and :meth:`start` brings it back."""
         if self.process is not None:
             self.process.stop()
 
     def kill(self) -> None:
-        """Kill -9; its data stays, and `start` brings it back."""
+        """Kill the server (SIGKILL); its data stays, and :meth:`start` brings it back."""
         if self.process is not None:
             self.process.kill()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP); its connections stay open."""
+        """Freeze the server (SIGSTOP); its connections stay open. Raises Unreachable: it does not stop."""
         if self.process is not None:
             self.process.pause()
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Let the server go on after a pause."""
         if self.process is not None:
             self.process.resume()
 
     def prepare(self) -> None:  # noqa: B027 - most servers need nothing
-        """Write the files that must be in `data` before the start."""
+        """Write the files that must be in the folder `data` before the start; :meth:`start` calls this."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return the command line that starts it in the foreground."""
+        """Return the command line that starts the server in the foreground."""
 
     @abstractmethod
     def ready(self) -> bool:
-        """Tell whether it can be used; called again and again during the start."""
+        """Tell whether the server can be used; :meth:`start` calls this again and again."""

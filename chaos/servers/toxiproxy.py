@@ -27,15 +27,23 @@ class ToxiproxyServer(Server):
 
     @property
     def client(self) -> Toxiproxy:
-        """Return a client of the server's own interface."""
+        """A client of the server's own interface; the library's other clients in this process turn to this server from
+        now on.
+        """
         client = Toxiproxy()
         client.update_api_consumer(LOOPBACK, self.port)
         return client
 
     def front(self, name: str, upstream: str, listen: str | None = None) -> Any:
-        """A proxy called `name` at `listen`, host:port, that forwards to `upstream`, host:port.
+        """Make a TCP proxy at the running server; return the client library's Proxy.
 
-        The answer is the library's Proxy: `disable()` cuts, `enable()` heals, `add_toxic`, `destroy()`.
+        Its `disable()` cuts all connections, `enable()` heals, `add_toxic` slows or breaks them, `destroy()` removes
+        it.
+
+        Args:
+            name: unique at this server.
+            upstream: host:port to forward to.
+            listen: host:port to listen at; None: a free port of the loopback. The Proxy has it as `listen`.
         """
         return self.client.create(upstream, name, listen or f"{LOOPBACK}:{free_port()}")
 

@@ -88,7 +88,7 @@ def sim(
 
 
 def new_seeds(count: int) -> range:
-    """Return seeds that were never played before, made from the time: a seed proves most the first time."""
+    """Return `count` seeds that were never played before, made from the time: a seed proves most the first time."""
     first = time.time_ns() // 1_000_000
     return range(first, first + count)
 

@@ -64,25 +64,30 @@ class Scale:
     columns: list[float] = field(default_factory=list)
 
     def add(self, at_ms: int) -> float:
-        """Add a line for the next note or message, at this time or later than the last one; return its position."""
+        """Add a line for the next note or message, not earlier than the last; return its position in pixels."""
         y = (self.columns[-1] if self.columns else HEAD) + ROW
         self.times.append(at_ms)
         self.columns.append(y)
         return y
 
     def of(self, at_ms: int) -> float:
-        """Return the position of a time."""
+        """Return the position, in pixels, of the last line at this time or before it; none: the top of the page."""
         at = bisect_right(self.times, at_ms)
         return self.columns[at - 1] if at else HEAD
 
     @property
     def end(self) -> float:
-        """The height of the page."""
+        """The height of the page, in pixels."""
         return (self.columns[-1] if self.columns else HEAD) + 2 * ROW
 
 
 def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
-    """Play a schedule; return its page as HTML, and its violations."""
+    """Play a schedule; return its page as HTML, and its violations, of which one is FAULT if the engine raises.
+
+    Args:
+        run: the schedule.
+        title: of the page.
+    """
     world = run.world(recorded=True)
     try:
         violations = run.play(world=world)[1]
@@ -102,10 +107,11 @@ def about(run: Schedule) -> str:
 
 
 def page(title: str, recording: Recording, violations: Sequence[str], script: Iterable[str], about: str = "") -> str:
-    """Return the page as HTML.
+    """Return the page of a run as HTML; nothing is written.
 
     Args:
         title: the name of the run.
+        recording: of the run, which has ended.
         violations: of the verdict; empty: all is well.
         script: the steps, in words.
         about: other settings of the run, such as its faults.
@@ -152,12 +158,14 @@ class _Drawing:
                 self._message(y, event)
 
     def header(self) -> str:
+        """Return the names of the lanes as an HTML element, which stays at the top of the page."""
         names = "".join(
             f'<text class="name" x="{x + 8}" y="26">{escape(lane)}</text>' for lane, x in self._lanes.items()
         )
         return f'<header><svg width="{self._width}" height="{HEAD}">{names}</svg></header>'
 
     def svg(self) -> str:
+        """Return lanes, spans, notes and messages as an SVG element."""
         height = self._scale.end
         lines = "".join(f'<path class="lane" d="M{x} 0V{height}"/>' for x in self._lanes.values())
         head = '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'

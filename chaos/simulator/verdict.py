@@ -36,10 +36,16 @@ if TYPE_CHECKING:
 
 
 def heal(world: World, for_ms: int = 15_000) -> list[str]:
-    """End every fault, start all proxies and clients, let time pass, and return the verdict.
+    """End every fault that can be ended, start all proxies and clients, let time pass, and return the verdict.
+
+    A verdict with violations is not the last: after more time another one is made, for what is wrong must stay wrong.
 
     Args:
-        for_ms: the most time until everything is idle.
+        world: at the end of a run.
+        for_ms: the most time until everything is idle; more if the registry was put back to a copy.
+
+    Returns:
+        As :func:`verdict`.
     """
     world.faults = type(world.faults)()
     world.lose_next.clear()
@@ -147,7 +153,13 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 
 
 def verdict(world: World) -> list[str]:
-    """Return the violations, each with its kind as the first word; empty: all is well, or nothing is promised."""
+    """Return the violations of the promises P1 to P3 and of the checks during the run; the first word is the kind.
+
+    To be called when everything is idle (:func:`heal`): what is still under way counts as lost or stuck.
+
+    Returns:
+        Empty: all is well, or nothing is promised, for the reason in :attr:`World.void`.
+    """
     if world.void:
         return []
     violations = list(dict.fromkeys(world.violations))

@@ -50,7 +50,7 @@ AWAY_MS = 100
 
 
 def edges_of(sites: Sequence[SiteId], shape: Shape) -> list[Edge]:
-    """Return the pairs of sites that have links, in a graph of this shape."""
+    """Return the pairs of sites that have links, in a graph of this shape; in a star the first site is the centre."""
     pairs: Iterable[tuple[SiteId, SiteId]]
     match shape:
         case "mesh":
@@ -133,7 +133,7 @@ class World(Environment):
     # ------------------------------------------------------------ trace, narrative and recording
 
     def conditions(self) -> Conditions:
-        """Return what is wrong with each process, log and link, and with the registry; and the role of each session."""
+        """Return the faults of processes, logs, links and registry (epoch 0), and each session's role and epoch."""
         found = self._faulty()
         for proxy, node in self.nodes.items():
             for session in node.engine.sessions.values() if node.engine is not None else ():
@@ -177,7 +177,14 @@ class World(Environment):
         link.set_cut(records=is_cut, words=is_cut)
 
     def set_link(self, one: SiteId, other: SiteId, *, removed: bool = False, leaves: tuple[SiteId, ...] = ()) -> None:
-        """Have an operator add the link between two sites, or remove it, or say which of them pass nothing on."""
+        """Have an operator add the link between two sites, remove it, or set which of them pass nothing on.
+
+        Args:
+            one: a site.
+            other: another site.
+            removed: whether the link is removed; else it is added, unless it is there.
+            leaves: those of the two sites that pass nothing on: each becomes a leaf of every dispatching tree.
+        """
         what = "removed" if removed else f"one over which {', '.join(leaves)} passes nothing on" if leaves else "added"
         self.note(f"the link between {one} and {other} is {what}", narrate=True, by=REGISTRY)
         for near, far in ((one, other), (other, one)):
@@ -188,14 +195,14 @@ class World(Environment):
         self.registry_changed()
 
     def end_site(self, site: SiteId) -> None:
-        """End all proxies of a site for the rest of the run; its log and its changelog stay."""
+        """Crash all proxies of a site, of which none starts again in this run; its log and its changelog stay."""
         self.dead_sites.add(site)
         for node in self.nodes.values():
             if node.site == site and node.engine is not None:
                 node.crash()
 
     def connected(self, site: SiteId) -> set[SiteId]:
-        """Return the live sites that a tree of the links that work connects with a site."""
+        """Return the site itself and the live sites that a dispatching tree of the links that work connects with it."""
         rows = [row for row in self.registry.links.values() if not row.removed]
         works = {
             row.sites for row in rows if row.sites not in self.cut_edges and not self.dead_sites.intersection(row.sites)
@@ -205,7 +212,11 @@ class World(Environment):
         return {site, *tree.next_hops(site)}
 
     def repeat(self, kind: str) -> None:
-        """Send every proxy's last handover message of this kind again."""
+        """Send again, in 1 ms, the last handover message of this kind of every proxy that has sent one.
+
+        Args:
+            kind: the name of the message's class, such as Prepare.
+        """
         for node in self.nodes.values():
             if kind in node.sent:
                 self.later(1, node.sent[kind])
@@ -213,7 +224,7 @@ class World(Environment):
     # ------------------------------------------------------------ shared happenings
 
     def step_clock(self, node: Node, step_ms: int) -> None:
-        """Set a node's clock forward, or back with a negative step."""
+        """Set a node's time of day forward, or back with a negative step; the engine's timers go by another clock."""
         self.note(f"the clock of {node.proxy} steps by {step_ms} ms", narrate=True, by=node.proxy)
         node.clock.skew_ms += step_ms
         self.stepped_ms += max(0, step_ms)
@@ -221,8 +232,8 @@ class World(Environment):
     def lose_end(self, site: SiteId, count: int) -> None:
         """Take a log away for LOG_AWAY_MS, as a broker that dies; it comes back without its last `count` records.
 
-        Nothing is lost where the registry was not told meanwhile how far the log was seen: what only processes had seen
-        that are gone, nobody could notice.
+        At least one record stays. Nothing is lost where the registry was not told meanwhile how far the log was seen:
+        what only processes had seen that have ended, nobody could notice.
         """
         self.note(f"the log of {site} is away", narrate=True, by=log_lane(site))
         self.logs[site].away_until = self.clock.time_ms + LOG_AWAY_MS
@@ -281,7 +292,10 @@ class World(Environment):
         self.registry_copy = self.registry.copy()
 
     def put_registry_back(self) -> None:
-        """Restore the registry from its copy, if there is one, after AWAY_MS without a quorum; leases begin anew."""
+        """Restore the registry from its copy, after AWAY_MS without a quorum; every lease has its whole time anew.
+
+        Nothing happens if there is no copy, or if the promises would not hold after that.
+        """
         copy = self.registry_copy
         if copy is None or not self.invariants.restores.may_put_back(copy):
             return
@@ -296,12 +310,16 @@ class World(Environment):
             node.watch_breaks()
 
     def part(self, one: str, other: str, for_ms: int) -> None:
-        """Lose handover messages from proxy `one` to proxy `other` for `for_ms`."""
+        """Lose all handover messages from proxy `one` to proxy `other`, in this direction alone, for `for_ms` ms."""
         self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
     def connect_proxies(self, one: str, other: str) -> list[PeerChannel]:
-        """Send messages of handovers between two proxies over connections from now on; return both channels."""
+        """Send handover messages between two proxies over connections from now on.
+
+        Returns:
+            The channel from `one` to `other`, and the one back; both are those that exist already, if they do.
+        """
         for sender, receiver in ((one, other), (other, one)):
             if (sender, receiver) not in self.channels:
                 self.channels[sender, receiver] = PeerChannel(self, self.nodes[sender], self.nodes[receiver])
@@ -324,14 +342,20 @@ class World(Environment):
         version: int = VERSION,
         poll_interval_ms: int = 0,
     ) -> Client:
-        """Return a new client, which connects to the proxy `at`.
+        """Add a client, which connects to the proxy `at` now, and return it.
 
         Args:
-            name: of the client.
-            session: to attach to; None: it is a producer.
+            name: of the client; unused so far.
+            session: to attach to; None: the client is a producer.
+            at: the name of the proxy.
             options: with which it attaches.
-            version: of the protocol.
-            poll_interval_ms: the time that it spends on each notification; 0: it takes all at once.
+            credential: with which it attaches; None: one without name and password.
+            receiver: the name of the receiver, of which the client is one incarnation; empty: `name`.
+            version: of the client protocol, which its library speaks.
+            poll_interval_ms: the time that the client spends on each notification; 0: it takes all at once.
+
+        Raises:
+            KeyError: there is no such proxy.
         """
         client = Client(
             self,

@@ -31,7 +31,7 @@ class Guest(Traveller):
     filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
     def check(self, received: Sequence[Received]) -> None:
-        """Count a batch of notifications, filtered."""
+        """Note a batch of notifications for the comparison at the end, after `filter_batch`."""
         Traveller.check(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
@@ -63,7 +63,9 @@ class Audience:
         ]
 
     async def setup(self) -> None:
-        """Attach every client somewhere, with subscriptions that are effective everywhere."""
+        """Attach every client at a drawn proxy, and make its subscriptions; return when all are effective at every
+        site.
+        """
         rng = random.Random(self._seed)
         origins = [f"{site}/0" for site in self._sites]
         for client in self.clients:
@@ -71,19 +73,21 @@ class Audience:
             await client.subscribe_all(origins)
 
     def start(self) -> None:
-        """Begin to publish."""
+        """Begin to publish at every site, in tasks; call :meth:`setup` before."""
         for site in self._sites:
             self.go(self._produce(site))
 
     def go(self, work: Coroutine[None, None, None]) -> None:
-        """Run `work` as a task, which has to end when :meth:`check` stops the run; its failure fails `check`."""
+        """Run `work` as a task, which has to end when :meth:`check` stops the run; if it fails, :meth:`check` does."""
         self._tasks.append(asyncio.create_task(work))
 
     async def check(self) -> CheckResult:
-        """Stop publishing, wait until nothing is missing, or TIMEOUT_S / 2, and return the result.
+        """Stop publishing, wait until nothing is missing, or TIMEOUT_S / 2, and return the result; the clients leave
+        then.
 
         Raises:
             Exception: the failure of a producer or another task.
+            TimeoutError: a task has not ended within TIMEOUT_S seconds.
         """
         self._stop.set()
         async with asyncio.timeout(TIMEOUT_S):
@@ -95,7 +99,12 @@ class Audience:
         return result
 
     async def wait_delivered(self, more: int = 30) -> None:
-        """Wait until every client has `more` deliveries than now. Raises as :meth:`fail`; TimeoutError."""
+        """Wait until every client has `more` deliveries than now.
+
+        Raises:
+            Exception: the failure of a producer or another task (:meth:`fail`).
+            TimeoutError: it took longer than TIMEOUT_S seconds.
+        """
         before = [len(client.got) for client in self.clients]
         async with asyncio.timeout(TIMEOUT_S):
             while any(len(client.got) < had + more for client, had in zip(self.clients, before, strict=True)):
@@ -103,14 +112,14 @@ class Audience:
                 await asyncio.sleep(POLL_S)
 
     def fail(self) -> None:
-        """Raise the failure of a producer or a client, if one has failed."""
+        """Raise the failure of a producer or another task of this run, if one has failed; else do nothing."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     @property
     def delivered_count(self) -> int:
-        """The deliveries to all clients so far."""
+        """The number of deliveries to all clients so far, repeats included."""
         return sum(len(client.got) for client in self.clients)
 
     def _judge(self) -> CheckResult:

@@ -30,7 +30,7 @@ class Roaming(Audience):
         self._pace_s = pace_s
 
     def start(self) -> None:
-        """Begin to publish and to roam."""
+        """Begin to publish and to roam, in tasks; call :meth:`setup` before."""
         super().start()
         for client in self.clients:
             rng = random.Random(f"{self._seed}/{client.name}")
@@ -38,13 +38,15 @@ class Roaming(Audience):
 
     @property
     def moves(self) -> int:
-        """The moves of all clients so far."""
+        """The number of moves of all clients to another proxy so far."""
         return sum(len(client.moves_ms) for client in self.clients)
 
     async def until_moving(self) -> None:
         """Wait until a client is on its way to another proxy: its session is being handed over, or about to be.
 
-        Raises as :meth:`fail`; TimeoutError: no client moves any more.
+        Raises:
+            Exception: the failure of a producer or another task (:meth:`fail`).
+            TimeoutError: no client moved for TIMEOUT_S seconds.
         """
         async with asyncio.timeout(TIMEOUT_S):
             while not any(client.moving for client in self.clients):
@@ -52,7 +54,12 @@ class Roaming(Audience):
                 await asyncio.sleep(0.001)
 
     async def goes_on(self) -> None:
-        """Wait for 4 more moves and 100 more deliveries. Raises as :meth:`until_moving`."""
+        """Wait for 4 more moves and 100 more deliveries, which show that the run goes on.
+
+        Raises:
+            Exception: the failure of a producer or another task (:meth:`fail`).
+            TimeoutError: it took longer than TIMEOUT_S seconds.
+        """
         moves, deliveries = self.moves + 4, self.delivered_count + 100
         async with asyncio.timeout(TIMEOUT_S):
             while self.moves < moves or self.delivered_count < deliveries:

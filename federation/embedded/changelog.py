@@ -52,7 +52,12 @@ class EmbeddedChangelog:
         self._puts: GroupCommit[Row, Rank | None] = GroupCommit(self._writer, _put)
 
     async def start(self) -> None:
-        """Open the file now and not at the first use. Raises LogUnavailable."""
+        """Open the file now and not at the first use.
+
+        Raises:
+            LogUnavailable: the file does not open, or is missing and is not to be made.
+            BadConfiguration: the file is of an earlier build, and cannot be read.
+        """
         if not self._make and not self._path.exists():
             raise LogUnavailable(
                 f"there is no changelog {self._path}",
@@ -68,7 +73,7 @@ class EmbeddedChangelog:
         await self.latest(SessionId(""))
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Implement :meth:`federation.ports.Changelog.put`."""
+        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
         row = (checkpoint.session, checkpoint.epoch, checkpoint.serial, encode_checkpoint(checkpoint))
         with self._translated():
             highest = await self._puts.submit(row)
@@ -76,7 +81,7 @@ class EmbeddedChangelog:
             checkpoint.check_above(highest)
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Implement :meth:`federation.ports.Changelog.latest`."""
+        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`)."""
         with self._translated():
             bodies = await self._reader.call(lambda connection: _latest(connection, session))
         found = tuple(map(decode_checkpoint, bodies))
@@ -85,7 +90,7 @@ class EmbeddedChangelog:
         return found
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Implement :meth:`federation.ports.Changelog.forget`."""
+        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
         rows = list(deleted.items())
         with self._translated():
             await self._writer.call(
@@ -93,11 +98,15 @@ class EmbeddedChangelog:
             )
 
     async def lost(self) -> None:
-        """Wait for ever: a file loses nothing but all at once, which every read reports."""
+        """Wait for ever: a file loses nothing, or all at once, which every read reports
+        (:meth:`federation.ports.Changelog.lost`).
+        """
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Implement :meth:`federation.ports.Changelog.put_site`."""
+        """Write a snapshot of the site's state, unless one there is as high
+        (:meth:`federation.ports.Changelog.put_site`).
+        """
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)
         with self._translated():
             await self._writer.call(
@@ -105,7 +114,9 @@ class EmbeddedChangelog:
             )
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Implement :meth:`federation.ports.Changelog.latest_site`."""
+        """Return the site's snapshot with the highest rank; None: there is none
+        (:meth:`federation.ports.Changelog.latest_site`).
+        """
         with self._translated():
             row = await self._reader.call(
                 lambda connection: connection.execute("SELECT position, body, log_epoch FROM site").fetchone()
@@ -113,7 +124,7 @@ class EmbeddedChangelog:
         return SiteSnapshot(*row) if row else None
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.close`."""
+        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
         await self._puts.drain()
         await self._writer.close()
         await self._reader.close()

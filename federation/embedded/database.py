@@ -66,7 +66,13 @@ class DatabaseThread:
         self._thread: threading.Thread | None = None
 
     async def call(self, job: Job[T]) -> T:
-        """Run `job` with the connection on the thread, and return its result."""
+        """Run `job` with the connection on the thread, and return its result. A caller that is cancelled does not stop
+        the job.
+
+        Raises:
+            sqlite3.Error: SQLite fails, or this thread is closed.
+            OSError: the file cannot be made; likewise any error of the job itself.
+        """
         if self.closed:
             raise sqlite3.ProgrammingError("closed")
         loop = asyncio.get_running_loop()
@@ -75,7 +81,11 @@ class DatabaseThread:
         return await answer
 
     def notify(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` in this event loop after every commit of another connection, from now on."""
+        """Have `on_change` called in this event loop after every commit of another connection, from now on.
+
+        This callback takes the place of an earlier one. It may also be called without a change, and is called again and
+        again while the file cannot be read.
+        """
         loop = asyncio.get_running_loop()
 
         def notify() -> None:
@@ -86,7 +96,7 @@ class DatabaseThread:
         self._submit(lambda: None)
 
     async def close(self) -> None:
-        """Finish the jobs that were called, then close the file."""
+        """Finish the jobs that were called, then close the file; later calls raise sqlite3.ProgrammingError."""
         self.closed = True
         if self._thread is not None:
             self._jobs.put(None)
@@ -201,7 +211,14 @@ def _patiently(action: Callable[[], object]) -> None:
 
 
 def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
-    """Run `action` alone among all writers of the file: all of it is kept or nothing."""
+    """Run `action` in a transaction that is alone among all writers of the file, and return its result; call it on the
+    thread of the connection.
+
+    All of the transaction is kept, or nothing if `action` raises, and its error goes on to the caller.
+
+    Raises:
+        sqlite3.OperationalError: other processes wrote for more than LOCK_TIMEOUT_S seconds.
+    """
     connection.execute("PRAGMA busy_timeout = 0")
     _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
@@ -215,7 +232,7 @@ def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 
 
 def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
-    """Run `action` on one unmoving state of the file."""
+    """Run `action`, which only reads, in one transaction, so that it sees one state of the file; return its result."""
     connection.execute("BEGIN")
     try:
         return action()
@@ -227,7 +244,14 @@ def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 def translated(
     kind: type[Unreachable], what: str, path: Path, if_damaged: str = "bring back a copy of it"
 ) -> Iterator[None]:
-    """Raise what the disk or SQLite says as an error of this kind, with what to do where the file is damaged."""
+    """Raise errors of SQLite and of the file system in the block as errors of `kind`, with a hint for the operator.
+
+    Args:
+        kind: the class of the error.
+        what: the storage, for the message, such as "the registry".
+        path: of its file, for the message.
+        if_damaged: what the operator can do where the file is damaged.
+    """
     try:
         with cancellation.translated(lambda _: OSError("it was broken off")):
             yield
@@ -239,7 +263,7 @@ def translated(
 
 
 def is_damage(error: BaseException) -> bool:
-    """Tell whether SQLite found that the file is not as it wrote it."""
+    """Tell whether an error of SQLite means that the file is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         # Said by Python's own library: a text that is none.
@@ -265,7 +289,10 @@ class GroupCommit(Generic[Entry, Result]):
         self._run: asyncio.Task[None] | None = None
 
     async def submit(self, entry: Entry) -> Result:
-        """Have the entry applied, with others in one transaction; return its result. Raises the transaction's error."""
+        """Have the entry applied, with others in one transaction; return its result once that is committed.
+
+        If the transaction fails, its error is raised for every entry in it, and none of them was applied.
+        """
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((entry, answer))
         if self._run is None:
@@ -273,7 +300,7 @@ class GroupCommit(Generic[Entry, Result]):
         return await answer
 
     async def drain(self) -> None:
-        """Wait until what was submitted is written or has failed."""
+        """Wait until every entry that was submitted is committed or has failed; errors go to those who submitted."""
         if self._run is not None:
             await asyncio.wait((self._run,))
 

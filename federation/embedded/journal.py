@@ -21,12 +21,12 @@ from waypost.facts import Fact, decode_fact, encode_fact
 
 
 def journal_path(folder: Path | str, writer: str) -> Path:
-    """Return the file of the part being written."""
+    """Return the path of the file that has the part being written of the journal of `writer`; it may not exist."""
     return Path(folder) / f"{quote(writer, safe='')}.jsonl"
 
 
 def segment_paths(folder: Path | str, writer: str) -> list[Path]:
-    """Return the existing parts of the journal, in order; the last one is being written."""
+    """Return the files of the parts of the journal of `writer` that exist, in order; the one being written is last."""
     current = journal_path(folder, writer)
     earlier = _put_aside(current)
     return [*(earlier[number] for number in sorted(earlier)), *([current] if current.exists() else ())]
@@ -39,7 +39,10 @@ def _put_aside(current: Path) -> dict[int, Path]:
 
 
 def read_facts(folder: Path | str, writer: str) -> list[Fact]:
-    """Return the facts of `writer` in their order, without a last line that is still being written."""
+    """Return the facts of `writer` in the order of writing, without a last line that is still being written.
+
+    A journal without a file has none. Raises OSError; BadRecord: a line is no fact.
+    """
     return [fact for path in segment_paths(folder, writer) for fact in _facts_of(path)]
 
 
@@ -76,7 +79,7 @@ class EmbeddedJournal:
         await self.attest([])
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Implement :meth:`federation.ports.Journal.attest`."""
+        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
         facts = tuple(facts)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._attest, facts)
@@ -87,7 +90,7 @@ class EmbeddedJournal:
             ) from error
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Journal.close`."""
+        """Close this handle; what was written stays (:meth:`federation.ports.Journal.close`)."""
         await asyncio.to_thread(self._thread.shutdown)
         if self._file is not None:
             os.close(self._file)

@@ -14,7 +14,12 @@ FOLDER_MODE = 0o700
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing. Raises OSError."""
+    """Make a folder, and those above it that are missing, readable by their owner alone; one that exists keeps its
+    mode.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
     missing = [directory for directory in (folder, *folder.parents) if not directory.exists()]
     for directory in reversed(missing):
         # Another process may make it at this moment; `mkdir(parents=True)` would give those above the umask's mode.
@@ -22,12 +27,19 @@ def make_folder(folder: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Return a descriptor of the file, which is made, and its folders too, if it is missing. Raises OSError."""
+    """Open a file, and return its descriptor, which the caller closes. Raises OSError.
+
+    A file or folder that is missing is made, readable by its owner alone.
+
+    Args:
+        path: of the file.
+        flags: of :func:`os.open`; O_CREAT is added.
+    """
     make_folder(path.parent)
     return os.open(path, flags | os.O_CREAT, FILE_MODE)
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file unless it is there. Raises OSError."""
+    """Make an empty file, readable by its owner alone, unless it exists; missing folders too. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(open_file(path, os.O_RDWR | os.O_EXCL))

@@ -50,7 +50,7 @@ MAX_POLL_MS = 1000
 
 @cache
 def boot_id() -> str:
-    """Name this boot of the machine; empty where the system does not say."""
+    """Return the id of this boot of the machine; empty where the system does not state one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -64,7 +64,7 @@ class MachineClock:
     boot: str
 
     def now_ms(self) -> int:
-        """Implement :meth:`waypost.clock.Clock.now_ms`."""
+        """Return the milliseconds since the machine's boot (:meth:`waypost.clock.Clock.now_ms`)."""
         return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
@@ -77,12 +77,14 @@ class EmbeddedLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        """Implement :meth:`federation.ports.Lease.renew`."""
+        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
         now = self._registry.now()
         return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
 
     async def revoke(self) -> None:
-        """Implement :meth:`federation.ports.Lease.revoke`."""
+        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
+        RegistryUnavailable.
+        """
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
 
@@ -113,11 +115,15 @@ class EmbeddedRegistry:
         await self.owner(SessionId(""))
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.create`."""
+        """Create the row of a session that never had one; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.create`).
+        """
         return await self._claim(_Claim(session, None, ownership))
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Implement :meth:`federation.ports.Registry.claim`."""
+        """Compare and set the row of a session; return whether this call won, and the row in force
+        (:meth:`federation.ports.Registry.claim`).
+        """
         return await self._claim(_Claim(session, expected, new))
 
     async def _claim(self, claim: _Claim) -> Claimed:
@@ -127,11 +133,15 @@ class EmbeddedRegistry:
         return claimed
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Implement :meth:`federation.ports.Registry.owner`."""
+        """Return the session's row, or what one without a row counts as; None: it never existed
+        (:meth:`federation.ports.Registry.owner`).
+        """
         return await self._see(lambda c: _owner(c, session))
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Implement :meth:`federation.ports.Registry.forget`."""
+        """Remove these rows of deleted sessions, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`).
+        """
         await self.change(lambda c: _forget(c, deleted))
 
     async def announce(
@@ -142,24 +152,32 @@ class EmbeddedRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EmbeddedLease:
-        """Implement :meth:`federation.ports.Registry.announce`."""
+        """Compare and set the row of a proxy, and return the lease that it is under, as
+        :meth:`federation.ports.Registry.announce` does.
+        """
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
         return EmbeddedLease(self, number, ttl_ms)
 
     def same_lease(self, lease: Lease) -> EmbeddedLease:
-        """Return a lease that was granted on another handle, as one of this."""
+        """Return a handle of a lease, granted over another handle of the same file, that is renewed over this one.
+
+        Raises:
+            Internal: it is a lease of another kind of registry.
+        """
         if not isinstance(lease, EmbeddedLease):
             raise Internal(f"{type(lease).__name__} is no lease of this registry")
         return EmbeddedLease(self, lease.number, lease.ttl_ms)
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Implement :meth:`federation.ports.Registry.forget_site`."""
+        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        (:meth:`federation.ports.Registry.forget_site`).
+        """
         now = self.now()
         return await self.change(lambda c: rows.forget_site(c, site, now()))
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Implement :meth:`federation.ports.Registry.drain`."""
+        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
         key = rows.DRAIN + proxy
         if row is None:
             await self.change(lambda c: rows.delete(c, key))
@@ -168,29 +186,37 @@ class EmbeddedRegistry:
             await self.change(lambda c: rows.put(c, key, text))
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Implement :meth:`federation.ports.Registry.elect`."""
+        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
+        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """
         if not isinstance(lease, EmbeddedLease):
             raise Internal("a lease of another registry")
         number, now = lease.number, self.now()
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Implement :meth:`federation.ports.Registry.resign`."""
+        """Give the leadership of the link back, if it is held under the lease
+        (:meth:`federation.ports.Registry.resign`).
+        """
         if not isinstance(lease, EmbeddedLease):
             raise Internal("a lease of another registry")
         number = lease.number
         await self.change(lambda c: rows.resign(c, link, number))
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Implement :meth:`federation.ports.Registry.set_link`."""
+        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
         await self.change(lambda c: rows.set_link(c, row, seed=seed))
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_tree`."""
+        """Compare and set the row of the dispatching tree; return whether it was set
+        (:meth:`federation.ports.Registry.claim_tree`).
+        """
         return await self.change(lambda c: rows.claim_tree(c, expected, new))
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Implement :meth:`federation.ports.Registry.secret`."""
+        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
+        (:meth:`federation.ports.Registry.secret`).
+        """
         stored = await self._see(lambda c: rows.get(c, rows.SECRET))
         if stored is not None or not make:
             return bytes.fromhex(stored or "")
@@ -198,23 +224,31 @@ class EmbeddedRegistry:
         return await self.change(lambda c: rows.get_or_put_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Implement :meth:`federation.ports.Registry.site_log`."""
+        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
         return await self._see(lambda c: rows.site_log(c, site))
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Implement :meth:`federation.ports.Registry.claim_site_log`."""
+        """Compare and set the row of the site's log; return whether it was set
+        (:meth:`federation.ports.Registry.claim_site_log`).
+        """
         return await self.change(lambda c: rows.claim_site_log(c, site, expected, new))
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Implement :meth:`federation.ports.Registry.note_checkpoints`."""
+        """Record ranks of checkpoints up to which clients were answered
+        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """
         await self.change(lambda c: rows.note_checkpoints(c, ranks))
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Implement :meth:`federation.ports.Registry.noted_checkpoint`."""
+        """Return the rank recorded for the session; None: there is none
+        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """
         return await self._see(lambda c: rows.noted_checkpoint(c, session))
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Implement :meth:`federation.ports.Registry.watch`."""
+        """Yield a Reloaded, then every change in order, and WatchAlive in silence
+        (:meth:`federation.ports.Registry.watch`).
+        """
         self._poll()
         # Until now perhaps nobody looked for leases that have ended.
         await self._end_leases_due()
@@ -232,7 +266,11 @@ class EmbeddedRegistry:
                 await self._changed.wait(seen, await self._end_leases_due() / 1000)
 
     async def compact(self, keep: int = 0) -> None:
-        """Forget all but the last `keep` changes; a watch that has not seen them loads anew."""
+        """Remove all past changes but the last `keep`; a watch that has not seen them begins again with a Reloaded.
+
+        Raises:
+            RegistryUnavailable: the file cannot be written.
+        """
         await self.change(lambda c: rows.prune(c, keep))
 
     async def close(self) -> None:
@@ -243,11 +281,17 @@ class EmbeddedRegistry:
         self._changed.notify()
 
     def now(self) -> Callable[[], rows.Moment]:
-        """Return a function for use under the write lock: waiting for the lock must not make a lease late."""
+        """Return a function that reads the machine's clock, to be called under the write lock: a lease must not be late
+        by the time that the lock was waited for.
+        """
         return lambda: rows.Moment(self._clock.boot, self._clock.now_ms())
 
     async def change(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `action` under the write lock, all or nothing."""
+        """Run `action` under the write lock, all or nothing; return its result, and wake the watches.
+
+        Raises:
+            RegistryUnavailable: the file cannot be written. Other errors of `action` are raised as they are.
+        """
         with self._translated():
             result = await self._writer.call(lambda c: write(c, lambda: action(c)))
         self._changed.notify()

@@ -100,7 +100,7 @@ def owner_key(session: SessionId) -> str:
 
 
 def session_of(key: str) -> SessionId:
-    """Return the session of an owner's key."""
+    """Return the session whose row has this key, which :func:`owner_key` returned."""
     return SessionId(key.removeprefix(OWNER))
 
 
@@ -115,7 +115,7 @@ def incarnation_key(proxy: ProxyId, incarnation: Incarnation) -> str:
 
 
 def event_of(change: Change) -> RegistryEvent:
-    """Return the event of a change of a row that the watch reports."""
+    """Return the event by which the watch reports a recorded change."""
     if change.key.startswith(OWNER):
         ownership = OwnerRow.model_validate_json(change.value).ownership if change.value is not None else None
         return OwnerChanged(session_of(change.key), ownership)
@@ -156,29 +156,41 @@ def items(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, st
 
 
 def values(connection: sqlite3.Connection, prefix: str) -> Iterator[str]:
-    """Yield the values below `prefix`, as they were written last, oldest first."""
+    """Yield the values of the rows whose key begins with `prefix`, in the order of their last writes."""
     return (value for _, value in items(connection, prefix))
 
 
 def leaders(connection: sqlite3.Connection) -> Iterator[LeaderRow]:
-    """Yield the leaders of all links."""
+    """Yield the leader of each link that has one."""
     return (LeaderRow.model_validate_json(value) for value in values(connection, LEADER))
 
 
 def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None = None) -> None:
-    """Write a row and its change; under a lease, the row ends with it."""
+    """Write a row, and record the change, which the watch reports. Call it under the write lock.
+
+    Args:
+        connection: of the registry's file.
+        key: of the row.
+        value: of the row, as JSON or text.
+        lease: the id of the lease with which the row ends; None: it stays.
+    """
     revision = _log(connection, key, value)
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (key, value, revision, lease))
 
 
 def delete(connection: sqlite3.Connection, key: str) -> None:
-    """Delete a row, and write the change."""
+    """Delete a row, and record the change, which the watch reports, also if there is no such row. Call it under the
+    write lock.
+    """
     _log(connection, key, None)
     connection.execute("DELETE FROM rows WHERE key = ?", (key,))
 
 
 def changes_kept(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the revisions of the oldest change kept (beyond the newest if none) and of the newest ever."""
+    """Return the revision of the oldest change kept, and that of the newest change ever made (0: there was none).
+
+    If no change is kept, the first is one above the second.
+    """
     newest = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
     last = int(newest[0]) if newest else 0
     oldest = connection.execute("SELECT min(revision) FROM changes").fetchone()[0]
@@ -192,7 +204,7 @@ def changes_after(connection: sqlite3.Connection, revision: int, limit: int) -> 
 
 
 def prune(connection: sqlite3.Connection, keep: int) -> None:
-    """Remove all changes but the last `keep`."""
+    """Remove all recorded changes but the last `keep`. Call it under the write lock."""
     _, last = changes_kept(connection)
     connection.execute("DELETE FROM changes WHERE revision <= ?", (last - keep,))
 
@@ -218,7 +230,16 @@ def site_log(connection: sqlite3.Connection, site: SiteId) -> SiteLogRow | None:
 
 
 def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-    """Replace the row of the site's log if it is as expected; return whether it was."""
+    """Replace the row of the site's log if it is as expected; return whether it was. The watch does not report it.
+
+    Call it under the write lock.
+
+    Args:
+        connection: of the registry's file.
+        site: whose log it is.
+        expected: the row to be replaced; None: there is none.
+        new: the row in its place.
+    """
     if site_log(connection, site) != expected:
         return False
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (LOG + site, new.model_dump_json()))
@@ -231,19 +252,21 @@ def links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
 
 
 def set_link(connection: sqlite3.Connection, row: LinkRow, *, seed: bool) -> None:
-    """Write the row of a link; with `seed` only if it has none."""
+    """Write the row of a link, and record the change; with `seed` only if it has none. Call it under the write lock."""
     if not seed or get(connection, LINK + row.key) is None:
         put(connection, LINK + row.key, row.model_dump_json())
 
 
 def tree(connection: sqlite3.Connection) -> TreeRow:
-    """Return the row of the dispatching tree."""
+    """Return the row of the dispatching tree; one of epoch 0 if no tree was chosen yet."""
     value = get(connection, TREE)
     return TreeRow.model_validate_json(value) if value is not None else TreeRow()
 
 
 def claim_tree(connection: sqlite3.Connection, expected: TreeRow, new: TreeRow) -> bool:
-    """Replace the row of the dispatching tree if it is as expected; return whether it was."""
+    """Replace the row of the dispatching tree if it is as expected; return whether it was. Call it under the write
+    lock.
+    """
     if tree(connection) != expected:
         return False
     put(connection, TREE, new.model_dump_json())
@@ -257,7 +280,10 @@ def noted_checkpoint(connection: sqlite3.Connection, session: SessionId) -> Rank
 
 
 def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, Rank]) -> None:
-    """Record these ranks, for sessions that have a row, where they are higher than the recorded ones."""
+    """Record these ranks, for sessions that have a row, where they are higher than the recorded ones.
+
+    The watch does not report it. Call it under the write lock.
+    """
     for session, rank in ranks.items():
         if get(connection, owner_key(session)) is not None and rank > (noted_checkpoint(connection, session) or (0, 0)):
             row = (CHECKPOINT + session, encode_rank(rank))
@@ -265,7 +291,9 @@ def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, R
 
 
 def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
-    """Return the secret; it is the proposed one if there was none yet."""
+    """Return the secret; it is the proposed one if there was none yet, which is then written. Call it under the write
+    lock.
+    """
     connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
     return bytes.fromhex(get(connection, SECRET) or "")
 
@@ -279,7 +307,7 @@ def generation_floor(connection: sqlite3.Connection) -> int:
 
 
 def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
-    """Raise the floor to this generation; a lower one changes nothing."""
+    """Raise the floor to this generation; one that is not higher changes nothing. Call it under the write lock."""
     if generation > generation_floor(connection):
         connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
@@ -307,7 +335,17 @@ def announce(
     earlier: Collection[Incarnation] | None,
     replace: bool,
 ) -> int:
-    """Write the row under a new lease, and mark the replaced incarnation so that it is not renewed; return the lease.
+    """Write the row of a proxy under a new lease, whose id is returned. Call it under the write lock.
+
+    Leases that are over end first. An incarnation that is replaced keeps its lease, which is not renewed any more.
+
+    Args:
+        connection: of the registry's file.
+        row: the row of the proxy.
+        now: the present time.
+        ttl_ms: how long the lease lasts without a renewal.
+        earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+        replace: take the name from any holder.
 
     Raises:
         NameInUse: the name is taken (federation/names.py).
@@ -328,7 +366,11 @@ def announce(
 
 
 def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bool:
-    """Remove where the changelog of a site is; return False, and do nothing, if a proxy of it has a lease."""
+    """Remove the address of a site's changelog, after ending the leases that are over. Call it under the write lock.
+
+    Returns:
+        False, and the address stays: a proxy of the site has a lease.
+    """
     expire_leases(connection, now)
     if any(ProxyRow.model_validate_json(value).site == site for value in values(connection, INCARNATION)):
         return False
@@ -337,7 +379,10 @@ def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bo
 
 
 def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) -> bool:
-    """Renew a lease; return False if it has ended or was superseded."""
+    """Renew the lease with this id until `ttl_ms` from `now`; return False if it has ended or was superseded.
+
+    Call it under the write lock.
+    """
     cursor = connection.execute(
         "UPDATE leases SET deadline_ms = ? WHERE id = ? AND boot = ? AND deadline_ms > ? AND superseded = 0",
         (now.ms + ttl_ms, lease, now.boot, now.ms),
@@ -346,7 +391,13 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 
 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
-    """Make the proxy the leader of the link under the next epoch, which is returned; None: another one leads."""
+    """Make the proxy the leader of the link under the lease with this id, after ending the leases that are over.
+
+    A proxy that leads already gets the next epoch. Call it under the write lock.
+
+    Returns:
+        The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
+    """
     expire_leases(connection, now)
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
@@ -360,7 +411,7 @@ def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int,
 
 
 def resign(connection: sqlite3.Connection, link: str, lease: int) -> None:
-    """Remove the leader of the link, if it leads under the lease."""
+    """Remove the leader of the link, if it leads under the lease with this id. Call it under the write lock."""
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
     if current is not None and current[0] == lease:
@@ -368,21 +419,24 @@ def resign(connection: sqlite3.Connection, link: str, lease: int) -> None:
 
 
 def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None:
-    """Return how long until a lease ends; 0 or less: one has; None: there is none."""
+    """Return the milliseconds until the first lease ends; 0 or less: one is over already; None: there is no lease."""
     query = "SELECT min(CASE WHEN boot = ? THEN deadline_ms - ? ELSE 0 END) FROM leases"
     answer = connection.execute(query, (now.boot, now.ms)).fetchone()[0]
     return int(answer) if answer is not None else None
 
 
 def expire_leases(connection: sqlite3.Connection, now: Moment) -> None:
-    """End the leases whose time is over, and those of earlier boots."""
+    """End the leases whose time is over, and those of earlier boots, with their rows. Call it under the write lock."""
     query = "SELECT id FROM leases WHERE boot <> ? OR deadline_ms <= ? ORDER BY deadline_ms, id"
     for (lease,) in connection.execute(query, (now.boot, now.ms)).fetchall():
         end_lease(connection, lease)
 
 
 def end_lease(connection: sqlite3.Connection, lease: int) -> None:
-    """Delete the lease and its rows: leaderships first, so that the end of the proxy comes last."""
+    """Delete the lease with this id and its rows: leaderships first, so that the end of the proxy comes last.
+
+    A lease that has ended is no error. Call it under the write lock.
+    """
     query = "SELECT key FROM rows WHERE lease = ? ORDER BY key LIKE ? DESC, revision"
     for (key,) in connection.execute(query, (lease, LEADER + "%")).fetchall():
         delete(connection, key)

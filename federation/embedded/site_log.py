@@ -53,7 +53,7 @@ class EmbeddedSiteLog:
         await self.end_offset()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Implement :meth:`federation.ports.SiteLog.append`."""
+        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
         if not records:
             return []
         with self._translated():
@@ -62,7 +62,7 @@ class EmbeddedSiteLog:
         return list(offsets)
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Implement :meth:`federation.ports.SiteLog.tail`."""
+        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
         if not self._polling:
             self._polling = True
             self._reader.notify(self._changed.notify)
@@ -80,34 +80,40 @@ class EmbeddedSiteLog:
                 await self._changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Implement :meth:`federation.ports.SiteLog.read`."""
+        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
+        yet.
+        """
         with self._translated():
             return await self._reader.call(lambda connection: _read(connection, offset, limit))
 
     async def first_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
+        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
+        LogUnavailable.
+        """
         with self._translated():
             return await self._reader.call(_first)
 
     async def end_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
+        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
         with self._translated():
             return await self._reader.call(_end)
 
     @property
     def seen_below(self) -> int:
-        """It is not counted: a file loses no end."""
+        """Always 0: it is not counted, because a file loses no end (:attr:`federation.ports.SiteLog.seen_below`)."""
         return 0
 
     async def interrupted(self) -> None:
-        """For ever: a file is there, or nothing can be done with it."""
+        """Wait for ever: a log in a file is never interrupted (:meth:`federation.ports.SiteLog.interrupted`)."""
         await asyncio.get_running_loop().create_future()
 
     def resume(self) -> None:
         """Do nothing: a log in a file is never interrupted (:meth:`federation.ports.SiteLog.resume`)."""
 
     async def truncate(self, before: int) -> None:
-        """Forget the records below offset `before`."""
+        """Remove the records below offset `before` for good, as retention does; the log's end stays. Raises
+        LogUnavailable.
+        """
         with self._translated():
             await self._writer.call(lambda c: write(c, lambda: _truncate(c, before)))
 

@@ -65,12 +65,12 @@ class KafkaChangelog(Handle):
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.start`."""
+        """Connect to the changelog, before any other call, as :meth:`federation.ports.Changelog.start` does."""
         await super().start()
         self._following = asyncio.create_task(self._follow())
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Implement :meth:`federation.ports.Changelog.put`."""
+        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
         if checkpoint.is_first or not self._is_read:
             await self._read_up()
             self._is_read = True
@@ -111,29 +111,38 @@ class KafkaChangelog(Handle):
         self._lost.set()
 
     async def lost(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.lost`."""
+        """Wait until something that was written is not there any more (:meth:`federation.ports.Changelog.lost`)."""
         await self._lost.wait()
         self._lost.clear()
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
+        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`).
+
+        All that was acknowledged before the call is seen. Raises BadRecord: one that counts is damaged; LogUnavailable.
+        """
         await self._read_up()
         return self._table.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Implement :meth:`federation.ports.Changelog.forget`."""
+        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
         await self._read_up()
         keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
         await self._append([(key, None) for key in keys])
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Implement :meth:`federation.ports.Changelog.put_site`."""
+        """Write a snapshot of the site's state, unless one there is as high
+        (:meth:`federation.ports.Changelog.put_site`).
+        """
         await self._read_up()
         for part in self._site.cut(snapshot):
             await self._append([part])
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """As :meth:`latest`."""
+        """Return the site's snapshot with the highest rank; None: there is none
+        (:meth:`federation.ports.Changelog.latest_site`).
+
+        All that was acknowledged before the call is seen. Raises LogUnavailable.
+        """
         await self._read_up()
         return self._site.latest
 
@@ -157,7 +166,7 @@ class KafkaChangelog(Handle):
         raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.Changelog.close`."""
+        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
         for task in (self._following, self._looking):
             if task is not None:
                 task.cancel()

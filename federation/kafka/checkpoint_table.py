@@ -18,7 +18,10 @@ one of them will have.
 
 
 def checkpoint_key(checkpoint: Checkpoint) -> bytes:
-    """Return the record's key: compaction keeps the last record of a key. A first checkpoint has a key of its own."""
+    """Return the key of the checkpoint's record, SESSION|EPOCH, in a first checkpoint with a suffix of its own.
+
+    Compaction of the topic keeps the last record of a key.
+    """
     return _key(checkpoint.session, f"{checkpoint.epoch}{'' if checkpoint.serial else FIRST}")
 
 
@@ -76,7 +79,12 @@ class CheckpointTable:
         self._entries: dict[str, _Entry] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply the next record; `value` None removes the key."""
+        """Apply the next record of the changelog.
+
+        Args:
+            key: as :func:`checkpoint_key` returns it.
+            value: an encoded checkpoint, which may be damaged; None removes the key.
+        """
         session, _, suffix = key.decode().rpartition("|")
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
@@ -92,7 +100,10 @@ class CheckpointTable:
             entry.of_owners = max(entry.of_owners, read)
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the session's highest checkpoints, as :meth:`federation.ports.Changelog.latest` does.
+        """Return the session's highest checkpoint of an owner, if there is one, and behind it a first one that is
+        higher.
+
+        Empty: there is no checkpoint of the session (:meth:`federation.ports.Changelog.latest`).
 
         Raises:
             BadRecord: what counts most is damaged.
@@ -107,10 +118,13 @@ class CheckpointTable:
         return (*of_owner, decode_checkpoint(entry.of_makers.body))
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
-        """Tell whether to write the checkpoint; compaction would remove a higher one of its key in favour of it.
+        """Tell whether to write the checkpoint: compaction would remove a higher one of its key in favour of it.
+
+        Returns:
+            False: it is a first checkpoint, and one of its rank is there.
 
         Raises:
-            CheckpointOutdated: there is one that counts more (handover rule 19).
+            CheckpointOutdated: there is one that counts more (handover rule 19), or an owner's of the same rank.
         """
         entry = self._entries.get(checkpoint.session, _Entry())
         highest = max(entry.of_owners, entry.of_makers) if checkpoint.is_first else entry.of_owners
@@ -118,10 +132,13 @@ class CheckpointTable:
         return checkpoint.rank > highest.rank
 
     def outdated_by(self, checkpoint: Checkpoint) -> list[bytes]:
-        """Return the keys of the session's lower epochs, unless it is a first checkpoint, which outdates nothing."""
+        """Return the keys to be removed once the checkpoint is written: those of the session's lower epochs.
+
+        Empty for a first checkpoint, which outdates nothing.
+        """
         return [] if checkpoint.is_first else self.keys_of(checkpoint.session, checkpoint.epoch - 1)
 
     def keys_of(self, session: SessionId, epoch: int) -> list[bytes]:
-        """Return the keys of the session's epochs up to this one."""
+        """Return the keys that the changelog has of a session's epochs up to `epoch`, inclusive, ascending by epoch."""
         entry = self._entries.get(session, _Entry())
         return [_key(session, suffix) for suffix in sorted(entry.suffixes, key=_epoch) if _epoch(suffix) <= epoch]

@@ -62,7 +62,14 @@ class KafkaSender:
 
     @classmethod
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
-        """Connect. When it breaks off, or the topic is deleted, it sends nothing more, and `lost` is told."""
+        """Return a connected sender of the topic. Raises LogUnavailable.
+
+        When its connection breaks off, or the topic is deleted, the sender sends nothing more.
+
+        Args:
+            topic: to append to.
+            lost: called once, in this event loop, when the sender breaks off so.
+        """
         producer = cls(topic, lost, await topic.connecting())
         try:
             with topic.translated():
@@ -74,11 +81,13 @@ class KafkaSender:
 
     @property
     def is_broken(self) -> bool:
-        """Implement :meth:`federation.kafka.ordered_appends.Sender.is_broken`."""
+        """Whether the connection has ended, or its topic was deleted: it sends nothing more."""
         return self._broken.done()
 
     async def send(self, entries: Iterable[Entry]) -> range:
-        """Implement :meth:`federation.kafka.ordered_appends.Sender.send`."""
+        """Append as many of `entries` as fit into one batch, and return their offsets, as
+        :meth:`federation.kafka.ordered_appends.Sender.send` does.
+        """
         batch = self._producer.create_batch()
         for key, value in entries:
             if batch.append(key=key, value=value, timestamp=None) is None:
@@ -96,7 +105,9 @@ class KafkaSender:
         return range(first, first + batch.record_count())
 
     async def abandon(self) -> None:
-        """Implement :meth:`federation.kafka.ordered_appends.Sender.abandon`."""
+        """Close the connection, without sending what was not sent yet
+        (:meth:`federation.kafka.ordered_appends.Sender.abandon`).
+        """
         # aiokafka's stop() would first wait until everything is sent, which may be never.
         self._producer._closed = True
         if (sending := self._stop_sending()) is not None:
@@ -130,7 +141,13 @@ class KafkaConsumer:
 
     @classmethod
     async def connect(cls, topic: Topic, offset: int | None, *, checked: bool = True) -> Consumer:
-        """Connect at an offset; None: at any. `checked`: checksums are compared."""
+        """Return a connected consumer of the topic. Raises LogUnavailable.
+
+        Args:
+            topic: to read.
+            offset: of the first message to be fetched; None: `seek` says it later.
+            checked: compare checksums; False: corrupt messages are returned too, as well as they can be read.
+        """
         consumer = cls(topic, await topic.connecting(), checked=checked)
         try:
             with topic.translated():
@@ -144,7 +161,9 @@ class KafkaConsumer:
         return consumer
 
     async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.fetch`."""
+        """Return the next messages, `limit` at most; empty: none came within `wait_s` seconds
+        (:meth:`federation.kafka.log_reader.Consumer.fetch`).
+        """
         partition = self._topic.partition
         try:
             with self._topic.translated():
@@ -157,28 +176,34 @@ class KafkaConsumer:
         return messages
 
     async def position(self) -> int:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.position`."""
+        """Return the offset of the next message to be fetched (:meth:`federation.kafka.log_reader.Consumer.position`).
+        Raises LogUnavailable.
+        """
         with self._topic.translated():
             return int(await self._consumer.position(self._topic.partition))
 
     def seek(self, offset: int) -> None:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.seek`."""
+        """Set the offset of the next message to be fetched (:meth:`federation.kafka.log_reader.Consumer.seek`)."""
         self._consumer.seek(self._topic.partition, offset)
 
     async def first_offset(self) -> int:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.first_offset`."""
+        """Return the offset of the first message kept (:meth:`federation.kafka.log_reader.Consumer.first_offset`).
+        Raises LogUnavailable.
+        """
         with self._topic.translated():
             found = await self._consumer.beginning_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
     async def end_offset(self) -> int:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.end_offset`."""
+        """Return the offset that the next message will have (:meth:`federation.kafka.log_reader.Consumer.end_offset`).
+        Raises LogUnavailable.
+        """
         with self._topic.translated():
             found = await self._consumer.end_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
     async def stop(self) -> None:
-        """Implement :meth:`federation.kafka.log_reader.Consumer.stop`."""
+        """Close the connection; errors are ignored (:meth:`federation.kafka.log_reader.Consumer.stop`)."""
         # A consumer whose fetcher is in back-off lets the cancellation of its own task out.
         with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)

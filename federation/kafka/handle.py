@@ -88,7 +88,12 @@ class Handle:
         """Wait until what is connected may send."""
 
     async def start(self) -> None:
-        """Connect. After a failure this handle is closed."""
+        """Make the topic if it is missing and to be made, and connect; after a failure this handle is closed.
+
+        Raises:
+            LogUnavailable: no broker has answered within 5 s, or the topic is missing and not to be made.
+            BadConfiguration: the topic has another form, or fewer replicas, than it must have.
+        """
         try:
             with self._topic.translated():
                 async with asyncio.timeout(START_S):

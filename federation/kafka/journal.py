@@ -37,7 +37,7 @@ class KafkaJournal(Handle):
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Implement :meth:`federation.ports.Journal.attest`."""
+        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
         if not facts:
             return
         lines = [encode_fact(fact) for fact in facts]
@@ -53,7 +53,12 @@ class KafkaJournal(Handle):
             raise
 
     async def facts(self) -> list[Fact]:
-        """Return all that the topic holds now, of all writers; for tests and small runs."""
+        """Return all facts that the topic holds now, of all writers, in order; for tests and small runs.
+
+        Raises:
+            LogUnavailable: Kafka does not answer.
+            BadRecord: a record is no fact.
+        """
         position, end = await self._reader.first_offset(), await self._reader.end_offset()
         found: list[Fact] = []
         while position < end:

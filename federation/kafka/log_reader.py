@@ -56,29 +56,33 @@ class Consumer(Protocol):
     """
 
     async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
-        """Return the next messages, `limit` at most, and advance behind them; empty: none came within `wait_s`
-        seconds.
+        """Return the next messages, `limit` at most, and advance behind them; empty: none came within `wait_s` seconds.
+
+        Raises:
+            LogUnavailable: the server does not answer.
+            OutOfRange: the log has no message at the position: it is removed already, or not there yet.
+            Corrupt: the library's own checksum of the next message is wrong.
         """
         ...
 
     async def position(self) -> int:
-        """Return the offset of the next message to be fetched."""
+        """Return the offset of the next message to be fetched. Raises LogUnavailable."""
         ...
 
     def seek(self, offset: int) -> None:
-        """Set the position."""
+        """Set the offset of the next message to be fetched; nothing is sent before that."""
         ...
 
     async def first_offset(self) -> int:
-        """Return the offset of the first message kept."""
+        """Return the offset of the first message kept; the position stays. Raises LogUnavailable."""
         ...
 
     async def end_offset(self) -> int:
-        """Return the offset that the next message will have."""
+        """Return the offset that the next message will have; the position stays. Raises LogUnavailable."""
         ...
 
     async def stop(self) -> None:
-        """Close the connection."""
+        """Close the connection, for good."""
         ...
 
 
@@ -123,7 +127,7 @@ class LogReader:
         self._consumer = await self._connect(None, True)
 
     async def close(self) -> None:
-        """Close it; followers get LogUnavailable, after QUIET_S and a deadline at the latest."""
+        """Close this reader; followers get LogUnavailable, after QUIET_S seconds and a deadline at the latest."""
         self._closed = True
         self.interruption.close()
         async with self._lock:
@@ -144,15 +148,23 @@ class LogReader:
             return await consumer.end_offset()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
-        """Return up to `limit` messages that the log has now, from `offset` on. Raises as :meth:`read_to`."""
-        return (await self.read_to(offset, limit))[0]
-
-    async def read_to(self, offset: int, limit: int) -> tuple[list[Message], int]:
-        """Return up to `limit` messages from `offset` on, and the offset behind them; a missing one before it cannot be
+        """Return up to `limit` messages that the log has now, from `offset` on; empty: none, or the next ones cannot be
         read.
 
         Raises:
-            HistoryTruncated: `offset` is older than the first one kept.
+            HistoryTruncated: `offset` is older than the first message kept.
+            LogUnavailable: no answer came in time, or this reader is closed.
+        """
+        return (await self.read_to(offset, limit))[0]
+
+    async def read_to(self, offset: int, limit: int) -> tuple[list[Message], int]:
+        """Return up to `limit` messages that the log has now, from `offset` on, and the offset from which to read on.
+
+        Offsets below the latter that no message has are holes, or cannot be read. If it is `offset` itself, the log has
+        no more now.
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first message kept.
             LogUnavailable: no answer came in time, or this reader is closed.
         """
         try:
@@ -171,13 +183,14 @@ class LogReader:
             raise LogUnavailable("the log changes while it is read") from None
 
     async def follow(self, offset: int) -> AsyncGenerator[tuple[Sequence[Message], int], None]:
-        """Yield messages and the offset behind them, for ever; an empty list when none came for a while.
+        """Yield messages from `offset` on, each time with the offset from which the next ones come, for ever.
 
-        After every reconnect the message yielded last is read again and compared: a log that has lost its end, and
-        grown again, has another one there.
+        An empty list comes when there was no message for QUIET_S seconds, or none that can be read. Nothing comes while
+        :attr:`interruption` is in force. After every reconnect the message yielded last is read again and compared: a
+        log that has lost its end, and grown again, has another one there.
 
         Raises:
-            HistoryTruncated: as :meth:`read`.
+            HistoryTruncated: `offset` is older than the first message kept.
             LogReplaced: the log ends before `offset`, or the last message that was yielded is another one now.
             LogUnavailable: this reader was closed.
         """

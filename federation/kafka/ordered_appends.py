@@ -26,11 +26,12 @@ class Sender(Protocol):
 
     @property
     def is_broken(self) -> bool:
-        """Whether its connection has ended: it sends nothing more."""
+        """Whether the connection has ended: this sender sends nothing more."""
         ...
 
     async def send(self, entries: Iterable[Entry]) -> range:
-        """Append as many of `entries` as fit into one batch, at least one; return their offsets.
+        """Append as many of `entries` as fit into one batch, at least one; return their offsets, those of the first
+        entries.
 
         Raises:
             LogUnavailable: it is not known whether they were appended.
@@ -38,7 +39,7 @@ class Sender(Protocol):
         ...
 
     async def abandon(self) -> None:
-        """Close it, without sending what was not sent yet."""
+        """Close the connection, without sending what was not sent yet."""
         ...
 
 
@@ -99,10 +100,11 @@ class OrderedAppends:
         self._sender = await self._connect()
 
     async def append(self, entries: Sequence[Entry]) -> list[int]:
-        """Append the entries; return their offsets.
+        """Append the entries behind those of earlier calls; return their offsets. Empty: nothing is done.
 
         Raises:
-            LogUnavailable: it failed, or the deadline is over: all, some or none were appended.
+            LogUnavailable: a batch failed, this append's or an earlier one's, or its deadline is over: all entries,
+                some or none were appended.
         """
         if not entries:
             return []
@@ -115,7 +117,7 @@ class OrderedAppends:
         return await append.answer
 
     async def close(self) -> None:
-        """Finish the appends under way within FINISH_S; after that it is not known whether they were appended."""
+        """Finish the appends under way within FINISH_S seconds; those that remain fail, and may have been appended."""
         self._closed = True
         if (run := self._run) is not None:
             await asyncio.wait((run,), timeout=FINISH_S)
@@ -156,7 +158,7 @@ class OrderedAppends:
                 return sender
 
     async def connected(self) -> Sender:
-        """Return the sender, as soon as one is connected."""
+        """Return the sender; while there is none, try to connect, for ever, with growing pauses."""
         async with self._connecting:
             if self._sender is not None and self._sender.is_broken:
                 # Its batch under way fails by itself; the waiting appends were not sent.

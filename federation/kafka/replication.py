@@ -53,7 +53,7 @@ class Replication:
     min_insync: int | None = None
 
     def of(self, brokers: int) -> Replicas:
-        """Return the replication of a new topic, on a cluster of so many brokers."""
+        """Return the replicas of a new topic on a cluster of `brokers` brokers: as asked for, else as recommended."""
         count = self.replicas or max(1, min(RECOMMENDED_REPLICAS, brokers))
         return Replicas(count, self.min_insync or max(1, count - 1))
 
@@ -134,7 +134,11 @@ def check_form(topic: str, partitions: int, cleanup: str, wanted: str, max_messa
 
 
 def too_large(topic: str) -> LogUnavailable:
-    """Return the error of an append that the broker refuses for its size."""
+    """Return the error of an append that the broker refuses for its size, with a hint for the operator.
+
+    Args:
+        topic: its name.
+    """
     return LogUnavailable(
         f"topic {topic} does not take a record: it is larger than the topic's {MAX_MESSAGE}",
         hint=_hint(topic, MAX_MESSAGE, MAX_MESSAGE_BYTES),
@@ -142,7 +146,12 @@ def too_large(topic: str) -> LogUnavailable:
 
 
 def wrong_time(topic: str) -> LogUnavailable:
-    """Return the error of an append that the broker refuses for the time of the writer's clock."""
+    """Return the error of an append that the broker refuses for the time of the writer's clock, with a hint for the
+    operator.
+
+    Args:
+        topic: its name.
+    """
     return LogUnavailable(
         f"topic {topic} does not take a record: the clock of this machine is too far from the broker's",
         hint=f"set the clock; or let the broker's count: {_hint(topic, TIMESTAMPS, BY_BROKER)}",

@@ -24,7 +24,10 @@ class SharedQuestion(Generic[T]):
         """The one that begins when that is answered."""
 
     async def ask(self) -> T:
-        """Return the answer to a question that began after this call, or raise its error."""
+        """Return the answer to a question that begins after this call, shared by all who call before it begins.
+
+        An error of the question is raised for each of them.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._ask_after(self._asked))
             # Whoever waited for it may have given up.
@@ -38,7 +41,9 @@ class SharedQuestion(Generic[T]):
         return await self._question()
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the question under way and the next one, and wait for their end; calls of :meth:`ask` are cancelled
+        too.
+        """
         tasks = [task for task in (self._asked, self._next) if task is not None]
         for task in tasks:
             task.cancel()

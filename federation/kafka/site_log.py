@@ -41,7 +41,7 @@ class KafkaSiteLog(Handle):
         await self._interruption.wait_resumed()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Implement :meth:`federation.ports.SiteLog.append`."""
+        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
         taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < taken_below:
@@ -50,7 +50,7 @@ class KafkaSiteLog(Handle):
         return offsets
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Implement :meth:`federation.ports.SiteLog.tail`."""
+        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
         self._interruption.saw(offset)
         async with aclosing(self._reader.follow(offset)) as following:
             async for messages, position in following:
@@ -62,40 +62,48 @@ class KafkaSiteLog(Handle):
                     self._interruption.saw(position)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Implement :meth:`federation.ports.SiteLog.read`."""
+        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
+        yet.
+        """
         messages, position = await self._reader.read_to(offset, limit)
         return next(iter(_batches(messages, offset, position)), [])
 
     async def first_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.first_offset`."""
+        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
+        LogUnavailable.
+        """
         return await self._reader.first_offset()
 
     async def end_offset(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.end_offset`."""
+        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
         return await self._reader.end_offset()
 
     @property
     def seen_below(self) -> int:
-        """Implement :meth:`federation.ports.SiteLog.seen_below`."""
+        """The offset below which this handle has seen every record (:attr:`federation.ports.SiteLog.seen_below`)."""
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.interrupted`."""
+        """Wait until the broker was out of reach, and is connected again
+        (:meth:`federation.ports.SiteLog.interrupted`).
+        """
         await self._interruption.wait_interrupted()
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
     def resume(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.resume`."""
+        """End an interruption: appends and tails go on (:meth:`federation.ports.SiteLog.resume`)."""
         self._interruption.resume()
 
     async def close(self) -> None:
-        """Implement :meth:`federation.ports.SiteLog.close`."""
+        """Close this handle, not the log; calls under way may raise LogUnavailable
+        (:meth:`federation.ports.SiteLog.close`).
+        """
         self._interruption.close()
         await super().close()
 
     async def truncate(self, before: int) -> None:
-        """Forget the records below offset `before`."""
+        """Remove the records below offset `before` for good, as retention does. Raises LogUnavailable."""
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 await self._topic.delete_below(before)

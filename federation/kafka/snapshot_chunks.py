@@ -50,8 +50,9 @@ class SnapshotChunks:
         self._came: dict[bytes, dict[int, _Part]] = defaultdict(dict)
 
     def cut(self, snapshot: SiteSnapshot) -> list[tuple[bytes, bytes]]:
-        """Return the keys and values of a snapshot, to be written in this order; empty: there is one of its rank or
-        higher.
+        """Return the records of a snapshot, keys and values, to be written in this order; nothing is recorded here.
+
+        Empty: there is a snapshot of its rank or a higher one.
         """
         if self.latest is not None and snapshot.rank <= self.latest.rank:
             return []
@@ -62,7 +63,15 @@ class SnapshotChunks:
         return [(slot + f"/{index}".encode(), sealed(msgspec.msgpack.encode(part))) for index, part in enumerate(parts)]
 
     def add(self, key: bytes, value: bytes | None) -> None:
-        """Add the next record of the log; `value` None is ignored. Raises BadRecord: it is no part."""
+        """Add the next record of the log; the last part of a snapshot of a higher rank makes that the `latest` one.
+
+        Args:
+            key: of the record.
+            value: a part of a snapshot; None is ignored.
+
+        Raises:
+            BadRecord: the value is no part, or damaged.
+        """
         if value is None:
             return
         slot, _, index = key.partition(b"/")

@@ -87,18 +87,20 @@ class Topic:
     credentials: Credentials | None
 
     async def connecting(self) -> Mapping[str, Any]:
-        """Return how each of aiokafka's clients connects now: by way of a broker that answers."""
+        """Return the keyword arguments with which each of aiokafka's clients connects now, by way of a broker that
+        answers.
+        """
         context = None if self.credentials is None else self.credentials.context
         plain = {"bootstrap_servers": await answering(self.bootstrap, context), **PROMPT}
         return plain if context is None else plain | {"security_protocol": "SSL", "ssl_context": context}
 
     @property
     def partition(self) -> TopicPartition:
-        """Its only partition, as aiokafka names it."""
+        """The topic's only partition, as aiokafka names it."""
         return TopicPartition(self.name, 0)
 
     def unavailable(self, error: BaseException) -> LogUnavailable:
-        """Return what an error means: it does not answer."""
+        """Return the LogUnavailable that says that the topic does not answer, for the reason of `error`."""
         why = str(error) or type(error).__name__
         tls = "without TLS, for there is no --backend-ca" if self.credentials is None else "with TLS, by --backend-ca"
         return LogUnavailable(
@@ -114,7 +116,12 @@ class Topic:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise aiokafka's errors as ours, its own cancellations among them."""
+        """Raise aiokafka's errors in the block as errors of Waypost, its own cancellations among them.
+
+        Raises:
+            LogUnavailable: the topic does not answer, is missing, or does not take a record.
+            OutOfRange: the log does not have the offset.
+        """
         try:
             with cancellation.translated(self.unavailable):
                 yield
@@ -134,11 +141,14 @@ class Topic:
             raise self.unavailable(error) from error
 
     async def make(self) -> str:
-        """Create the topic unless it is there; compare one that is. Return a warning; "": there is none.
+        """Create the topic unless it exists; compare it with what is asked for. Return a warning; "": there is none.
+
+        Errors of aiokafka and of the network are raised as they are: see :meth:`translated`.
 
         Raises:
-            BadConfiguration: it has another form, or fewer replicas than were asked for.
-            KafkaError: it was created, and cannot be compared, because no broker that answers knows it yet.
+            BadConfiguration: it has another form, or fewer replicas than were asked for; or Kafka refuses its name.
+            KafkaError: no broker answers, the cluster has too few brokers now, or the topic was created, and cannot be
+                compared, because no broker that answers knows it yet.
         """
         async with self._admin() as admin:
             brokers = len((await admin.describe_cluster())["brokers"])
@@ -206,6 +216,8 @@ class Topic:
     async def check(self) -> None:
         """Check that the topic is there, and in its form, before a connection uses it.
 
+        Errors of aiokafka and of the network are raised as they are: see :meth:`translated`.
+
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             LogUnavailable: there is one, and a proxy would not use it: somebody has made it anew.
@@ -222,7 +234,9 @@ class Topic:
             raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")
 
     async def delete_below(self, offset: int) -> None:
-        """Delete the records below an offset."""
+        """Delete the records below `offset` for good. Errors of aiokafka are raised as they are: see
+        :meth:`translated`.
+        """
         async with self._admin() as admin:
             await admin.delete_records({self.partition: RecordsToDelete(before_offset=offset)})
 
@@ -256,7 +270,10 @@ async def _resolve(host: str, port: int) -> None:
 
 
 async def whole(start: Coroutine[Any, Any, None]) -> None:
-    """Await a start of aiokafka's. One that is cut short leaks its connection, so a cancellation waits."""
+    """Await a start of one of aiokafka's clients, and raise its errors.
+
+    A start that is cut short leaks its connection, so a cancellation first waits for its end, up to GRACE_S seconds.
+    """
     task = asyncio.create_task(start)
     try:
         await asyncio.shield(task)

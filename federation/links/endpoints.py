@@ -86,7 +86,9 @@ class LinkEndpoints:
 
     @property
     def neighbours(self) -> list[SiteId]:
-        """The sites that the registry knows links with, in the tree or standing by."""
+        """The sites that this one has a link with in the registry, in the tree or standing by; removed links do not
+        count.
+        """
         return self._tree_keeper.neighbours
 
     @property
@@ -95,7 +97,11 @@ class LinkEndpoints:
         return [neighbour for neighbour, link in self._receivers.items() if link.epoch]
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
-        """Return the states of all ends, for operators."""
+        """Return the states of all pulling ends, and of all sending ends, for operators.
+
+        Args:
+            now_ms: of the caller's clock.
+        """
         leaders, site = self._tree_keeper.leaders, self._state.site
         pulling = [
             link.shown(now_ms)._replace(
@@ -106,7 +112,7 @@ class LinkEndpoints:
         return pulling, [link.shown() for link in self._senders.values()]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the queues of all ends: name, records, and the bound of records."""
+        """Yield each queue of all ends: its name, the number of records in it, and the bound of that number."""
         for sending in self._senders.values():
             yield from sending.queues()
         for pulling in self._receivers.values():
@@ -116,6 +122,12 @@ class LinkEndpoints:
 
     def step(self, input: LinkInput, now_ms: int) -> list[LinkEffect]:
         """Take one input at `now_ms`; return the effects, to be performed in order.
+
+        An effect with `on_done` is answered by a :class:`LinkEffectCompleted`, in any order, at any later time.
+
+        Args:
+            input: what has happened.
+            now_ms: of the caller's clock, which never steps back.
 
         Raises:
             Refused: an expression in a neighbour's message is not valid.
@@ -241,7 +253,7 @@ class LinkEndpoints:
                 assert_never(message)
 
     def tick(self, now_ms: int) -> list[LinkEffect]:
-        """Do what is due at `now_ms`; return the effects, in order."""
+        """Do what is due at `now_ms`, as :meth:`next_deadline` says; return the effects, to be performed in order."""
         for link in self._all():
             link.tick(now_ms)
         self._tree_keeper.tick(now_ms)

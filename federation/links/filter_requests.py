@@ -59,7 +59,19 @@ class FilterRequester:
         """The request without an answer."""
 
     def open(self, epoch: int, serial: int, tree_epoch: int) -> int:
-        """Begin to request of a proxy there, by an opening of this serial; return the digest of our filters."""
+        """Begin to request filters of a proxy of the neighbour; what was requested of another one before does not
+        count.
+
+        The opening itself is the first request: :attr:`under_way` until it is answered.
+
+        Args:
+            epoch: of this site's leader of the link.
+            serial: of the opening.
+            tree_epoch: of the dispatching tree in this site's log.
+
+        Returns:
+            The digest of all filters that this site requests of the neighbour.
+        """
         self._epoch, self._tree_epoch = epoch, tree_epoch
         self._changed = self._state.follow_wants(self._neighbour)
         self._unwanted = set()
@@ -70,12 +82,19 @@ class FilterRequester:
         return self._digest
 
     def close(self) -> None:
-        """Request nothing any more."""
+        """Request nothing any more, until :meth:`open`; the request under way is forgotten."""
         self._state.follow_wants_no_more(self._neighbour)
         self._changed, self._unwanted, self.under_way = set(), set(), None
 
     def answered(self, applied_serial: int, refused_serial: int) -> None:
-        """Handle an answer: the serials of the last requests that are in force there, and that are not."""
+        """Handle an answer of the neighbour; one to an earlier request than that under way changes nothing.
+
+        After a refusal all filters are stated again.
+
+        Args:
+            applied_serial: of the last request that is in force there.
+            refused_serial: of the last request that is not, because it does not fit the filters in force there.
+        """
         if self.under_way is None:
             return
         if applied_serial >= self.under_way.serial:
@@ -88,7 +107,10 @@ class FilterRequester:
             self._unstated = sorted(self._state.requested(self._neighbour), reverse=True)
 
     def next(self, serial: int) -> LinkWants | None:
-        """Return the next request, of this serial; None: another one is under way, or there is none."""
+        """Return the next request, to be sent under this serial; it is :attr:`under_way` from now on.
+
+        None: another one is under way, or the neighbour has all that is wanted.
+        """
         if self.under_way is not None:
             return None
         if self._unstated is not None:
@@ -98,7 +120,11 @@ class FilterRequester:
         return self.under_way
 
     def probe(self, serial: int) -> LinkWants:
-        """Return a request that changes nothing, and finds out whether what is in force there is what we believe."""
+        """Return a request under this serial that changes nothing, and finds out whether the filters in force there are
+        those that this site requests; it is :attr:`under_way` from now on.
+
+        Call it only while no request is under way.
+        """
         self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
         return self.under_way
 
@@ -211,11 +237,14 @@ class FilterInstaller:
         return self._state.filters_of(self._neighbour)
 
     def take(self, request: FiltersRequested, *, is_probe: bool = False) -> None:
-        """Take a request; an earlier one than the last is ignored.
+        """Take a request of the neighbour: append it to the log, or report its answer if that is known already.
+
+        While another one is under way the latest of those that come waits. One that is earlier than the last is
+        ignored.
 
         Args:
             request: of a leader that no later one is known of.
-            is_probe: if it changes nothing, nothing is written.
+            is_probe: whether it changes nothing; then it is only answered, and nothing is appended.
         """
         known = self.in_force
         if rank_of(request) <= known.rank:
@@ -238,7 +267,9 @@ class FilterInstaller:
             self.folded()
 
     def folded(self) -> None:
-        """Handle that the log was read further."""
+        """Handle that the log was read further: report what became of the request under way, and take the one that
+        waits.
+        """
         if self._under_way is None or self._offset is None or self._state.position <= self._offset:
             return
         request, rank = self._under_way, self.in_force.rank
@@ -257,7 +288,10 @@ class FilterInstaller:
 
 
 def request_of(message: LinkOpen | LinkWants) -> FiltersRequested:
-    """Return what a message requests; an opening, the filters that are in force, if they are those of its digest."""
+    """Return the request of filters in a message, as a record for the log.
+
+    That of an opening changes nothing: it is in force if the digest of the filters in force is the opening's.
+    """
     if isinstance(message, LinkOpen):
         return FiltersRequested(
             message.site,

@@ -120,7 +120,9 @@ class ForwardingFilter:
         return self._state.site
 
     def lags(self) -> dict[Origin, int]:
-        """Return, by origin that reaches the neighbour through this site, the offsets that it was not told of yet."""
+        """Return, by origin that reaches the neighbour through this site, the number of offsets that the neighbour was
+        not told of yet.
+        """
         upstream = self._state.upstream
         return {
             origin: max(0, offset - self._announced.get(origin, NOTHING))
@@ -129,9 +131,9 @@ class ForwardingFilter:
         }
 
     def hello(self) -> list[LinkRecord]:
-        """Return the records that begin every opening: the announcements in force.
+        """Return the records that begin every opening: the announcements in force (handover rule 12).
 
-        They advance no frontier, except at the ends of origins: the far site's sessions catch up on those.
+        These records advance no frontier, except at the ends of origins: the far site's sessions catch up on those.
         """
         ends = [self._stamped(ended) for ended in self._state.ended_origins(self._neighbour)]
         severed = [self._severance()] if self._severed else []
@@ -139,7 +141,10 @@ class ForwardingFilter:
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
-        """Apply the next record of the log, at `offset`; return the records to be sent for it, in order."""
+        """Apply the next record of the log, at `offset`; return the records to be sent for it, in order; empty: none.
+
+        Call it for each record from the offset :attr:`start` on, in the order of the log.
+        """
         if offset < self._live_from:
             return self._after_damage(self._step_below(offset, record))
         records: list[LinkRecord] = []
@@ -157,10 +162,10 @@ class ForwardingFilter:
         return self._after_damage(records)
 
     def goes_on_behind(self, offset: int, record: Record) -> bool:
-        """Tell whether the sender can continue behind the record.
+        """Tell whether this sender can continue behind the record at `offset`; ask before :meth:`step`.
 
-        It cannot behind an unreadable one beyond the live position, which may have been a request of the far site: only
-        a new opening, which states the requests again, continues there.
+        The sender cannot continue behind an unreadable record beyond the live position, which may have been a request
+        of the far site: only a new opening, which states the requests again, continues there.
         """
         return offset < self._live_from or not isinstance(record, Damaged)
 
@@ -192,7 +197,9 @@ class ForwardingFilter:
         ]
 
     def pause(self) -> list[LinkRecord]:
-        """Return progress markers for the records that were not forwarded; call it when there is nothing to read."""
+        """Return progress markers for the records that were not forwarded since the last ones; call it when there is
+        nothing to read.
+        """
         return self._after_damage([record for origin in list(self._silent) for record in self._silence_of(origin)])
 
     def _silence_of(self, origin: Origin) -> list[LinkRecord]:
@@ -258,7 +265,10 @@ class ForwardingFilter:
 
     @property
     def work_ns(self) -> int:
-        """The time of the neighbour's filters for the largest notification, by estimate, in nanoseconds."""
+        """The time of the neighbour's filters for the largest notification, by estimate, in nanoseconds.
+
+        To read it updates the index first, as :meth:`follow` does.
+        """
         self.follow()
         return self._work_ns
 
@@ -271,10 +281,10 @@ class ForwardingFilter:
         return self._state.filters_of(self._neighbour).filters
 
     def follow(self, most: int | None = None) -> bool:
-        """Update the index to the neighbour's present filters, by so many of them; return whether it is up to date.
+        """Update the index to the neighbour's present filters; return whether it is up to date now.
 
         Args:
-            most: filters; None: all. Each takes some tenths of a millisecond.
+            most: the number of filters to update in this call; None: all. Each takes some tenths of a millisecond.
         """
         if not self._stale:
             return True
@@ -338,7 +348,12 @@ class PositionIndex:
         self._positions: list[Position] = []
 
     def note(self, offset: int, acceptance: Acceptance) -> None:
-        """Remember this position, if the last one is far enough behind; the acceptance is copied."""
+        """Remember this position, if the last one is far enough behind.
+
+        Args:
+            offset: of the next record to be folded; calls come with ascending ones.
+            acceptance: covers all records below `offset`; it is copied.
+        """
         if not self._positions or offset >= self._positions[-1].offset + self._every:
             self._positions.append(Position(offset, acceptance.copy()))
             if len(self._positions) > POSITIONS_KEPT:
@@ -346,12 +361,15 @@ class PositionIndex:
                 self._every *= 2
 
     def forget(self, before: int) -> None:
-        """Remove the positions below `before`, where the log begins now."""
+        """Remove the positions below the offset `before`, where the log begins now."""
         self._positions = [position for position in self._positions if position.offset >= before]
 
     def position_for(self, frontier: Mapping[Origin, int]) -> Position | None:
-        """Return the last position below which no record is beyond `frontier`; None: read from the log's first
+        """Return the last position below which the log has no record beyond `frontier`; None: read from its first
         record.
+
+        Args:
+            frontier: by origin, the last offset that a neighbour has.
         """
         covered = bisect_right(
             self._positions,

@@ -29,24 +29,27 @@ class LinkLease:
         self._due_ms = NEVER
 
     def begin(self, now_ms: int) -> None:
-        """Hold it for its first time without a grant: the neighbour was not asked yet."""
+        """Begin to hold the lease at `now_ms`: the first time without a grant, because the neighbour was not asked yet.
+
+        The first request is due at once.
+        """
         self._sent_ms.clear()
         self._until_ms, self._due_ms = now_ms + self.lease_ms, now_ms
 
     def end(self) -> None:
-        """Renew it no more."""
+        """Give the lease up: no request is due, and no grant counts, until :meth:`begin`."""
         self._until_ms = self._due_ms = NEVER
 
     def is_held(self, now_ms: int) -> bool:
-        """Tell whether the lease has not ended."""
+        """Tell whether the lease has not ended at `now_ms`; call it between :meth:`begin` and :meth:`end`."""
         return now_ms < self._until_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Tell whether the next request is to be sent."""
+        """Tell whether the next request to the neighbour is to be sent at `now_ms`."""
         return now_ms >= self._due_ms
 
     def requested(self, now_ms: int) -> int:
-        """Note that a request is sent now; return its number."""
+        """Note that a request to the neighbour is sent at `now_ms`; return the number that it is to have."""
         self.number += 1
         self._sent_ms[self.number] = now_ms
         self._sent_ms.pop(self.number - RENEWALS, None)
@@ -54,11 +57,19 @@ class LinkLease:
         return self.number
 
     def granted(self, number: int) -> None:
-        """Note that a request was granted; one that is too old, or was not sent, grants nothing."""
+        """Note that the neighbour granted the request of this number; one that is too old, or was not sent, grants
+        nothing.
+
+        The lease lasts from when that request was sent.
+        """
         sent_ms = self._sent_ms.get(number)
         if sent_ms is not None and self._until_ms != NEVER:
             self._until_ms = max(self._until_ms, sent_ms + self.lease_ms)
 
     def next_deadline(self, *, is_lost: bool) -> int:
-        """Return when a request is due, or the lease ends; `is_lost`: that it has ended is known."""
+        """Return when the next request is due or the lease ends, in ms of the caller's clock; NEVER: it is not held.
+
+        Args:
+            is_lost: whether the lease is known to have ended; then its end is not waited for.
+        """
         return self._due_ms if is_lost else min(self._due_ms, self._until_ms)

@@ -193,7 +193,7 @@ class LinkReceiver:
         self._repaired = state.repaired
 
     def shown(self, now_ms: int) -> Pulling:
-        """Return its state, for operators."""
+        """Return the state of this end, for operators, without the leaders that the registry names."""
         is_pulling = self.phase is Phase.PULLING
         return Pulling(
             neighbour=self._neighbour,
@@ -208,20 +208,23 @@ class LinkReceiver:
         )
 
     def queues(self) -> list[tuple[str, int, int]]:
-        """Return its queues: name, records, and the bound of records."""
+        """Return the queues of this end: name, the number of records in it, and the bound of that number."""
         return [("link in", len(self._queued), self._bounds.queue)]
 
     # ------------------------------------------------------------ leading
 
     def lease_granted(self, now_ms: int) -> None:
-        """Take part in elections from now on."""
+        """Handle that this proxy has a lease in the registry: stand for election as the link's leader from now on."""
         self.lease_ended()
         self._is_resigning, self._resign_ms = False, NEVER
         self._lease.begin(now_ms)
         self._elect()
 
     def lease_ended(self) -> None:
-        """Send and append nothing more. An append under way may still reach the log, under our epoch."""
+        """Handle that this proxy's lease in the registry has ended, or may have: lead, send and append nothing more.
+
+        An append under way may still reach the log, under the epoch that was led.
+        """
         self._lease.end()
         self._resign(Phase.RESTING)
 
@@ -232,7 +235,9 @@ class LinkReceiver:
     # ------------------------------------------------------------ the lease of the link
 
     def granted(self, message: LeaseGranted, now_ms: int) -> None:
-        """Handle the neighbour's answer to a request for a lease of the link."""
+        """Handle the neighbour's answer to a request for the lease of the link, which this end has sent by
+        :meth:`tick`.
+        """
         self._lease.granted(message.number)
         self._elect_if_reached(now_ms)
 
@@ -249,10 +254,13 @@ class LinkReceiver:
         self._elect_if_reached(now_ms)
 
     def registry_changed(self, leaders: Container[str], now_ms: int) -> None:
-        """Follow what the registry's watch says of the leader; one that was restored from a copy may be wrong of us.
+        """Handle an event of the registry's watch: this end is elected again if it leads, and no leader is named for
+        UNNAMED_MS.
+
+        A registry that was restored from an older copy may have lost the leader.
 
         Args:
-            leaders: the links that have a leader.
+            leaders: the names of the links that have a leader.
             now_ms: of the caller's clock.
         """
         if not self.epoch or self._link in leaders:
@@ -262,7 +270,11 @@ class LinkReceiver:
             self._unnamed_ms = now_ms + UNNAMED_MS
 
     def registry_reloaded(self, now_ms: int) -> None:
-        """Resign once more if we may not lead: a registry that was restored from a copy may name us again."""
+        """Handle that the registry's watch has begun again: resign once more if the lease of the link has ended.
+
+        A registry that was restored from an older copy may name this proxy as leader again. :meth:`tick` emits the
+        resignation.
+        """
         if self.phase is Phase.UNREACHED and not self._is_resigning:
             self._resign_ms = now_ms
 
@@ -396,7 +408,11 @@ class LinkReceiver:
             self._elect()
 
     def named(self, record: LinkLed, now_ms: int) -> None:
-        """Handle the record of a leader's epoch in the log: ours, or another's."""
+        """Handle the record of a leader's epoch of this link in the log: that of this end's own claim, or another
+        leader's.
+
+        If another leader claims the same epoch or a later one, this end is elected again (handover rule 12).
+        """
         is_claimed = self._is_named or self.phase is Phase.NAMING
         if not self.epoch or not is_claimed or record.link_epoch < self.epoch:
             return
@@ -431,6 +447,9 @@ class LinkReceiver:
 
     def receive(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
         """Handle a message of a proxy of the neighbour; a duplicate, or one of another opening, is ignored.
+
+        After a missing message, or records without room, the link is opened again. The records are appended, and
+        acknowledged.
 
         Args:
             peer: the sender, whose identity was proven.
@@ -510,7 +529,9 @@ class LinkReceiver:
     # ------------------------------------------------------------ changes of the state and of proxies
 
     def folded(self, now_ms: int) -> None:
-        """Handle that the state was folded further."""
+        """Handle that the site's state was folded further: what this end waits for may have come, or its opening be
+        over.
+        """
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
         is_moved = self._state.tree.epoch != self._tree_epoch and self.phase is Phase.PULLING
         if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_moved:
@@ -529,7 +550,9 @@ class LinkReceiver:
             self._request_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
-        """Handle a change of the neighbour's proxies."""
+        """Handle a change of the neighbour's live proxies: reopen the link at another one if the one that sends is
+        gone.
+        """
         if self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and self._peer not in self._proxies.of(self._neighbour):
@@ -538,7 +561,7 @@ class LinkReceiver:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at `now_ms`."""
+        """Do what is due at `now_ms`: elections, openings, and requests for the lease of the link and for filters."""
         self._keep_lease(now_ms)
         if (self.epoch and now_ms >= self._unnamed_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
             self._elect()

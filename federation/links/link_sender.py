@@ -115,13 +115,13 @@ class LinkSender:
         self._quiet_at: int | None = None
 
     def shown(self) -> Sending:
-        """Return its state, for operators."""
+        """Return the state of this end, for operators."""
         behind = max(0, self._state.position - self._offset) if self._sender else 0
         lags = self._sender.lags() if self._sender else {}
         return Sending(self.opening.site, self.peer, behind, self._under_way, lags)
 
     def queues(self) -> list[tuple[str, int, int]]:
-        """Return its queues: name, records, and the bound of records."""
+        """Return the queues of this end: name, the number of records in it, and the bound of that number."""
         bounds = self._bounds
         return [
             # There is room before each message: the last one may reach past the window.
@@ -133,7 +133,14 @@ class LinkSender:
     # ------------------------------------------------------------ life cycle
 
     def begin(self, start: Position, now_ms: int) -> None:
-        """Send the announcements in force again (handover rule 12), and then the records from `start` on."""
+        """Send the announcements in force again (handover rule 12), and then the records from `start` on; call it once.
+
+        It has no effect on an end that is closed.
+
+        Args:
+            start: a position of the log below which the far site has all.
+            now_ms: of the caller's clock.
+        """
         if self.is_closed:
             return
         opening = self.opening
@@ -146,7 +153,14 @@ class LinkSender:
         self._pump(now_ms)
 
     def answer(self, serial: int, now_ms: int, *, is_applied: bool) -> None:
-        """Tell the peer at once whether its request of filters of this serial is in force."""
+        """Tell the peer at once what became of its request of filters.
+
+        Args:
+            serial: of the request.
+            now_ms: of the caller's clock.
+            is_applied: whether the request is in force; False: it does not fit the filters in force here, and the peer
+                states all of its filters again.
+        """
         if is_applied:
             self._applied_serial = max(self._applied_serial, serial)
         else:
@@ -154,7 +168,7 @@ class LinkSender:
         self._send([], 0, now_ms)
 
     def close(self) -> None:
-        """End it, and report nothing: another opening has replaced it."""
+        """End the sending without :class:`SendingEnded`: another opening has replaced this one, or its tree is over."""
         self.is_closed = True
 
     def _end(self, error: WaypostError | None) -> None:
@@ -164,7 +178,14 @@ class LinkSender:
     # ------------------------------------------------------------ reading
 
     def feed(self, batch: Batch, now_ms: int) -> None:
-        """Take records that were just folded. Past the bound they are dropped, and read from the log again."""
+        """Take the records that were just folded, and send what is wanted of them.
+
+        Records past the bound of the queue are dropped, and read from the log later.
+
+        Args:
+            batch: records with their offsets, behind those of the last call.
+            now_ms: of the caller's clock.
+        """
         self._live.extend(batch)
         self._live_bytes += sum(body_size(record) for _, record in batch)
         if len(self._live) > self._bounds.live or self._live_bytes > LINK_LIVE_BYTES:
@@ -308,8 +329,9 @@ class LinkSender:
         self._output.emit(SendPeer(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:
-        """Record that the far log has `count` more records. Bytes are released with the last record of their
-        message.
+        """Record that the far log has `count` more records of those sent, and send on.
+
+        Bytes of the window are released with the last record of their message.
         """
         self._acknowledged_at = now_ms
         while count > 0 and self._sent:
@@ -327,7 +349,7 @@ class LinkSender:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at `now_ms`: heartbeats, markers, and giving up."""
+        """Do what is due at `now_ms`: send records, markers or heartbeats, or end what is not acknowledged any more."""
         if self._sender is None:
             return
         self._pausing = False
@@ -342,7 +364,9 @@ class LinkSender:
             self._send([], 0, now_ms)
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: it has not begun."""
+        """Return when :meth:`tick` is due, in ms of the caller's clock; 0: at once; NEVER: :meth:`begin` was not
+        called.
+        """
         if self._sender is None:
             return NEVER
         if self._pausing:

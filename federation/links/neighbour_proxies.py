@@ -13,7 +13,7 @@ class NeighbourProxies:
         self._rows: dict[ProxyId, ProxyRow] = {}
 
     def reported(self, event: RegistryEvent) -> None:
-        """Take an event of the registry's watch."""
+        """Take the next event of the registry's watch; one that is about no proxy changes nothing."""
         match event:
             case Reloaded(proxies=proxies):
                 self._rows = dict(proxies)
@@ -27,5 +27,5 @@ class NeighbourProxies:
                 pass
 
     def of(self, site: SiteId) -> list[ProxyRow]:
-        """Return the live proxies of a site, by name."""
+        """Return the rows of the live proxies of a site, sorted by name; empty: none is live."""
         return sorted((row for row in self._rows.values() if row.site == site), key=lambda row: row.proxy)

@@ -52,7 +52,7 @@ class LinkOutput:
         self._effects.append(effect)
 
     def report(self, event: LinkEvent) -> None:
-        """Add an event behind the others."""
+        """Add an event behind the others; :meth:`next_event` returns it."""
         self._events.append(event)
 
     def next_event(self) -> LinkEvent | None:
@@ -60,6 +60,6 @@ class LinkOutput:
         return self._events.popleft() if self._events else None
 
     def drain_effects(self) -> list[LinkEffect]:
-        """Return the effects since the last call, in order."""
+        """Remove and return the effects that were emitted since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects

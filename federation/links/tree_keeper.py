@@ -79,23 +79,27 @@ class TreeKeeper:
 
     @property
     def neighbours(self) -> list[SiteId]:
-        """The sites that this one has a link with, in the tree or standing by."""
+        """The sites that this one has a link with in the registry, in the tree or standing by; removed links do not
+        count.
+        """
         own = self._state.site
         return [other for link in self._links.values() if not link.removed for other in _far_ends(link, own)]
 
     def lease_granted(self, now_ms: int) -> None:
-        """Claim trees, and append them, from now on."""
+        """Handle that this proxy has a lease: claim trees in the registry, and append them to the log, from now on."""
         self._has_lease = True
         self._look(now_ms)
 
     def lease_ended(self) -> None:
-        """Claim and append nothing."""
+        """Handle that this proxy's lease has ended, or may have: claim nothing, and append nothing, until
+        :meth:`lease_granted`.
+        """
         self._has_lease = False
         self._claim_ms = self._enter_ms = NEVER
         self._wanted, self._is_claiming = None, False
 
     def reported(self, event: RegistryEvent, now_ms: int) -> None:
-        """Take an event of the registry's watch."""
+        """Take the next event of the registry's watch, and look whether the tree is to be another one."""
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):
                 self._links, self.row = dict(links), tree
@@ -119,7 +123,7 @@ class TreeKeeper:
         self._look(now_ms)
 
     def folded(self, now_ms: int) -> None:
-        """Handle that the state was folded further."""
+        """Handle that the site's state was folded further: the log may have entered the tree of the registry."""
         if self._state.tree.epoch >= self.row.epoch:
             self._enter_ms = NEVER
         elif self._enter_ms == NEVER:
@@ -167,7 +171,7 @@ class TreeKeeper:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Claim and append what is due."""
+        """Claim the wanted tree in the registry, and append the registry's tree to the log, if due at `now_ms`."""
         if now_ms >= self._claim_ms and self._wanted is not None:
             self._is_claiming, self._claim_ms = True, NEVER
             new = TreeRow(epoch=max(self.row.epoch, self._state.tree.epoch) + 1, links=self._wanted)

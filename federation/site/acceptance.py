@@ -57,11 +57,14 @@ class LogMark(msgspec.Struct, frozen=True):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether there is a record that can be compared."""
+        """Whether the mark is of a record with a checksum, which can be compared with the log's."""
         return self.offset >= 0 and self.checksum != 0
 
     def is_confirmed_by(self, offset: int, record: Record) -> bool:
-        """Tell whether a record of the log is the one that was read last; damage at rest is no other log."""
+        """Tell whether the record that the log has at `offset` now is the one that was read last.
+
+        A damaged record at the mark's offset counts as the one: damage at rest is no other log.
+        """
         return offset == self.offset and (isinstance(record, Damaged) or checksum_of(record) == self.checksum)
 
 
@@ -115,11 +118,11 @@ class Acceptance:
         self.ended: dict[Origin, EndedOrigin] = dict(ended or {})
 
     def copy(self) -> Acceptance:
-        """Return an independent copy."""
+        """Return an independent copy of this acceptance."""
         return self._of(self.site, self._row())
 
     def snapshot(self) -> bytes:
-        """Return it encoded, for :meth:`restore`."""
+        """Return this acceptance as bytes, for :meth:`restore`."""
         return msgspec.msgpack.encode(self._row())
 
     def _row(self) -> _AcceptanceRow:
@@ -135,7 +138,7 @@ class Acceptance:
 
     @classmethod
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
-        """Return the acceptance of a snapshot."""
+        """Return the acceptance that :meth:`snapshot` encoded, of the log of `site`."""
         return cls._of(site, msgspec.msgpack.decode(data, type=_AcceptanceRow))
 
     @classmethod
@@ -152,7 +155,12 @@ class Acceptance:
         )
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
-        """Tell whether a link's record of an origin counts; if so, record its epoch and link."""
+        """Tell whether a link's record of another site's origin counts: no later leader of the link is known, and the
+        origin is accepted over that link.
+
+        The leader's epoch is recorded unless a later one is known, and the link if the record counts. No frontier is
+        advanced.
+        """
         site = site_of(record.origin)
         if not self.accept_link_epoch(record) or site == self.site:
             return False
@@ -161,14 +169,18 @@ class Acceptance:
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
-        """Tell whether a link's record counts by its leader's epoch; if so, record the epoch."""
+        """Tell whether a link's record counts by its leader's epoch: none of a later leader was read; if so, record the
+        epoch.
+        """
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
         self.link_epochs[record.link] = record.link_epoch
         return True
 
     def advance(self, offset: int, record: Record) -> bool:
-        """Apply a record at `offset`; tell whether it advanced a frontier."""
+        """Apply a record at `offset` of the log; tell whether it advanced a frontier (False where it begins a log
+        epoch).
+        """
         match record:
             case Published():
                 self.frontier[self.origin] = offset
@@ -202,7 +214,12 @@ class Acceptance:
                 return False
 
     def begin_log(self, offset: int, record: LogBegun) -> list[Origin]:
-        """Enter the log epoch that this record begins; return the origins that have ended by it, or have lost more."""
+        """Enter the log epoch of this record, at `offset`; one of an earlier log epoch changes nothing (handover rule
+        27).
+
+        Returns:
+            The origins that have ended by it, or have lost more than was known.
+        """
         if record.log_epoch < self.mark.log_epoch:
             return []
         following = origin_of(self.site, log_epoch=record.log_epoch)
@@ -228,7 +245,11 @@ class Acceptance:
         return changed
 
     def end_origin(self, record: OriginEnded) -> bool:
-        """Record that another site's origin has ended; tell whether that, or what was lost of it, is new."""
+        """Record that another site's origin has ended (handover rule 27).
+
+        Returns:
+            Whether that, or a part of the loss, is new; False also if the record does not count (:meth:`accept`).
+        """
         if not self.accept(record):
             return False
         known = self.ended.get(record.origin)
@@ -241,11 +262,11 @@ class Acceptance:
         return True
 
     def enter_tree(self, offset: int, record: TreeEntered) -> list[Origin] | None:
-        """Forward over another tree from here on.
+        """Forward over the tree of this record, at `offset` of the log, from here on.
 
         Returns:
-            The origins that arrived over another link before: some of their notifications may have passed this site
-            by. None: the tree is not a later one.
+            The origins, not ended, that arrived over another link before: some of their notifications may have passed
+                this site by. None: the tree is not a later one, and nothing has changed.
         """
         if record.tree_epoch <= self.tree.epoch:
             return None
@@ -262,7 +283,7 @@ class Acceptance:
         self._next_hops = tree.next_hops(self.site)
 
     def read(self, offset: int, record: Record) -> None:
-        """Record the last record read."""
+        """Note the record at `offset` as the last one that was read of the log: it becomes the `mark`."""
         self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
 
     def _raise(self, origin: Origin, offset: int) -> bool:
@@ -273,8 +294,9 @@ class Acceptance:
 
 
 def is_own_loss(record: OriginEnded) -> bool:
-    """Tell whether what ended is the log of the very neighbour that says so: it may have lost our requests with the
-    end, and matches of other sites' origins may have passed it by since.
+    """Tell whether the origin that ended is of the very neighbour that sent the record, whose log has lost its end.
+
+    Such a neighbour may have lost this site's requests too, so matches of other origins may have passed it by since.
     """
     return site_of(record.origin) == record.link
 

@@ -27,11 +27,11 @@ class Tree(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...] = ()
 
     def neighbours(self, site: SiteId) -> tuple[SiteId, ...]:
-        """Return the sites that the site forwards to, in order."""
+        """Return the sites that `site` forwards to in this tree, sorted by name; empty: it is in no edge."""
         return tuple(sorted(other for edge in self.edges if site in edge for other in edge if other != site))
 
     def next_hops(self, site: SiteId) -> Mapping[SiteId, SiteId]:
-        """Return, by each site that the tree connects with `site`, the neighbour on the way to it."""
+        """Return, by each other site that the tree connects with `site`, the neighbour of `site` on the way to it."""
         hops = {neighbour: neighbour for neighbour in self.neighbours(site)}
         known = {site, *hops}
         reached = list(hops)
@@ -50,7 +50,7 @@ UNKNOWN_TREE = Tree(-1)
 
 
 def star(site: SiteId, neighbours: Iterable[SiteId]) -> Tree:
-    """Return what a site knows of the tree from its configuration: its neighbours, and nothing behind them."""
+    """Return the tree that a configuration states: the edges of one site to its neighbours, at epoch 0."""
     return Tree(0, tuple(sorted(edge(site, other) for other in neighbours)))
 
 

@@ -66,12 +66,14 @@ class HistoryAnswer:
 
     @property
     def wanted_from(self) -> int | None:
-        """The offset from which to read on; None: the answer is complete, or full."""
+        """The offset from which to read the log on, for :meth:`add`; None: the answer is complete, or full."""
         return None if self._over or self._full() or self._through >= self._last else self._through + 1
 
     @property
     def mark(self) -> int | None:
-        """The offset of the last record that was folded, to be compared; None: it was compared, or cannot be."""
+        """The offset of the last record that was folded, to be read for :meth:`compare`; None: it was compared, or
+        cannot be.
+        """
         return None if self._is_same else self._mark.offset
 
     def add(self, batch: Batch) -> None:
@@ -100,13 +102,25 @@ class HistoryAnswer:
                 self._pass_over(offset)
 
     def compare(self, batch: Batch) -> None:
-        """Compare the record at :attr:`mark`, after all others were read. Raises Unreachable: it is another record."""
+        """Compare the log's record at :attr:`mark` with the one that was folded, after all others were read.
+
+        Args:
+            batch: what the log returned from :attr:`mark` on; only the first record counts, and empty means that there
+                is none.
+
+        Raises:
+            Unreachable: it is another record, or none: the answer is not to be used.
+        """
         if not batch or not self._mark.is_confirmed_by(*batch[0]):
             raise Unreachable(f"the log of site {self._site} is another one than was read, or shorter")
         self._is_same = True
 
     def removed(self, first: int) -> None:
-        """Record that the log begins above the mark. Raises Unreachable: too little of it was read."""
+        """Record that the log begins at `first`, above :attr:`mark`, as a read for :meth:`compare` has found.
+
+        Raises:
+            Unreachable: the log was not folded up to there: the answer is not to be used.
+        """
         if first > self._mark.offset + 1:
             raise Unreachable(f"the log of site {self._site} begins at {first}, and was read up to {self._mark.offset}")
         self._is_same = True
@@ -119,12 +133,15 @@ class HistoryAnswer:
             self._damaged.append((offset, offset))
 
     def truncated(self, first: int) -> None:
-        """Record that the log begins at `first` only."""
+        """Record that the log begins at `first`, above :attr:`wanted_from`, as a read for :meth:`add` has found.
+
+        The answer says so, and goes on from there.
+        """
         self._first_kept = first
         self._through = min(first - 1, self._wanted.upto)
 
     def answer(self) -> CaughtUp:
-        """Return the message."""
+        """Return the message for the requester; call it once :attr:`wanted_from` and :attr:`mark` are None."""
         wanted, through, lost_above = self._wanted, self._through, None
         if self._end is not None and through >= min(self._end, wanted.upto) and wanted.upto > self._end:
             # What lay beyond the end is nobody's any more.

@@ -69,7 +69,9 @@ class Judgement:
 
 
 def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, new_identity: str) -> Judgement:
-    """Decide whether a proxy may continue with this log, and in which log epoch.
+    """Decide whether a proxy may continue with this log, and in which log epoch. Nothing is written.
+
+    The caller writes the returned row to the registry by compare-and-set, if it is another one than `row`.
 
     Args:
         site: whose log it is.
@@ -116,8 +118,9 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
 
 
 def is_older_row(now: SiteLogRow, before: SiteLogRow) -> bool:
-    """Tell whether a row has an earlier log epoch of the same log than before: then the registry was restored from
-    an older copy.
+    """Tell whether the row `now` has an earlier log epoch of the same log than the row `before`.
+
+    If so, the registry was restored from an older copy. Rows of different logs are never older.
     """
     return now.identity == before.identity and now.log_epoch < before.log_epoch
 
@@ -136,7 +139,13 @@ def _with_read(row: SiteLogRow, read: SiteLogRow) -> SiteLogRow:
 
 
 def row_as_read(site: SiteId, mark: LogMark, ended: Mapping[Origin, EndedOrigin]) -> SiteLogRow:
-    """Return the row as the log states it, as far as it was read."""
+    """Return the row of the site's log as the log itself states it, as far as it was read; its `seen` is not set.
+
+    Args:
+        site: whose log it is.
+        mark: the identity of the log, and its log epoch.
+        ended: origins of earlier log epochs; those of other sites are left out.
+    """
     own = {
         origin: (ended_origin.end, ended_origin.seen)
         for origin, ended_origin in ended.items()
@@ -154,13 +163,25 @@ def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> Log
 
 
 def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
-    """Tell whether the record read at the mark is lost: the record there now, if it can be read, is another one."""
+    """Tell whether the row says that the record at the mark is lost: what the log has at that offset now is another
+    one.
+
+    Args:
+        site: whose log it is.
+        row: of the site's log, in the registry.
+        mark: the last record that was read.
+    """
     ended = row.ended.get(origin_of(site, log_epoch=mark.log_epoch))
     return ended is not None and mark.offset > ended[0]
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
-    """Return the log epoch of the first record that the log has."""
+    """Return the log epoch of the first record that the log has.
+
+    Args:
+        row: of the site's log, in the registry.
+        seen: the findings about the log.
+    """
     begun = seen.begun
     ended, present = (row.ended, row.log_epoch) if begun is None else (begun.ended, begun.log_epoch)
     is_present = row.seen >= 0 if begun is None else begun.again or seen.first == 0
@@ -188,7 +209,7 @@ def lost_above(state: SiteState, offset: int, log_end: int) -> int | None:
 
 
 def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
-    """Return the row of the next log epoch.
+    """Return the row of the next log epoch (handover rule 27); nothing is written.
 
     Args:
         site: whose log it is.
@@ -202,7 +223,8 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
 
 
 def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int, *, is_same: bool) -> SiteLogRow:
-    """Return :func:`raised` of a log that proxies have found shorter than it was read.
+    """Return the row of a log that proxies have found shorter than it was read: that of :func:`raised`, or `row`
+    itself.
 
     An empty log, or one that does not state the identity, enters no log epoch by itself, and its row stays as it is: it
     may be another log, and an operator says which.
@@ -218,10 +240,18 @@ def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int, *, is_same: b
 
 
 def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int, *, is_same: bool) -> SiteLogRow:
-    """Return the row with a loss that a proxy has found: it has read a log epoch up to `seen`, and all from `end` on is
-    lost.
+    """Return the row with a loss that a proxy has found; the same row if nothing of it is new. Nothing is written.
 
-    Another proxy may have recorded a smaller loss first: if the log has grown again since, it found a later end.
+    Another proxy may have recorded a smaller loss first, in a later log epoch: if the log has grown again since, it
+    found a later end.
+
+    Args:
+        site: whose log it is.
+        row: the registry's row of the log, of `log_epoch` or a later one.
+        log_epoch: the one that the proxy has read.
+        seen: the highest offset of that log epoch that was seen.
+        end: the offset from which on the log has lost everything of that log epoch and of earlier ones.
+        is_same: whether the log still states the row's identity.
     """
     if row.log_epoch == log_epoch:
         return after_loss(site, row, seen, end, is_same=is_same) if seen >= end else row
@@ -235,7 +265,15 @@ def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int, 
 
 
 def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
-    """Return the row with an offset that was seen of an origin that has ended; the same row if that is not new."""
+    """Return the row with the highest offset that was seen of an origin that has ended; nothing is written.
+
+    The same row is returned if the offset is not above the known one, or the origin has not ended by the row.
+
+    Args:
+        row: of a site's log.
+        origin: of that log, in an earlier log epoch.
+        offset: that some proxy has seen of the origin.
+    """
     end, highest = row.ended.get(origin, (NOTHING, offset))
     if highest >= offset:
         return row
@@ -243,19 +281,26 @@ def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
 
 
 def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
-    """Return the log's own record of its identity and log epoch.
+    """Return the log's own record of its identity and log epoch, to be appended to the log.
 
     Args:
         federation: the hex identity that follows from the federation's secret.
-        again: whether the log epoch began earlier, and is only named once more, because retention may remove its
-            first record; then the records just below this one belong to that epoch too.
+        row: of the site's log, in the registry.
+        again: whether the log epoch began earlier, and is only named once more, because retention may remove its first
+            record; then the records just below this one belong to that epoch too.
     """
     ended = dict(row.ended)
     return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
 
 
 def log_confirms(state: SiteState, federation: str, row: SiteLogRow) -> bool:
-    """Tell whether the log, as far as it was read, states the same identity and ends as the registry's row."""
+    """Tell whether the log, as far as it was read, states the row's identity and log epoch, and all losses of the row.
+
+    Args:
+        state: of the site, as far as its log was read.
+        federation: the identity of the registry's federation.
+        row: of the site's log, in the registry.
+    """
     mark = state.acceptance.mark
     named = (mark.federation, mark.identity, mark.log_epoch) == (federation, row.identity, row.log_epoch)
     known = {origin: (ended.end, ended.seen) for origin, ended in state.ended.items()}

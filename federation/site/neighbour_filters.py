@@ -62,11 +62,13 @@ class NeighbourFilters(msgspec.Struct, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The leader's epoch and serial of the last request."""
+        """The (epoch, serial) of the last request that is in force; a request of a lower or the same rank has no
+        effect.
+        """
         return self.epoch, self.serial
 
     def fits(self, request: FiltersRequested) -> bool:
-        """Tell whether a request, were it the next one, would be in force."""
+        """Tell whether a request, were it the next one by its rank, would come into force; nothing changes."""
         match request.part:
             case RequestPart.CHANGE:
                 return self.stated is None and request.base == self.digest
@@ -76,7 +78,13 @@ class NeighbourFilters(msgspec.Struct, kw_only=True):
                 return True
 
     def apply(self, request: FiltersRequested, frontier: Mapping[Origin, int]) -> FilterChanges | None:
-        """Apply a request, read from the log where the site's frontier is `frontier`; None: it has no effect."""
+        """Apply a request of the site's log; return its effect; None: it has none, for its rank is not higher, or it
+        does not fit (handover rule 11).
+
+        Args:
+            request: as the log has it.
+            frontier: of the site at that position of the log: the start of what is installed newly.
+        """
         if rank_of(request) <= self.rank or not self.fits(request):
             return None
         self.epoch, self.serial = rank_of(request)
@@ -123,11 +131,16 @@ class NeighbourFilters(msgspec.Struct, kw_only=True):
 
 
 def rank_of(request: FiltersRequested) -> tuple[int, int]:
-    """Return the leader's epoch and the serial of a request."""
+    """Return the (epoch, serial) of a request: the epoch of the neighbour's leader, and the request's number there."""
     return request.link_epoch, request.serial
 
 
 def digest_of(expression: str, wanted: Wanted) -> int:
-    """Return the part of one filter in the digest of all, of 64 bits; the digest is their exclusive or."""
+    """Return the digest of one filter, of 64 bits; that of several filters is the exclusive or of theirs.
+
+    Args:
+        expression: of the filter, in its canonical text.
+        wanted: the installation's number, and the keys by which the expression is wanted.
+    """
     encoded = msgspec.msgpack.encode((expression, *wanted))
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest())

@@ -105,25 +105,29 @@ class RequestedFilters:
             self._count(root)
 
     def carried_by(self, expression: str) -> list[str]:
-        """Return the expressions that a requested one is requested for: itself first, then all below it."""
+        """Return the expressions that a requested one is requested for: itself first, then all that it covers, also
+        indirectly.
+        """
         found = [expression]
         for known in found:
             found += sorted(self._covered.get(known, ()))
         return found
 
     def carrier_of(self, expression: str) -> str:
-        """Return the expression that is requested for this one: one that covers it, or itself."""
+        """Return the expression that is requested for this one: one that covers it, or itself; itself also if it is not
+        needed.
+        """
         while (row := self.needed.get(expression)) is not None and row.cover is not None:
             expression = row.cover
         return expression
 
     def request_again(self, installation: int) -> None:
-        """Replace the installations of all requested expressions by this one."""
+        """Give all requested expressions this installation number, so that the neighbour installs them anew."""
         for expression in self.installations:
             self.installations[expression] = self.needed[expression].installation = installation
 
     def change(self, added: Mapping[str, bool], removed: Collection[str], installation: int) -> RequestChanges:
-        """Need other expressions.
+        """Change what is needed of the neighbour; return what that changes in the requests to it.
 
         Args:
             added: expressions, with whether they stand apart; one that is needed already is placed anew.

@@ -121,7 +121,7 @@ class RegisteredInterest(msgspec.Struct):
     protections: dict[str, tuple[Protection, ...]] = {}
 
     def by_protection(self) -> dict[str, tuple[Protection, ...]]:
-        """Return the keys by which each expression is wanted."""
+        """Return, by expression, the keys by which it is wanted; OPEN alone: it is wanted without any."""
         return {expression: self.protections.get(expression, (OPEN,)) for expression in self.expressions}
 
 
@@ -210,17 +210,19 @@ class SiteState:
 
     @property
     def repaired(self) -> int:
-        """The offset up to which unreadable records were repaired."""
+        """The offset up to which unreadable records were repaired (handover rule 29); NOTHING (-1): none was."""
         return self.acceptance.repaired
 
     @property
     def is_broken(self) -> bool:
-        """Whether this proxy's state may lack something that others have: a record could not be read."""
+        """Whether this proxy's state may lack something that others have: a record could not be read (handover rule
+        29).
+        """
         return self.damaged != NOTHING
 
     @property
     def ended(self) -> dict[Origin, EndedOrigin]:
-        """Origins of earlier log epochs, of this site and of others."""
+        """The origins of earlier log epochs, of this site and of others, with the end of each (handover rule 27)."""
         return self.acceptance.ended
 
     @property
@@ -230,14 +232,15 @@ class SiteState:
 
     @property
     def upstream(self) -> dict[Origin, SiteId]:
-        """The link over which each origin arrives."""
+        """The neighbour over whose link each origin of another site arrives; one that is absent has no link yet."""
         return self.acceptance.upstream
 
     def begin(self, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
         """Begin at a later position, where the log's beginning is gone: at a snapshot, or at the first record.
 
         A log whose first record is behind the snapshot, or without a snapshot, begins at its first record: the records
-        before are lost. A snapshot is made once a minute, and retention is longer than that.
+        before are lost. A snapshot is made once a minute, and retention is longer than that. Nothing changes if the
+        state is that far already.
 
         Args:
             first: the offset of the first record that the log keeps.
@@ -255,7 +258,12 @@ class SiteState:
     # ------------------------------------------------------------ folding
 
     def fold(self, offset: int, record: Record) -> list[Event]:
-        """Apply the next record, at `offset`; return its events, in order."""
+        """Apply the next record of the log; return its events, in order; empty: it changed nothing that a reader needs.
+
+        Args:
+            offset: of the record, at or above :attr:`position`, which it advances.
+            record: as the log has it.
+        """
         events = self._apply(offset, record)
         if isinstance(record, OF_POSITION_ALONE):
             return events
@@ -670,7 +678,7 @@ class SiteState:
 
         Args:
             expression: in its canonical text.
-            exclude: a neighbour that does not count.
+            exclude: a neighbour that does not count; None: all count.
         """
         found = set(self._protected_counts.get(expression) or ((OPEN,) if expression in self.interest_counts else ()))
         for neighbour, requested in self.neighbour_filters.items():
@@ -680,20 +688,20 @@ class SiteState:
         return frozenset(found)
 
     def all_interests(self) -> set[str]:
-        """Return all expressions that are wanted here or behind a neighbour."""
+        """Return all expressions, canonical, that are wanted here or behind a neighbour."""
         return set(self.interest_counts).union(*(requested.filters for requested in self.neighbour_filters.values()))
 
     def filters_of(self, neighbour: SiteId) -> NeighbourFilters:
-        """Return the filters that a neighbour requests; none, of no leader, if it never has."""
+        """Return the filters that a neighbour requests of this site; empty ones, of no leader, if it never has."""
         return self.neighbour_filters.get(neighbour) or NeighbourFilters()
 
     def requested(self, neighbour: SiteId) -> Mapping[str, int]:
-        """Return the expressions that are requested of a neighbour, with the numbers of their installations."""
+        """Return the expressions that this site requests of a neighbour, with the numbers of their installations."""
         return self._requests_of(neighbour).installations
 
     def covered(self, neighbour: SiteId) -> int:
-        """Return how many expressions are needed of a neighbour that are not requested, because another one covers
-        them.
+        """Return how many expressions this site needs of a neighbour and does not request there, because another one
+        covers them.
         """
         requests = self._requests_of(neighbour)
         return len(requests.needed) - len(requests.installations)
@@ -706,18 +714,30 @@ class SiteState:
         return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
 
     def follow_wants(self, neighbour: SiteId) -> set[str]:
-        """Return a set to which every expression is added whose :meth:`wanted` may have changed since, until the next
-        call for that neighbour, or :meth:`follow_wants_no_more`.
+        """Return a set to which every later :meth:`fold` adds the expressions whose :meth:`wanted` may have changed.
+
+        The caller may remove elements. Nothing is added after the next call for that neighbour, or
+        :meth:`follow_wants_no_more`.
         """
         followed = self._followed[neighbour] = set()
         return followed
 
     def follow_wants_no_more(self, neighbour: SiteId) -> None:
-        """End :meth:`follow_wants`."""
+        """Add nothing more to the set that :meth:`follow_wants` returned for that neighbour; no effect if there is
+        none.
+        """
         self._followed.pop(neighbour, None)
 
     def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
-        """Return the offset above which this log has all matches of all expressions, None if not yet known."""
+        """Return the offset above which this log has all matches of all these expressions; None: not known yet
+        (handover rule 9).
+
+        For an origin of this site, or one that has ended, it is NOTHING (-1): the log has all of it that there is.
+
+        Args:
+            origin: of the matches.
+            expressions: in their canonical texts.
+        """
         if site_of(origin) == self.site or origin in self.ended:
             return NOTHING
         if self.is_broken:
@@ -733,7 +753,8 @@ class SiteState:
     def standing(self, neighbour: SiteId) -> list[Effective]:
         """Return the announcements in force for that neighbour, to be repeated when it resumes (handover rule 12).
 
-        They include those for filters that it requested only after it opened, if the log has these already.
+        They include those for filters that the neighbour requested only after it opened the link, if the log has these
+        already.
         """
         return [
             self._announcement(expression, installed, origin, above)
@@ -742,9 +763,12 @@ class SiteState:
         ]
 
     def continued(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the frontier with the following origin added for each of its origins that has ended.
+        """Return a frontier with the following origin added for each of its origins that has ended (handover rule 27).
 
         A reader with a position in an origin has one in the next: none of that is passed over.
+
+        Args:
+            frontier: by origin, the offset up to which the reader has all; it is not changed.
         """
         found = dict(frontier)
         for origin, known in sorted(self.ended.items(), key=lambda item: log_epoch_of(item[0])):
@@ -753,18 +777,24 @@ class SiteState:
         return found
 
     def log_epoch_at(self, offset: int) -> int:
-        """Return the log epoch of a reader that begins at this offset."""
+        """Return the log epoch of the site's log in which a reader is that begins at this offset, as far as folded; at
+        least 1.
+        """
         begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(origin) for origin in begun if site_of(origin) == self.site), default=1)
 
     def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
-        """Return the origins that have ended, to be announced again to that neighbour when it resumes."""
+        """Return the origins that have ended, to be announced again to that neighbour when it resumes (handover rule
+        12).
+
+        Those that arrive over the neighbour's own link are left out.
+        """
         return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
 
     # ------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
-        """Return the state, sealed, for :func:`read_snapshot`."""
+        """Return the state as bytes, sealed by a checksum, for :func:`read_snapshot` and :meth:`restore`."""
         kept = msgspec.msgpack.encode(
             Snapshot(
                 position=self.position,
@@ -796,7 +826,8 @@ class SiteState:
 
         Args:
             site: whose log it is.
-            neighbours: as of the constructor; the requests to a new one follow at the next change.
+            neighbours: the sites that it forwards to as long as the log names no tree; the requests to a new one follow
+                at the next change.
             data: of :meth:`snapshot`.
 
         Raises:
@@ -833,5 +864,5 @@ class SiteState:
         )
 
     def copy(self) -> SiteState:
-        """Return an independent copy."""
+        """Return an independent copy of the state; wants are not followed in it."""
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -388,7 +388,7 @@ def _wants_json(arguments: list[str]) -> bool:
 
 
 def report(error: WaypostError, *, as_json: bool) -> int:
-    """Print an error the way it was asked for; return the exit status."""
+    """Print an error for people on stderr, or as JSON on stdout; return the exit status for it."""
     if as_json:
         body: dict[str, Any] = {
             "code": error.code,
@@ -440,7 +440,7 @@ def _run(arguments: list[str]) -> object:
 
 
 def main() -> None:
-    """The entry point `waypost`."""
+    """Run the command that the process's arguments name, and end the process with its exit status (STATUSES)."""
     arguments = sys.argv[1:]
     try:
         _load_commands(arguments)
@@ -491,7 +491,10 @@ def _wording(error: ClickException) -> str:
 
 
 def end_by_signal(status: int) -> NoReturn:
-    """End as a signal asked for: at once, for the next one would break into Python's own end, and be the status."""
+    """End the process at once with this exit status, as a signal asked for; what was printed is written first.
+
+    Without it the next signal would break into Python's own end, and would be the status.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     status = _flushed(status)
     sys.stderr.flush()

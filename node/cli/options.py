@@ -30,7 +30,11 @@ Config = Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A pr
 
 
 def of_registry(data: Path | None, etcd: str | None, prefix: str | None, config: Path | None) -> NodeConfig:
-    """Return the settings that say where the registry is. Raises BadConfiguration."""
+    """Return the settings that say where the registry is, from a command's options; None: an option was not given.
+
+    Raises:
+        BadConfiguration: a value, of an option, a variable or the file, is not allowed.
+    """
     return load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
 
 
@@ -55,12 +59,15 @@ Proxy = Annotated[
 
 
 def group(help_text: str) -> typer.Typer:
-    """Return a command that has subcommands; without one it prints its help."""
+    """Return a command that has subcommands, none yet; called without one it prints its help."""
     return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each setting of a node; it gets all of them as keywords, None: not given."""
+    """Give a command one option for each setting of a node, and return the command; to be used as a decorator.
+
+    The command is called with all settings as keywords; None: an option was not given.
+    """
     kinds = get_type_hints(NodeConfig)
     options = [
         inspect.Parameter(
@@ -86,7 +93,7 @@ def check_repeated(arguments: Sequence[str]) -> None:
     """Check that no setting is given twice on a command line: the first value would be dropped in silence.
 
     Raises:
-        Refused: one is; `field` names it.
+        Refused: a setting is given twice; `field` names it.
     """
     names = {f"--{field.name.replace('_', '-')}" for field in fields(NodeConfig)}
     given = Counter(argument.partition("=")[0] for argument in arguments)

@@ -60,7 +60,7 @@ def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, 
 
 
 def plain_name(name: str) -> str:
-    """Return the name. Raises ValueError: it is no name for a row, a topic and a folder."""
+    """Return the name as it is. Raises ValueError: it cannot name a row, a topic and a folder; the message says why."""
     if not name:
         raise ValueError("it is empty: say a name")
     if "/" in name or any(character.isspace() for character in name):
@@ -357,9 +357,13 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
 
 
 def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
-    """Return the configuration of a proxy that is to serve: as :func:`load_config`, with more checks.
+    """Return the configuration of a proxy that is to serve, with more checks than :func:`load_config` makes.
 
     Commands that only need a part of a proxy's configuration use :func:`load_config`.
+
+    Args:
+        flags: setting -> its value on the command line; None: it was not given there.
+        file: a TOML file; None: there is none.
 
     Raises:
         BadConfiguration: as :func:`load_config`; or no proxy could serve with this configuration.
@@ -502,6 +506,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def authority(host: str, port: int) -> str:
+    """Return host and port as a URL has them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_unspecified(host: str | None) -> bool:
     """Tell whether a host stands for every address of this machine; "" does, and None, no host, does not."""
     from ipaddress import ip_address
@@ -518,7 +527,8 @@ def sources_of(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
     """Return setting -> the source of its value: "flag", the variable's name, "file NAME" or "default".
 
     Args:
-        flags: as of :func:`load_config`; `file` too.
+        flags: setting -> its value on the command line; None: it was not given there.
+        file: a TOML file; None: there is none.
 
     Raises:
         BadConfiguration: the file cannot be read, or has a setting that there is not.

@@ -46,8 +46,8 @@ class LogOutput(io.TextIOBase):
             rest = rest[raw.write(rest) or len(rest) :]
 
     def flush(self) -> None:
-        """Do nothing: every write is flushed."""
+        """Do nothing: every write is flushed at once."""
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True: this stream takes writes."""
         return True

@@ -24,7 +24,11 @@ _KINDS = {
 
 
 def wording(error: ErrorDetails) -> str:
-    """Return the message for pydantic's error about a value, with the values that are allowed."""
+    """Return what is wrong with a value, in one line for people, with the values that are allowed.
+
+    Args:
+        error: pydantic's, an element of `ValidationError.errors()`.
+    """
     value, bounds = error["input"], error.get("ctx", {})
     match error["type"]:
         case kind if kind in _KINDS:

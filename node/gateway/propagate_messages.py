@@ -82,7 +82,11 @@ Document: TypeAlias = LeaseMessage | PropagateHeader
 
 
 def encode(document: Document) -> str:
-    """Return the XML document. Raises BadMessage: it cannot be said in XML, or is none that :func:`decode` takes."""
+    """Return a message about a lease, or a header, as an XML document, which :func:`decode` takes.
+
+    Raises:
+        BadMessage: XML cannot hold a value, or :func:`decode` would not return the same; `field` may name the element.
+    """
     match document:
         case LeaseMessage():
             root, elements = LEASE_ROOT, [("Type", str(document.type)), ("Peer", document.peer)]
@@ -102,11 +106,11 @@ def encode(document: Document) -> str:
 
 
 def decode(text: str) -> Document:
-    """Return what a document says.
+    """Return the message about a lease, or the header, that an XML document has, by its root element.
 
     Raises:
-        BadMessage: it is no XML, declares entities, has another form, or a value that is out of its range; `field`
-            names the element.
+        BadMessage: the text is no XML, declares entities, has another form, or a value that is out of its range;
+            `field` names the element.
     """
     if len(text) > MAX_DOCUMENT:
         raise BadMessage(f"a document has {MAX_DOCUMENT} characters at most, and not {len(text)}")
@@ -140,7 +144,7 @@ class _Reader(ContentHandler):
         self._text: list[str] = []
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802 - as SAX calls it
-        """Begin the root, or one of its elements."""
+        """Begin the root, or one of its elements. Raises BadMessage: the form has none here."""
         if not self.root:
             if name not in _FIELDS:
                 raise BadMessage(f"the root is {name[:MAX_ID_LENGTH]}, and neither {LEASE_ROOT} nor {HEADER_ROOT}")
@@ -156,7 +160,7 @@ class _Reader(ContentHandler):
         self._inner, self._text = name, []
 
     def characters(self, content: str) -> None:
-        """Add text; between the elements is none."""
+        """Add text to the element that has begun. Raises BadMessage: there is text between the elements."""
         if self._inner is not None:
             self._text.append(content)
         elif content.strip():
@@ -199,7 +203,9 @@ def _text(found: Mapping[str, list[str]], name: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text can be the id of a peer or of a message."""
+    """Tell whether a text can be the id of a peer or of a message: 1 to MAX_ID_LENGTH printable characters, no blanks
+    around.
+    """
     return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and text == text.strip()
 
 

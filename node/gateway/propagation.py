@@ -49,14 +49,28 @@ class Policy:
     ttl: int
 
     def entering(self, header: PropagateHeader, sender: str) -> PropagateHeader | NotPassedOn:
-        """Return the header with which a message of a peer enters the federation, or why it does not."""
+        """Return the header with which a message enters the federation at this gateway, or why it does not enter.
+
+        The TTL has paid the gateway's cost then, and the path ends with the gateway. Only computes.
+
+        Args:
+            header: as the message came.
+            sender: the id of the peer that has sent the message.
+        """
         if self.gateway in header.path:
             return NotPassedOn.LOOP
         path = header.path if sender in header.path else (*header.path, sender)
         return self._passed_on(replace(header, path=path))
 
     def leaving(self, header: PropagateHeader, peer: str) -> PropagateHeader | NotPassedOn:
-        """Return the header with which a notification goes to a peer, or why it does not."""
+        """Return the header with which a notification goes to a peer, or why it does not go there.
+
+        The TTL has paid the gateway's cost then, unless it did so at this gateway before. Only computes.
+
+        Args:
+            header: of the notification (:meth:`header_of`).
+            peer: the id of the peer to which it would go.
+        """
         if peer in header.path:
             return NotPassedOn.LOOP
         if header.path and header.path[-1] == self.gateway:
@@ -69,10 +83,13 @@ class Policy:
         return replace(header, ttl=header.ttl - self.cost, path=(*header.path, self.gateway))
 
     def header_of(self, attributes: Mapping[str, Value], coordinate: str) -> PropagateHeader:
-        """Return the header of a notification.
+        """Return the header of a notification, from the attributes that :func:`as_attributes` made.
 
-        One that no gateway published begins here: its id is its coordinate, which nothing else in time or space has.
-        Nor is a header believed that no gateway writes.
+        A notification that no gateway published begins here: its id is its coordinate, which nothing else in time or
+        space has, and its TTL that of the policy. So does one with a header that no gateway writes.
+
+        Args:
+            coordinate: of the notification, as ORIGIN:OFFSET.
         """
         ttl, path, identity = attributes.get(TTL), attributes.get(PATH), attributes.get(ID, coordinate)
         peers = tuple(path.split(_BETWEEN)) if isinstance(path, str) else ()
@@ -91,7 +108,14 @@ def as_attributes(header: PropagateHeader) -> dict[str, Value]:
 
 
 def check_unreserved(names: Mapping[str, Value]) -> None:
-    """Raises BadMessage: a peer's message has an attribute that carries a header; `field` names it."""
+    """Check that a peer's message has none of the RESERVED attributes, which carry a header.
+
+    Args:
+        names: the attributes of the message.
+
+    Raises:
+        BadMessage: it has one; `field` names the attribute.
+    """
     for name in RESERVED:
         if name in names:
             raise BadMessage("this attribute is the header's, which a message has as XML", field=name)

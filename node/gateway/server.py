@@ -89,7 +89,7 @@ class Counts:
     """Messages that went no further, by cause."""
 
     def as_json(self) -> dict[str, object]:
-        """Return the counts by name, for `/status`."""
+        """Return the counts by name, for the page `/status`."""
         return {name: getattr(self, name) for name in ("granted", "published", "propagated", "refused")} | {
             "dropped": dict(self.dropped)
         }
@@ -110,11 +110,11 @@ class Gateway:
         """Serve peers until cancelled.
 
         Args:
-            started: called with the address, ws://host:port, once it listens.
+            started: called with the address, ws://host:port, once the gateway listens there.
 
         Raises:
-            BadConfiguration: it cannot listen there.
-            WaypostError: no proxy lets it in, or one refuses the expression.
+            BadConfiguration: the gateway cannot listen at the host and port of its settings.
+            WaypostError: no proxy lets the gateway in.
         """
         settings = self.settings
         name = f"gateway/{settings.policy.gateway}"[:MAX_ID_LENGTH]
@@ -165,7 +165,16 @@ class Gateway:
             await peer.leave()
 
     async def publish(self, header: PropagateHeader, notification: Notification, sender: str) -> None:
-        """Publish a message of a peer, unless it goes no further. Raises WaypostError: it is not known to be safe."""
+        """Publish a message of a peer, once; a message that goes no further is counted by its cause and dropped,
+        without error.
+
+        Args:
+            header: as the message came.
+            sender: the id of the peer.
+
+        Raises:
+            WaypostError: it is not known that the message is safe; the peer may send it again.
+        """
         entering = self.settings.policy.entering(header, sender)
         if not isinstance(entering, NotPassedOn) and header.id in self._ids:
             entering = NotPassedOn.REPEATED
@@ -202,7 +211,12 @@ class Peer:
         self._ending: asyncio.Task[None] | None = None
 
     async def on_frame(self, frame: str | bytes) -> None:
-        """Do what a frame says. Raises BadMessage: no peer may say that."""
+        """Do what a frame of the peer requests: grant or cancel its lease, or publish its message.
+
+        Raises:
+            BadMessage: no peer may send such a frame.
+            WaypostError: no proxy serves the peer, or its message is not known to be safe.
+        """
         if isinstance(frame, bytes):
             raise BadMessage("a frame is text: a document about a lease, or the elements of a message")
         if frame.lstrip().startswith("<"):
@@ -336,7 +350,9 @@ class Peer:
             await receiver.delete()
 
     async def leave(self) -> None:
-        """The connection has ended: the session waits for as long as a lease."""
+        """End the lease here, after the connection has ended; the session waits at its proxy for as long as a lease
+        lasts.
+        """
         receiver = self._release()
         if receiver is not None:
             # Whoever closes a receiver has had what it gave.

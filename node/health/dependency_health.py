@@ -91,7 +91,12 @@ class DependencyHealth:
         self._is_closed = True
 
     def unavailable(self, dependency: str, error: BaseException) -> None:
-        """Note that a dependency did not answer; the first time of an outage, log it with the error's text and hint."""
+        """Note that a dependency did not answer; the first time of an outage, log the error's text and hint.
+
+        Args:
+            dependency: its name, by which it is counted: a :class:`Dependency`, or a prefix such as SITE with a name
+                behind it.
+        """
         if self._is_closed:
             return
         place, now_ms = self._places.get(dependency, ""), self._clock.now_ms()
@@ -116,7 +121,13 @@ class DependencyHealth:
         )
 
     def available(self, dependency: str) -> None:
-        """Note that a dependency has answered, which ends its outage, unless it comes and goes."""
+        """Note that a dependency has answered, and log the end of its outage, if there was one.
+
+        One that comes and goes counts as missing until it has answered for STEADY_MS.
+
+        Args:
+            dependency: as of :meth:`unavailable`.
+        """
         if dependency in self._unsteady:
             self._unsteady[dependency] = True
             if self._clock.now_ms() < self._noticed_ms[dependency] + STEADY_MS:
@@ -127,13 +138,14 @@ class DependencyHealth:
             self._few.write(log.info, "part is there again", dependency, dependency=str(dependency))
 
     def has_failed_within(self, dependency: str, within_ms: int) -> bool:
-        """Tell whether a dependency is missing and did not answer within the last `within_ms` milliseconds: one that is
-        asked only when somebody needs it may be there again.
+        """Tell whether a dependency is missing and failed to answer within the last `within_ms` milliseconds.
+
+        For one that is asked only when it is needed: after a longer time it may be there again.
         """
         return dependency in self.now and self._clock.now_ms() < self._noticed_ms[dependency] + within_ms
 
     def tick(self) -> None:
-        """End the outages that are over, and write suppressed log lines; to be called about every second."""
+        """End the outages that are over, and write suppressed log lines; call it about every second."""
         self._few.report_suppressed()
         for dependency in [dependency for dependency, is_there in self._unsteady.items() if is_there]:
             self.available(dependency)
@@ -193,7 +205,7 @@ class DependencyHealth:
 
 
 def dependency_of(error: Unreachable) -> str:
-    """Return the name of the dependency that did not answer."""
+    """Return the name of the dependency that did not answer: by the error's type, or its `field`, or "another site"."""
     match error:
         case RegistryUnavailable():
             return Dependency.REGISTRY

@@ -71,7 +71,9 @@ class OperatorLog:
         self._few = RateLimitedLog(clock)
 
     def report_changes(self, engine: Engine) -> None:
-        """Write what has changed in the engine since the last call."""
+        """Write what has changed in the engine since the last call: lease, drain, damage, transfers. Computed from the
+        engine, which is not changed.
+        """
         self._report_lease(engine)
         self._report_drain(engine)
         self._report_damage(engine)
@@ -80,7 +82,7 @@ class OperatorLog:
         self._few.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
-        """Write the last changes, and the counts of suppressed lines. `engine` None: it never started."""
+        """Write the last changes, and the counts of suppressed lines. `engine` None: the node never started."""
         if engine is not None:
             self.report_changes(engine)
         self._few.report_suppressed(at_once=True)
@@ -111,7 +113,7 @@ class OperatorLog:
         self._served_before = True
 
     def leaving(self) -> None:
-        """Write nothing about the loss of the lease: it is about to be given back."""
+        """Write no line about the loss of the lease from now on: the process is about to give it back."""
         self._incarnation = Incarnation("")
 
     # ------------------------------------------------------------ damage
@@ -174,12 +176,16 @@ class OperatorLog:
     # ------------------------------------------------------------ sessions
 
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
-        """Note the owner before a claim that the registry has answered, for the line about a failover."""
+        """Note the owner before a claim that this proxy has won, for the line about a failover; nothing is written yet.
+
+        Args:
+            answer: the registry's answer to `claim`.
+        """
         if answer.won and claim.new.proxy == self._proxy:
             self._reported_owners[claim.session] = claim.expected.proxy
 
     def attested(self, facts: Iterable[Fact]) -> None:
-        """Write a line about each failover among facts that go to the journal."""
+        """Write a line about each failover among facts that go to the journal; other facts have no line here."""
         for fact in facts:
             if fact.kind != FactKind.OWNED:
                 continue

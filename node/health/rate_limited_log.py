@@ -18,10 +18,12 @@ class RateLimitedLog:
         self._kinds: dict[object, _Kind] = {}
 
     def write(self, method: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
-        """Write a line, if there were not too many of its event and kind.
+        """Write a line, unless LOG_LINES_ALIKE lines of its event and kind were written within LOG_LINES_MS; then count
+        it.
 
         Args:
             method: the logger's method, which gives the level.
+            event: the text of the line.
             kind: what is counted apart within the event; any hashable value.
             fields: of the line.
         """
@@ -32,7 +34,9 @@ class RateLimitedLog:
             method(event, **fields)
 
     def report_suppressed(self, *, at_once: bool = False) -> None:
-        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or `at_once`."""
+        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or now with `at_once`. Call it
+        now and then: nothing else writes the counts.
+        """
         if not self._kinds:
             return
         over_ms = self._clock.now_ms() - LOG_LINES_MS

@@ -25,7 +25,7 @@ class RepeatedLines(logging.Filter):
         """Text -> when it was last passed, and how many were left out since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the line is written; the number of those left out before it is added to its text."""
+        """Tell whether the line is written; the number of lines left out before is added to the text of `record`."""
         text, now_s = record.getMessage(), self._now_s()
         last_s, left_out = self._since.get(text, (now_s - EVERY_S, 0))
         if now_s < last_s + EVERY_S:

@@ -54,7 +54,7 @@ class Unreached:
 def unknown_neighbours(
     site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
-    """Return neighbour -> what is wrong with it, in words; a neighbour that is one is not in it.
+    """Return neighbour -> why it cannot be reached as a site, in words; a neighbour with a live proxy is left out.
 
     Args:
         site: of this proxy.
@@ -110,11 +110,17 @@ class SelfCheck:
     def check_neighbours(
         self, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int
     ) -> None:
-        """Report the neighbours that are none, or have no live proxy: GRACE_MS after the start, or at once if only the
-        capitals differ.
+        """Report the neighbours that are no site, or have no live proxy, to the node's health, and those that are well
+        again.
+
+        Not before GRACE_MS after the start, except a neighbour whose name differs from a known site's by capitals
+        alone.
 
         Args:
-            neighbours: as in :func:`unknown_neighbours`; `proxies` and `known` too.
+            neighbours: the sites that the registry knows links with.
+            proxies: the rows of the live proxies.
+            known: the sites of which a proxy was ever announced.
+            now_ms: by the monotonic clock of the constructor.
         """
         listed = list(neighbours)
         reasons = unknown_neighbours(self._site, listed, proxies, known)
@@ -131,12 +137,15 @@ class SelfCheck:
                 self._health.available(NEIGHBOUR + neighbour)
 
     def check_site(self, neighbours: Collection[SiteId], known: Collection[SiteId], now_ms: int) -> None:
-        """Report a site without neighbours in a federation that has other ones: GRACE_MS after the start, or at once if
-        its name is written with other capitals than that of another site. A misspelt site is a new site.
+        """Report a site without neighbours in a federation that has other sites, to the node's health: its name may be
+        misspelt.
+
+        Not before GRACE_MS after the start, except a name that differs from another site's by capitals alone.
 
         Args:
             neighbours: the sites that the registry knows links with.
             known: the sites of which a proxy was ever announced.
+            now_ms: by the monotonic clock of the constructor.
         """
         others, alike = sorted(name for name in known if name != self._site), _alike(self._site, known)
         if neighbours or not others:
@@ -147,12 +156,13 @@ class SelfCheck:
             self._health.unavailable(LONE_SITE, Unreachable(why))
 
     def check_address(self, url: str, proxies: Iterable[ProxyRow], now_ms: int) -> None:
-        """Report other proxies that are announced under this proxy's own address, GRACE_MS after the start: clients and
-        peers that mean one of them come to another.
+        """Report to the node's health that other proxies are announced under this proxy's own address: clients and
+        peers that mean one of them come to another. Not before GRACE_MS after the start.
 
         Args:
             url: the address under which this proxy is announced.
             proxies: the rows of the other live proxies.
+            now_ms: by the monotonic clock of the constructor.
         """
         others = ", ".join(sorted(row.proxy for row in proxies if row.url == url))
         if not others:
@@ -162,11 +172,13 @@ class SelfCheck:
             self._health.unavailable(SHARED, Unreachable(why))
 
     def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId], now_ms: int) -> None:
-        """Report live proxies that could not be reached for UNREACHED_MS: no session moves between them and this one.
+        """Report to the node's health the live proxies that could not be reached for UNREACHED_MS: no session moves
+        between them and this one.
 
         Args:
-            unreached: see :class:`node.peers.peers.Peers`.
+            unreached: the peers to which connections failed; :attr:`node.peers.peers.Peers.unreached`.
             live: the proxies that have a lease.
+            now_ms: by the monotonic clock of the constructor.
         """
         failing = {PROXY + proxy: failed for proxy, failed in unreached.items() if proxy in live}
         for trouble in [name for name in self._health.now if name.startswith(PROXY) and name not in failing]:
@@ -178,7 +190,14 @@ class SelfCheck:
             self._health.unavailable(trouble, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
-        """Greet whoever is at the advertised address, every AGAIN_MS until it was this proxy; report who else it is."""
+        """Connect to the advertised address as a client does, and report to the node's health what answers there, if it
+        is not this proxy.
+
+        Does nothing without such an address, once it was this proxy, or if the last try was less than AGAIN_MS ago.
+
+        Args:
+            now_ms: by the monotonic clock of the constructor.
+        """
         if not self._advertise or (self._tried_ms is not None and now_ms < self._tried_ms + AGAIN_MS):
             return
         self._tried_ms = now_ms
@@ -201,12 +220,13 @@ class SelfCheck:
 
 
 async def greeted(url: str) -> ProxyId:
-    """Return the name of the proxy at an address, as it tells every client.
+    """Return the name of the proxy at an address, ws:// or wss://, which it tells every client.
 
     Whose certificate it shows does not matter here: another program may end TLS in front of the proxy.
 
     Raises:
-        OSError, WebSocketException, WaypostError: nobody is there, or no proxy.
+        OSError, WebSocketException: nothing answers there, or no WebSocket.
+        WaypostError: what answers is no proxy.
     """
     tls: ssl.SSLContext | None = None
     if urlsplit(url).scheme == "wss":

@@ -47,7 +47,10 @@ class Watchdog:
         """What stands still although it is pending, by name, as of the last check."""
 
     def check(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
-        """Compare with the last check; return the stalled ones.
+        """Compare the watched things with the last check; return the stalled ones: pending, and not moved for
+        `within_ms`.
+
+        :attr:`stalled` has them by name from now on.
 
         Args:
             seen: all watched things as they are now; one that is not among them is forgotten.
@@ -71,6 +74,6 @@ class Watchdog:
 
     @property
     def why_not_ready(self) -> str:
-        """The vital things that stand still, in words; empty: none."""
+        """The vital things that stood still at the last check, in words; empty: none."""
         names = [progress.name for progress in self.stalled.values() if progress.vital]
         return f"no progress of {', '.join(names)}" if names else ""

@@ -33,20 +33,43 @@ CHANGE_S = 10.0
 
 
 async def set_access(node: Node, body: AccessRequest) -> SessionId:
-    """Replace all grants of a session."""
+    """Replace all grants of a session; return the session once the change is durable. This proxy has to own the
+    session.
+
+    Raises:
+        NoAnswer: the change was not written within CHANGE_S; it may have been made.
+        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+    """
     grants = {name: Granted(grant.rights, grant.password, grant.by_token) for name, grant in body.grants.items()}
     return await _changed(node, ChangeAccess(SessionId(body.session), grants))
 
 
 async def set_policy(node: Node, body: PolicyRequest) -> SessionId:
-    """Change the expiry, the queue and the reliability of a session; a field that is not named stays as it was."""
+    """Change the expiry, the queue and the reliability of a session; return the session once the change is durable.
+
+    A field that the body does not name stays as it was. This proxy has to own the session.
+
+    Raises:
+        BadMessage: the body names nothing to be changed.
+        NoAnswer: the change was not written within CHANGE_S; it may have been made.
+        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+    """
     _check_named(body, "expiry_s", "queue", "reliability")
     named = body.model_dump(include=body.model_fields_set - {"session"}, exclude_unset=True)
     return await _changed(node, ChangePolicy(session=SessionId(body.session), **named))
 
 
 async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
-    """Change how long, and how many, notifications are stored for a subscription; a field not named stays."""
+    """Change how long, and how many, notifications are stored for a subscription; return the session once that is
+    durable.
+
+    A field that the body does not name stays as it was. This proxy has to own the session.
+
+    Raises:
+        BadMessage: the body names nothing to be changed.
+        NoAnswer: the change was not written within CHANGE_S; it may have been made.
+        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+    """
     _check_named(body, "ttl_s", "max_count")
     session, subscription = SessionId(body.session), SubscriptionId(body.subscription)
     named = body.model_dump(include=body.model_fields_set & {"ttl_s", "max_count"})
@@ -54,12 +77,27 @@ async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
 
 
 async def unsubscribe(node: Node, body: SubscriptionRequest) -> SessionId:
-    """End a subscription of a session, for all its receivers."""
+    """End a subscription of a session, for all its receivers; return the session once the change is durable.
+
+    This proxy has to own the session.
+
+    Raises:
+        NoAnswer: the change was not written within CHANGE_S; it may have been made.
+        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+    """
     return await _changed(node, EndSubscription(SessionId(body.session), SubscriptionId(body.subscription)))
 
 
 async def forget(node: Node, body: ReceiverRequest) -> SessionId:
-    """Unregister a receiver that is away: nothing is stored for it any more."""
+    """Unregister a receiver that is away, for which nothing is stored any more; return the session once that is
+    durable.
+
+    This proxy has to own the session.
+
+    Raises:
+        NoAnswer: the change was not written within CHANGE_S; it may have been made.
+        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+    """
     return await _changed(node, UnregisterReceiver(SessionId(body.session), ReceiverId(body.receiver)))
 
 

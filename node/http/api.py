@@ -462,7 +462,11 @@ async def _openapi(request: Request) -> Response:
 
 
 async def not_routed(request: Request, error: Exception) -> Response:
-    """Answer a request for a path that has no route, or not with this method; `error` has the status."""
+    """Return the answer to a request for a path that has no route, or that has none for this method.
+
+    Args:
+        error: an HTTPException; its status is that of the answer.
+    """
     assert isinstance(error, HTTPException)
     problem = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
     refusal = _refusal(NotFound(f"{problem} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))

@@ -26,7 +26,7 @@ class NodeCollector(Collector):
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics; before the node has started, only those that a node has then."""
+        """Yield all metrics of the node, read now; before the node has started, those that it has then."""
         node_snapshot = NodeSnapshot(self._node)
         for described in METRICS:
             with suppress(Unreachable):
@@ -73,6 +73,10 @@ def make_registry(node: Node) -> CollectorRegistry:
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the metrics, encoded as the value of the header Accept asks for, and their content type."""
+    """Return the metrics, encoded as an Accept header asks for, and their content type.
+
+    Args:
+        accept: the value of the header; "": there is none.
+    """
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type

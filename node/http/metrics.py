@@ -493,7 +493,7 @@ METRICS = (
 
 
 def table() -> str:
-    """Return the list of metrics as a Markdown table."""
+    """Return the list of all metrics as a Markdown table: name, kind, labels, meaning."""
     rows = [
         f"| `{described.name}` | {described.kind} | {', '.join(f'`{label}`' for label in described.labels) or '-'} "
         f"| {described.meaning} |"

@@ -24,7 +24,12 @@ class Cost(Enum):
 
     @classmethod
     def of(cls, unread: int, *, tiny: bool) -> Cost:
-        """Return the cost of so many bytes."""
+        """Return the cost of parsing what waits on a connection.
+
+        Args:
+            unread: the number of bytes that wait.
+            tiny: whether the connection sends tiny pieces.
+        """
         return cls.TINY if tiny else cls.SHORT if unread <= PIECE_BYTES else cls.LONG
 
 
@@ -39,19 +44,19 @@ class UnreadBytes:
         return len(self._bytes)
 
     def append(self, data: bytes) -> None:
-        """Add what was received."""
+        """Add bytes that were received, behind all others."""
         self._bytes += data
 
     def clear(self) -> None:
-        """Drop them; while they are parsed, those of the present piece are the last ones."""
+        """Drop all bytes. During :meth:`parse` the piece that is being parsed is the last one."""
         self._bytes.clear()
 
     def parse(self, parse: Callable[[bytes], None], piece_bytes: Callable[[], int], slice_s: float) -> float:
-        """Parse one piece after the other; return the processor time, in seconds, that it took.
+        """Parse and remove one piece after the other; return the processor time, in seconds, that this took.
 
         Args:
             parse: takes a piece.
-            piece_bytes: returns the size of the next piece; 0: it is not to be parsed now.
+            piece_bytes: returns the size of the next piece; 0: no more is to be parsed now.
             slice_s: the processor time, in seconds, after which no other piece begins.
         """
         began, spent, upto = time.thread_time(), 0.0, 0
@@ -74,19 +79,28 @@ class ParsingTurns:
         self._is_scheduled = False
 
     def has_turn(self, *, tiny: bool) -> bool:
-        """Tell whether more may be parsed in this turn of the loop; `tiny`: of a connection that sends tiny pieces."""
+        """Tell whether a connection may parse more in this turn of the loop.
+
+        Args:
+            tiny: whether the connection sends tiny pieces, for which there is less time.
+        """
         return self._parsed_s < (TINY_A_TURN_S if tiny else PARSED_A_TURN_S)
 
     def wait_turn(self, feed: Callable[[], None], loop: asyncio.AbstractEventLoop, cost: Cost) -> None:
-        """Call `feed` in a later turn of the loop that has time for it, behind those of its cost that wait already.
+        """Call `feed` once, in a later turn of the loop that has time for it, behind those of its cost that wait
+        already.
 
-        Each that tried again in every turn would make the turn longer, however little it was allowed to parse.
+        Wait so, and do not try again in every turn: each try would make the turn longer, however little it may parse.
+
+        Args:
+            feed: parses a slice, and reports it by :meth:`parsed`.
+            cost: of what waits on the connection.
         """
         self._waiting[cost].append(feed)
         self._schedule(loop)
 
     def parsed(self, spent_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Count processor time of this turn of the loop; the next turn begins at 0."""
+        """Count `spent_s` seconds of processor time in this turn of the loop; the next turn begins at 0."""
         self._parsed_s += spent_s
         self._schedule(loop)
 

@@ -97,11 +97,11 @@ class WebPolicy:
         return (self.loopback and is_loopback(name)) or (self.addresses and is_address(name))
 
     def refusal(self, kind: str, method: str, path: str, headers: Headers) -> Refused | None:
-        """Return the reason why a request is refused; None: it is accepted.
+        """Return the reason why a request is refused; None: it is accepted. Only computes.
 
         Args:
             kind: "http" or "websocket", as ASGI has it.
-            method: of HTTP.
+            method: of HTTP; "GET" of a handshake.
             path: of the URL; PROBES are answered at every host.
         """
         if path not in PROBES and not _all(self.is_ours, headers.getlist("host")):

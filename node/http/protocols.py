@@ -110,8 +110,8 @@ class RequestProtocol(H11Protocol):
         self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a request whose end is missing, and parse them; past the port's bound the largest is
-        closed.
+        """Take bytes of the connection, and parse them unless earlier ones wait. Past the port's bound of unfinished
+        requests, the largest is closed, which may be this one.
         """
         self._came += len(data)
         largest = self._port.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
@@ -264,7 +264,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._controls = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the handshake, which has its time."""
+        """Begin the handshake, which is given up after STALLED_READER_S."""
         super().connection_made(transport)
         self._upgrading = self.loop.call_later(STALLED_READER_S, self._give_up_handshake)
 
@@ -309,7 +309,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # ------------------------------------------------------------ what comes
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; they are parsed now, unless earlier ones wait."""
+        """Take bytes of the connection, and parse them now, unless earlier ones wait."""
         self._unread.append(data)
         if not self._will_feed:
             self._feed()
@@ -380,7 +380,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def send(self, message: Any) -> None:
-        """Send a message of the application. What was received behind a close is read for the answer to it."""
+        """Send an ASGI message of the application to the client.
+
+        After a close, what was received behind it is read for the client's answer to the close.
+        """
         await super().send(message)
         # Also by an answer of HTTP, after which uvicorn would log an error.
         self.handshake_complete |= self.close_sent
@@ -388,7 +391,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._feeding = self.loop.call_soon(self._feed_on)
 
     async def receive(self) -> Any:
-        """Return the next message to the application, and parse more in the loop's next turn."""
+        """Return the next ASGI message for the application, and have more bytes parsed in the loop's next turn."""
         message = await super().receive()
         if (self._unread or self._will_feed) and not self.disconnected:
             self.transport.pause_reading()
@@ -412,7 +415,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a frame that continues a message; all but the last are counted as tiny."""
+        """Take a frame that continues a message; all but the last one count as tiny."""
         self._controls += not event.fin
         super().handle_cont(event)
         event.data = b""
@@ -445,7 +448,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # ------------------------------------------------------------ what is answered
 
     def handle_ping(self) -> None:
-        """Answer a ping, unless PONG_BYTES of answers wait to be read already: then the client gets one of those."""
+        """Answer a ping; while PONG_BYTES of answers wait to be read, no other is queued."""
         self._controls += 1
         if self.transport.get_write_buffer_size() > PONG_BYTES:
             self.conn.data_to_send()
@@ -453,7 +456,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().handle_ping()
 
     def handle_pong(self, event: Any) -> None:
-        """Take a pong, which is counted as a tiny frame."""
+        """Take a pong, which counts as a tiny frame."""
         self._controls += 1
         super().handle_pong(event)
 

@@ -34,7 +34,7 @@ from node.peers.peers import (
     name_of,
 )
 from node.resources.fair_share import BufferedBytes, FairQueue, Turns
-from node.resources.rate_limit import RateLimits
+from node.resources.rate_limit import RateLimits, network_of
 from node.security.seal import Opener, new_nonce
 from node.security.tls import Tls, vouched
 from node.shell.client_connections import Connection
@@ -95,7 +95,9 @@ class Socket:
         self._end: tuple[int, str] | None = None
 
     def send(self, message: msgspec.Struct | msgspec.Raw) -> None:
-        """Queue a message. Past CONNECTION_QUEUE_BYTES the client is hung up on; it resumes from its frontier."""
+        """Queue a message for the client. Past CONNECTION_QUEUE_BYTES the client is hung up on; it resumes from its
+        frontier.
+        """
         frame = encode_message(message)
         self._frames.append(frame)
         self._count(len(frame) + MESSAGE_BYTES)
@@ -121,11 +123,13 @@ class Socket:
         self._unsent.forget(self)
 
     def unsent(self) -> int:
-        """Return how many bytes are queued."""
+        """Return how many bytes are queued for the client."""
         return self._bytes
 
     async def room(self) -> None:
-        """Wait until at most REPLIES_BYTES are queued; a client that reads too slowly for that is hung up on."""
+        """Wait until at most REPLIES_BYTES are queued; a client that does not read so much within REPLIES_WITHIN_S is
+        hung up on.
+        """
         if self._has_room.is_set():
             return
         try:
@@ -135,14 +139,19 @@ class Socket:
             self._give_up()
 
     def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
-        """Close the connection with this code and reason, after what is queued; within HANG_UP_WITHIN_S seconds."""
+        """Close the connection, after what is queued was sent; within HANG_UP_WITHIN_S seconds in any case.
+
+        Args:
+            reason: for the client, in the close frame.
+            code: of the close frame (RFC 6455). With TOO_SLOW, what is queued is not sent.
+        """
         self._end = (code, reason)
         self._due.set()
         # A client that reads nothing does not read the close either, and would keep its connection.
         asyncio.get_running_loop().call_later(HANG_UP_WITHIN_S, self._socket.scope["extensions"]["abort"]["now"])
 
     async def write(self) -> None:
-        """Write what is queued, until :meth:`hang_up`; to be run as a task."""
+        """Write what is queued, until :meth:`hang_up` has closed the connection; to be run as a task."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -208,8 +217,11 @@ class _FrameReader:
             return await _frame(self._socket)
 
     async def pause(self, wait_s: float, handle: Callable[[bytes | str], bool]) -> None:
-        """Handle no frame for `wait_s` seconds, or until the client leaves. Frames received meanwhile wait here, up to
-        PACED_BYTES: a connection that is not read at all answers no ping, and its peer takes it for lost.
+        """Keep frames from being handled for `wait_s` seconds, or until the client leaves; with 0, let others have a
+        turn.
+
+        Frames received meanwhile are kept for :meth:`next`, up to PACED_BYTES: a connection that is not read at all
+        answers no ping, and the client takes it for lost.
 
         Args:
             handle: handles a frame that need not wait; returns whether it was one.
@@ -236,9 +248,12 @@ HANDLED_AFTER_DISCONNECT = (Publish, Acknowledge, Detach)
 
 
 async def serve_client(socket: WebSocket, node: Node) -> None:
-    """Serve one client until it leaves. A bad message is answered with a Problem, and the connection goes on."""
+    """Serve one client until it leaves; a client that there is no room for is closed at once, with the reason.
+
+    A bad message is answered with a Problem, and the connection goes on.
+    """
     await socket.accept()
-    address = socket.client.host if socket.client else ""
+    address = network_of(socket.client.host) if socket.client else ""
     refusal = "starting" if node.engine is None else node.refusal(address)
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
@@ -281,7 +296,7 @@ class _ConnectedClient:
         """Whether there was room for what it publishes when it was last waited for."""
 
     async def serve(self) -> None:
-        """Handle frames until the client leaves."""
+        """Handle the client's frames one by one until the client leaves, then tell the engine."""
         writer = asyncio.create_task(self._socket.write())
         try:
             # Also when nothing can be written any more: what the client said before it left still counts.
@@ -413,7 +428,10 @@ async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
-    """Receive from a peer, once both are proven (node/security/seal.py). A bad message ends the connection, no more."""
+    """Receive messages of a peer until it leaves, once both are proven (node/security/seal.py).
+
+    A message that is refused ends the connection and is counted; nothing is raised for it.
+    """
     await socket.accept()
     secret = node.secret
     if secret is None:
@@ -514,7 +532,11 @@ class Server(uvicorn.Server):
 
 
 def make_server(node: Node, host: str) -> Server:
-    """Return the server of a node's port, for a socket that listens already; `host` is that of the configuration."""
+    """Return the server of a node's port, to be run on a socket that listens already.
+
+    Args:
+        host: as in the configuration.
+    """
     config = PortConfig(
         make_app(node),
         host=host,

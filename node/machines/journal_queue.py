@@ -94,7 +94,14 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
         return len(self._waiting)
 
     def step(self, input: Put | Written | Failed | Deadline, now_ms: int) -> list[Write | Answer]:
-        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        """Take one input at `now_ms`; return the effects, to be performed in order.
+
+        A Put is only queued, and :meth:`tick` returns its Write later. Written returns the Answer for that write; after
+        Failed the same facts are due again RETRY_MS later.
+
+        Raises:
+            UnexpectedInput: Written or Failed came while no write is under way; nothing was changed.
+        """
         effects = super().step(input, now_ms)
         match input:
             case Put(attest=attest):
@@ -109,21 +116,25 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
         return effects
 
     def tick(self, now_ms: int) -> list[Write | Answer]:
-        """Do what is due. Call at :meth:`next_deadline`."""
+        """Return the Write that is due at `now_ms`; empty: none is. Call it at :meth:`next_deadline`; answer a Write by
+        :meth:`step` with Written or Failed.
+        """
         return self.step(Deadline(), now_ms) if now_ms >= self.next_deadline() else []
 
     def next_deadline(self) -> int:
-        """When :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing waits, or a write is under way."""
+        """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing waits, or a write goes on."""
         return self._due_at if self.state is JournalState.IDLE else NEVER
 
     def remember(self, input: Put | Written | Failed | Deadline) -> None:
-        """Put what is to be written at the end of the queue."""
+        """Put the facts of a Put at the end of the queue; other inputs change nothing. For :meth:`step` only."""
         if isinstance(input, Put):
             self._waiting.append(input.attest)
             self.bytes += _size(input.attest)
 
     def effect(self, kind: type[Any], input: Put | Written | Failed | Deadline) -> Write | Answer:
-        """Return the effect of that kind: the next facts, so many bytes at a time, or whom to answer."""
+        """Return the effect of that kind: a Write of the next facts, about FACTS_BYTES // 8 bytes of them at most, or
+        an Answer to those whose facts were written. For :meth:`step` only.
+        """
         return Write(self._next_facts()) if kind is Write else Answer(self._take_written())
 
     def _next_facts(self) -> list[Fact]:

@@ -26,11 +26,13 @@ class NameWait:
         self._until_ms: int | None = None
 
     def is_over(self, asked_ms: int, holder_ttl_ms: int) -> bool:
-        """Tell whether the holder goes on: it has the name for longer than a lease that was not renewed lasts.
+        """Tell whether to give up: the holder has kept the name for longer than a lease lasts that nobody renews.
+
+        The first call begins the wait; call it again whenever the registry answers that the name is still in use.
 
         Args:
-            asked_ms: when the registry was asked that says that the name is in use, in ms of the clock.
-            holder_ttl_ms: of the holder's lease, in ms.
+            asked_ms: when the registry was asked whether the name is in use, in ms of the clock.
+            holder_ttl_ms: the time to live of the holder's lease, in ms; only that of the first call counts.
         """
         if self._until_ms is None:
             self._until_ms = asked_ms + max(holder_ttl_ms, self._ttl_ms) + NAME_MARGIN_MS
@@ -54,18 +56,22 @@ class LeaseKeeper:
         return self._due_ms
 
     def postponed(self, now_ms: int) -> None:
-        """Nothing is renewed this time: whoever serves under the lease stands still."""
+        """Note that nothing is renewed this time, because what serves under the lease stands still. The next renewal is
+        due a third of the lease's time to live after `now_ms`.
+        """
         self._due_ms = now_ms + self._ttl_ms // RENEWALS
 
     def renewed(self, began_ms: int) -> int:
-        """Return until when the lease holds, in ms of the clock, now that the registry has renewed it.
+        """Note that the registry has renewed the lease; return until when the lease holds, in ms of the clock.
 
         Args:
-            began_ms: when the renewal was asked for.
+            began_ms: when the request began that renewed the lease, in ms of the clock: the lease counts from then.
         """
         self._due_ms = began_ms + self._ttl_ms // RENEWALS
         return began_ms + self._ttl_ms
 
     def failed(self, now_ms: int) -> None:
-        """The registry did not answer; it may have renewed the lease, which is not relied on."""
+        """Note at `now_ms` that the registry did not answer a renewal, which is tried again soon. The registry may have
+        renewed the lease all the same; that is not relied on.
+        """
         self._due_ms = now_ms + self._ttl_ms // (RENEWALS * RETRIES)

@@ -278,25 +278,33 @@ class Lifecycle(TimedMachine[LifecycleInput, LifecycleEffect]):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the process is on its way to its end, or there."""
+        """Whether the process has begun its orderly end (:class:`Leave`), or has ended."""
         return self.state in (*_TIMEOUTS_MS, LifecycleState.ENDED)
 
     def timeout_ms(self) -> int | None:
-        """Return how long the present state may last, in milliseconds; None: for ever."""
+        """Return how long the present state may last, in ms; only states of the orderly end are bounded; None: for
+        ever.
+        """
         return _TIMEOUTS_MS.get(self.state)
 
     def step(self, input: LifecycleInput | Deadline, now_ms: int) -> list[LifecycleEffect]:
-        """Take one input; return the effects in order. What comes to a process that is ending means nothing.
+        """Take one input at `now_ms`, in ms of the caller's clock; return the effects, to be performed in order.
+
+        While the process is leaving (:attr:`is_leaving`), an input for which the table has no row is dropped, without
+        effects.
 
         Raises:
-            UnexpectedInput: the table has no row for it; nothing was changed.
+            UnexpectedInput: the table has no row for the input in this state, and the process is not leaving; nothing
+                was changed.
         """
         if self.is_leaving and (self.state, type(input)) not in self.table:
             return []
         return super().step(input, now_ms)
 
     def remember(self, input: LifecycleInput | Deadline) -> None:
-        """Remember what later effects need of an input that was taken."""
+        """Keep what later effects need of an accepted input: log end, lease end, next incarnation, closing marker. For
+        :meth:`step` only.
+        """
         match input:
             case LogEndFound(end=end):
                 self._log_end = end
@@ -310,7 +318,7 @@ class Lifecycle(TimedMachine[LifecycleInput, LifecycleEffect]):
                 pass
 
     def effect(self, kind: type[Any], input: LifecycleInput | Deadline) -> LifecycleEffect:
-        """Return the effect of that kind, filled in by what is known."""
+        """Return the effect of that kind, with its fields filled in from earlier inputs. For :meth:`step` only."""
         if kind is AwaitLog:
             return AwaitLog(self._log_end)
         if kind is Announce or kind is KeepLease:

@@ -102,14 +102,16 @@ _Questions: TypeAlias = Generator[Question, Any, bool]
 
 
 def find_identity(first: int, end: int) -> Generator[ReadRecords, Any, LogBegun | None]:
-    """Find the identity record near the log's beginning; there is one, and one wherever a proxy has begun.
+    """Return the record with the log's identity that stands near its beginning; None: there is none.
+
+    A procedure: it yields ReadRecords, is sent a Batch each time, and looks at the first IDENTITY_RECORDS offsets.
 
     Args:
         first: the first offset that the log has.
-        end: the offset behind its last record.
+        end: the offset behind the log's last record.
 
     Raises:
-        HistoryTruncated: retention has removed more of it meanwhile.
+        HistoryTruncated: retention has meanwhile removed records above `first`.
     """
     offset = first
     while offset < min(end, first + IDENTITY_RECORDS):
@@ -151,30 +153,34 @@ class LogGuard:
 
     @property
     def is_read(self) -> bool:
-        """Whether the log was read up to where it states what the registry states.
+        """Whether the log was read up to where it states the log epoch that the registry states.
 
-        Before that nothing is appended: the records there are of an origin that may have ended.
+        Before that nothing may be appended: the records there are of an origin that may have ended.
         """
         return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
 
     def has_read(self, end: int) -> bool:
-        """Tell whether the log was read up to `end`, where it ended once, or up to a later, lower end.
+        """Tell whether the log was read up to the offset `end`, or up to a lower end that :meth:`compare` has found
+        since.
 
-        A log that has lost its end since, unread, does not come back to it while nobody may append.
+        `end` is where the log ended when it was looked at. A log that has lost its end since, unread, does not come
+        back to that offset while nobody may append.
         """
         reached = self._state.position
         return reached >= end or (self._compared_end is not None and reached >= self._compared_end)
 
     @property
     def log_epoch(self) -> int:
-        """The log epoch of everything that this proxy appends, also before it has read of it."""
+        """The log epoch of everything that this proxy appends: the registry's when it began, or a later one that was
+        read.
+        """
         return max(self._begun_in, log_epoch_of(self._state.origin))
 
     def seen(self, origin: Origin, seen_below: int) -> int:
-        """Return the highest offset of an origin that this proxy has seen; -1: none.
+        """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none.
 
         Args:
-            origin: one of this site, or another.
+            origin: one of this site, or of another one.
             seen_below: the answer to :class:`FindSeen`.
         """
         known = self._state.frontier.get(origin, NOTHING)
@@ -182,15 +188,22 @@ class LogGuard:
         return max(known, seen_below - 1, self._state.position - 1) if is_own else known
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
-        """Note that a neighbour, whose proxies are proven, has seen an origin of this site up to `offset`."""
+        """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
+        compares.
+
+        The neighbour must be proven to be a proxy of the federation.
+        """
         self._beyond[origin] = max(offset, self._beyond.get(origin, offset))
 
     # ------------------------------------------------------------ procedures
 
     def begin(self) -> Procedure:
-        """Append the identity of the log, as the registry has it, if the log does not state that already.
+        """Append the log's identity, as the registry has it, unless the log states that already (handover rule 27).
 
-        To be run once, when the log was read to its end.
+        A procedure, to be run once, when the log was read up to where it ended. Then :attr:`is_read` can become true.
+
+        Raises:
+            WaypostError: as a question fails.
         """
         known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
         while is_older_row(self.row, known) and not (yield from self._claim(known)):
@@ -201,11 +214,18 @@ class LogGuard:
         self._has_begun = True
 
     def check(self, end: int, *, reports: bool) -> Procedure:
-        """Check all that is due now.
+        """Check that the log and its row in the registry are those that were read (handover rule 27).
+
+        A procedure, to be run again and again. It compares the log's end, the row, and what :meth:`seen_beyond` has
+        noted.
 
         Args:
             end: the offset behind the log's last record, as just read.
-            reports: whether this proxy is the one of its site that reports to the registry.
+            reports: whether this proxy is the one of its site that reports to the registry how far the log was read.
+
+        Raises:
+            LogReplaced: the log has lost something that was seen, or has entered a later log epoch.
+            WaypostError: as a question fails.
         """
         yield from self._check_end(end)
         yield from self._refresh()
@@ -215,10 +235,14 @@ class LogGuard:
             yield from self._report(self._state.position - 1)
 
     def compare(self) -> Procedure:
-        """Compare the log, after an interruption, with all that anybody has seen of it; until it is done.
+        """Compare the log, after an interruption, with all that any proxy has seen of it (handover rule 27).
 
-        All proxies of the site tell the registry what they have seen. Until that was compared nothing is appended: a
-        proxy that has seen less than others would append at offsets that these take for duplicates.
+        A procedure, which is begun anew after each question that fails with Unreachable, until the comparison is done.
+        All proxies of the site tell the registry what they have seen. Append nothing before the end of this procedure:
+        a proxy that has seen less than others would append at offsets that these take for duplicates.
+
+        Raises:
+            LogReplaced: the log has lost its end, or has entered a later log epoch.
         """
         while True:
             try:
@@ -230,14 +254,17 @@ class LogGuard:
                 yield Wait(AGAIN_MS)
 
     def raise_epoch(self, end: int | None = None) -> Procedure:
-        """Have the registry enter the next log epoch, and record how far the lost one was read.
+        """Have the registry enter the next log epoch, and record how far the lost one was read (handover rule 27).
 
-        To be run when the log is not what was read of it, while this proxy still knows how much that was. It goes on
-        until the row states that, whoever wrote it.
+        A procedure, to be run after LogReplaced, while this proxy still knows how much it had read. It goes on until
+        the registry's row states both, whichever proxy wrote that.
 
         Args:
-            end: the offset from which on the log was another one when that was noticed; it may have grown again since;
-                None, its end is read now.
+            end: the offset from which on the log was found to be another one (`end` of LogReplaced); None: the log's
+                end as it is now.
+
+        Raises:
+            WaypostError: as a question fails.
         """
         found: int = yield FindEnd()
         end = found if end is None else min(end, found)

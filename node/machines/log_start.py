@@ -92,17 +92,19 @@ _Questions: TypeAlias = Generator[StartQuestion, Any, AnswerT]
 
 
 def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -> _Questions[LogStart]:
-    """Find where to begin, and have the registry name the log epoch.
+    """Find where the site log is read from, and have the registry name its log epoch (handover rule 27).
 
-    A log that has lost its end enters the next log epoch.
+    A procedure (:func:`node.machines.procedure.resume`). A log that has lost its end enters the next log epoch. At an
+    empty log whose row another proxy has just made, it waits for IDENTITY_WAIT_MS at most.
 
     Args:
-        site: whose log it is.
-        restored: the contents of the proxy's store; None: it is empty.
-        new_identity: the identity of a log that has none.
+        site: the site of the log.
+        restored: the contents of the proxy's store; None: the store is empty.
+        new_identity: the identity to be given to a log that states none.
 
     Raises:
-        BadConfiguration: it is another log than the one that was read, or the registry is another federation's.
+        BadConfiguration: the log is another one than the store was read from, or of another federation than the
+            registry.
     """
     kept = None
     if restored is None or not restored.site.state:

@@ -11,14 +11,15 @@ QuestionT = TypeVar("QuestionT")
 
 
 def resume(procedure: Generator[QuestionT, Any, Any], answer: Any) -> QuestionT:
-    """Return the next question.
+    """Give a procedure the answer to its last question; return its next question.
 
     Args:
         procedure: waits for an answer, or has not begun.
-        answer: to its last question, or the error with which that failed; None: it has not begun.
+        answer: to the procedure's last question; None where it has not begun. A WaypostError is raised in the
+            procedure: with it that question failed.
 
     Raises:
-        StopIteration: it is done; its `value` is the result.
+        StopIteration: the procedure is done; `value` of the exception is its result.
         WaypostError: as the procedure raises it.
     """
     return procedure.throw(answer) if isinstance(answer, WaypostError) else procedure.send(answer)

@@ -73,7 +73,9 @@ class Stream(TimedMachine[Begin | Broke, OpenStream]):
         super().__init__(StreamState.CLOSED, 0)
 
     def timeout_ms(self) -> int | None:
-        """Return how long the present state may last, in milliseconds; None: for ever."""
+        """Return how long the present state may last, in ms: REOPEN_MS for a stream that is broken; else None: for
+        ever.
+        """
         return _TIMEOUTS_MS.get(self.state)
 
 
@@ -94,12 +96,15 @@ class Runtime:
         self.watch = Stream()
 
     def step(self, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
-        """Take one input; return the effects of the links, and then those of the engine.
+        """Take one input of the proxy; return the effects of the links and of the engine, to be performed in order.
 
         Args:
-            input: what the proxy is told.
+            input: for the engine; the links are told of the kinds in CONCERN_LINKS too.
             now_ms: by the caller's clock, which never steps back.
-            unix_ms: Unix time at `now_ms`; None: it has not stepped since it was last said.
+            unix_ms: Unix time at `now_ms`; None: Unix time has not stepped since a call gave it last.
+
+        Raises:
+            WaypostError: the change of an :class:`proxy.core.inputs.Administered` is refused; nothing was changed.
         """
         first = self.links.step(LinksLeaseLost(), now_ms) if isinstance(input, LeaseLost) else []
         effects = self.engine.step(input, now_ms, unix_ms)
@@ -116,12 +121,15 @@ class Runtime:
                 return [*first, *effects]
 
     def tick(self, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
-        """Do what is due of the engine at `now_ms`; return the effects, in order."""
+        """Do what is due of the engine at `now_ms`; return the effects, to be performed in order. `unix_ms`: as of
+        :meth:`step`.
+        """
         return [*self.engine.tick(now_ms, unix_ms)]
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing. Links have their
-        own.
+        """Return when :meth:`tick` has something to do for the engine, in ms of the caller's clock; NEVER: nothing.
+
+        :attr:`links` has a deadline and a tick of its own.
         """
         return self.engine.next_deadline()
 

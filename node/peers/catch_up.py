@@ -26,10 +26,10 @@ class History:
         self._log = log
 
     async def answer(self, wanted: CatchUp) -> CaughtUp:
-        """Return the next notifications that match, as many as an answer may hold.
+        """Return the next notifications of this site's log that match a request, as many as an answer may hold.
 
         Raises:
-            Unreachable: the origin is not ours, or the log does not answer.
+            Unreachable: the origin is none of this site, or the log does not answer.
         """
         answering = HistoryAnswer(self._state, wanted)
         while (offset := answering.wanted_from) is not None:
@@ -62,7 +62,7 @@ class Requests:
         self._turn = 0
 
     async def ask(self, site: SiteId, wanted: CatchUp) -> CaughtUp:
-        """Return the answer of a proxy of the site.
+        """Send a request to a live proxy of the site, a different one each time; return the answer.
 
         Raises:
             Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, or it failed.
@@ -83,7 +83,9 @@ class Requests:
             del self._waiting[wanted.request]
 
     def answer(self, message: CaughtUp | CatchUpFailed) -> None:
-        """Resolve the request that a message answers; one that nobody waits for any more is dropped."""
+        """Give a message that a peer sent to the call of :meth:`ask` that waits for it; drop it where none waits any
+        more.
+        """
         waiting = self._waiting.get(message.request)
         if waiting is None or waiting.done():
             return

@@ -67,7 +67,11 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
     proof: bytes
 
     def introduction(self, challenge: bytes) -> Introduction:
-        """Return what both proofs are made over: this hello with the callee's nonce, `challenge`."""
+        """Return what both proofs are made over: this hello, and the nonce of the callee.
+
+        Args:
+            challenge: the nonce that the callee sent on this connection.
+        """
         return Introduction(
             challenge=challenge,
             nonce=self.nonce,
@@ -79,7 +83,7 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
 
     @classmethod
     def of(cls, introduction: Introduction, secret: bytes) -> PeerHello:
-        """Return the hello of the caller, with its proof under the federation's `secret`."""
+        """Return the caller's hello of an introduction, with the caller's proof under the federation's `secret`."""
         proof = introduction.callers_proof(secret)
         return cls(
             version=introduction.version,
@@ -127,12 +131,16 @@ encode_introduction: Callable[[IntroductionMessage], bytes] = _encoder.encode
 
 
 def decode_peer_message(frame: bytes) -> PeerMessage:
-    """Decode the frame of a proxy, opened already (node/security/seal.py). Raises BadMessage."""
+    """Return the message in a frame of another proxy; the frame is opened already (node/security/seal.py).
+
+    Raises:
+        BadMessage: the frame is no such message.
+    """
     return decode_frame(_decoder, frame)
 
 
 def decode_introduction(frame: bytes | str) -> IntroductionMessage:
-    """Decode a frame of the introduction, before anything is proven. Raises BadMessage."""
+    """Return the message in a frame of the introduction, before anything is proven. Raises BadMessage: it is none."""
     return decode_frame(_introductions, frame)
 
 
@@ -186,7 +194,12 @@ class Peers:
         """The size of sealed frames sent to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
-        """Queue a message, to be sent if the peer can be reached. Past PEER_QUEUE or PEER_QUEUE_BYTES it is lost."""
+        """Queue a message for another proxy; return at once. It is sent if that proxy is live and can be reached, else
+        it is lost.
+
+        Past PEER_QUEUE messages or PEER_QUEUE_BYTES that wait for the same proxy, it is lost too. Losses are counted in
+        :attr:`lost`, and nobody is told.
+        """
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue()
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
@@ -199,7 +212,7 @@ class Peers:
         line.put_nowait(data)
 
     def waiting(self) -> list[int]:
-        """Return how many messages wait, for each peer."""
+        """Return the number of messages that wait, one number for each peer to which something was sent."""
         return [line.qsize() for line in self._lines.values()]
 
     async def close(self) -> None:

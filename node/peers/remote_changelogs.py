@@ -87,7 +87,7 @@ class RemoteChangelogs:
             return Unreachable(f"the changelog at {locator} has not answered for {within_ms} ms")
 
     async def close(self) -> None:
-        """Close all changelogs, those that are being opened too."""
+        """Close all changelogs, also those that are being opened."""
         opened = list(self._opened.values())
         for opening in opened:
             opening.cancel()

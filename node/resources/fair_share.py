@@ -30,9 +30,13 @@ class FairQueue:
         self._credit_s, self._credit_at_s = CREDITS_AT_ONCE_S, 0.0
 
     def credit_s(self, wanted_s: float, now_s: float) -> float:
-        """Take back credit for a client; return the seconds that it gets: all get CREDITS_SHARE together.
+        """Take credit for a client out of what all clients share; return the seconds of processor time that it gets.
 
-        Else hundreds that use up their own again and again would have the whole loop.
+        That is `wanted_s` at most. All clients together get CREDITS_SHARE of the time: without that bound, hundreds
+        that use up their credit again and again would have the whole loop.
+
+        Args:
+            now_s: by a monotonic clock, the same at every call.
         """
         filled = self._credit_s + (now_s - self._credit_at_s) * CREDITS_SHARE
         self._credit_s, self._credit_at_s = min(CREDITS_AT_ONCE_S, filled), now_s
@@ -41,17 +45,26 @@ class FairQueue:
         return given
 
     def queued_s(self, now_s: float) -> float:
-        """Return the seconds until new work could begin."""
+        """Return the seconds until work could begin that was queued at `now_s` (monotonic); nothing is queued."""
         return max(0.0, self._free_at_s - now_s)
 
     def turn_s(self, cost_s: float, now_s: float) -> float:
-        """Queue work that is going to cost so much processor time; return the seconds until it may begin."""
+        """Queue work that is going to cost `cost_s` seconds of processor time; return the seconds until it may begin.
+
+        Args:
+            now_s: by a monotonic clock, the same at every call.
+        """
         begins = max(now_s, self._free_at_s)
         self._free_at_s = begins + cost_s / LINE_SHARE
         return begins - now_s
 
     def wait_s(self, spent_s: float, now_s: float) -> float:
-        """Queue work that was done already, at such a cost; return for how many seconds to do nothing more."""
+        """Queue work that was done already and has cost `spent_s` seconds of processor time; return for how many
+        seconds its client has to wait, doing nothing more.
+
+        Args:
+            now_s: by a monotonic clock, the same at every call.
+        """
         self._free_at_s = max(now_s, self._free_at_s) + spent_s / LINE_SHARE
         return self._free_at_s - now_s
 
@@ -65,7 +78,14 @@ class Turns:
         self._at_s = now_s
 
     def spent(self, spent_s: float, now_s: float) -> float:
-        """The client has cost so much processor time; return for how many seconds to take nothing more of it."""
+        """Charge the client `spent_s` seconds of processor time; return for how many seconds to take nothing of it.
+
+        Args:
+            now_s: by the monotonic clock of the constructor.
+
+        Returns:
+            0: its credit has paid for the work.
+        """
         passed_s, lacking = now_s - self._at_s, TURN_CREDIT_S - self._credit_s
         least = min(lacking, passed_s * LEAST_CREDIT_SHARE)
         more = min(lacking, passed_s * TURN_CREDIT_SHARE) - least
@@ -86,10 +106,11 @@ class BufferedBytes(Generic[Member]):
         self._of: dict[Member, int] = {}
 
     def note(self, member: Member, size: int) -> Member | None:
-        """Set how many bytes a member makes the proxy hold now.
+        """Set how many bytes a member makes the proxy hold now; 0: the member is not counted any more.
 
         Returns:
-            The member that has to go, which is not counted any more; None: all fit. Its bytes are the caller's to free.
+            The member that has to go, the one that holds most, which is not counted any more; its bytes are the
+            caller's to free. None: all fit.
         """
         before = self._of.get(member, 0)
         self.total += size - before
@@ -104,5 +125,5 @@ class BufferedBytes(Generic[Member]):
         return largest
 
     def forget(self, member: Member) -> None:
-        """Count nothing for a member any more."""
+        """Count nothing for a member any more; one that is not counted is no error."""
         self.total -= self._of.pop(member, 0)

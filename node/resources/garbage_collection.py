@@ -19,7 +19,10 @@ def keep() -> None:
 
 @contextmanager
 def growing() -> Iterator[None]:
-    """Collect no garbage while the block makes many objects that stay; then :func:`keep` them."""
+    """Return a context in which no garbage is collected, for a block that makes many objects that stay.
+
+    At its end :func:`keep` exempts them; where the block raises, only the collector is switched on again.
+    """
     gc.disable()
     try:
         yield

@@ -44,7 +44,9 @@ class TurnBudget:
         self._is_scheduled = False
 
     async def room(self) -> None:
-        """Wait for a turn of the loop that has time left, behind all who wait already."""
+        """Wait until a turn of the loop has time left for one request, behind all that wait already; report its cost by
+        :meth:`spent`.
+        """
         if not self._waiting and self._spent_s < CHANGES_A_TURN_S:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -53,7 +55,7 @@ class TurnBudget:
         await turn
 
     def spent(self, spent_s: float) -> None:
-        """Count the processor time of one request."""
+        """Count `spent_s` seconds of processor time that one request has taken in this turn of the loop."""
         self._spent_s += spent_s
         self._each_s += (spent_s - self._each_s) / 8
         self._schedule()

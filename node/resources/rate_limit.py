@@ -5,7 +5,7 @@ long to wait, and the caller reads nothing more of that client meanwhile.
 from __future__ import annotations
 
 from contextlib import suppress
-from ipaddress import IPv6Network
+from ipaddress import IPv6Address, IPv6Network
 
 from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
 from waypost.messages import (
@@ -38,7 +38,12 @@ class RateLimit:
         self._at_s = now_s
 
     def wait_s(self, count: int, now_s: float) -> float:
-        """Take `count` tokens, also where there are fewer; return for how many seconds to take nothing more."""
+        """Take `count` tokens, also where there are fewer; return for how many seconds to take nothing more, 0 without
+        a bound.
+
+        Args:
+            now_s: by the monotonic clock of the constructor.
+        """
         if not self._rate:
             return 0.0
         self._left = min(self._capacity, self._left + (now_s - self._at_s) * self._rate) - count
@@ -61,7 +66,14 @@ class RateLimits:
         self._changing = RateLimit(change_rate, now_s)
 
     def wait_s(self, message: ClientMessage, now_s: float) -> float | None:
-        """Count a message; return for how many seconds to read nothing more of the client. None: it is not counted."""
+        """Count a message of the client; return for how many seconds to read nothing more of the client.
+
+        Args:
+            now_s: by the monotonic clock of the constructor.
+
+        Returns:
+            0: read on. None: messages of this kind are not counted.
+        """
         if isinstance(message, Publish):
             return self._publishing.wait_s(len(message.bodies), now_s)
         if isinstance(message, Acknowledge) and message.attestations:
@@ -90,10 +102,17 @@ class AddressRates:
         return len(self._limits)
 
     def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
-        """Count a message from an address; return for how many seconds to read nothing more of that client."""
+        """Count a message from an address; return for how many seconds to read nothing more of the client that sent it.
+
+        Only :data:`CHANGES` are counted.
+
+        Args:
+            address: the IP address, as text.
+            now_s: by a monotonic clock, the same at every call.
+        """
         if not self._change_rate or not isinstance(message, CHANGES):
             return 0.0
-        network = _network(address)
+        network = network_of(address)
         limit = self._limits.pop(network, None) or RateLimit(self._change_rate, now_s, ADDRESS_BURST_S)
         # The one that asked for something last stands last.
         self._limits[network] = limit
@@ -102,10 +121,18 @@ class AddressRates:
         return limit.wait_s(1, now_s)
 
 
-def _network(address: str) -> str:
-    """Return what counts as one address: of IPv6 the 64 bits that one host has all addresses of."""
+def network_of(address: str) -> str:
+    """Return what counts as one address of a client: of IPv6 the 64 bits that one host has all addresses of.
+
+    Args:
+        address: of IPv4 or IPv6, also of IPv4 as a socket of IPv6 has it (``::ffff:192.0.2.1``); what is none is
+            returned as it is.
+    """
     if ":" not in address:
         return address
     with suppress(ValueError):
-        return str(IPv6Network((address.partition("%")[0], 64), strict=False))
+        ip = IPv6Address(address.partition("%")[0])
+        if ip.is_loopback:
+            return str(ip)
+        return str(ip.ipv4_mapped or IPv6Network((ip, 64), strict=False))
     return address

@@ -44,7 +44,9 @@ class CertificateCheck:
         """When it ends, in Unix time; None: not known yet."""
 
     def renew(self) -> None:
-        """Read the files again if they have changed; report files that cannot be used."""
+        """Read the files of the certificate again if they have changed, for connections from now on; report files that
+        cannot be used to the node's health.
+        """
         try:
             if self._files.renew():
                 log.info("the files of TLS were read again; connections from now on see them")
@@ -54,9 +56,11 @@ class CertificateCheck:
             self._health.unavailable(FILES, error)
 
     async def check(self, now_ms: int, unix_ms: int) -> None:
-        """Connect to our own port by TLS as another proxy does, and report a failure, or an end that is near.
+        """Connect to our own port by TLS as another proxy does; report a failure, or an end that is near, to the node's
+        health.
 
-        Does nothing if it did so less than AGAIN_MS ago, or AGAIN_IN_TROUBLE_MS while something is reported.
+        Does nothing if the last call that connected was less than AGAIN_MS ago, or AGAIN_IN_TROUBLE_MS while something
+        is reported; but a certificate that has just ended is looked at. Sets :attr:`expires_ms`.
 
         Args:
             now_ms: by a monotonic clock.

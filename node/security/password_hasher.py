@@ -27,7 +27,11 @@ class Passwords:
         self._decoy = self._verifying.submit(self._hasher.hash, token_urlsafe())
 
     async def verify(self, password: str, hashed: str) -> bool:
-        """Tell whether the password has this hash. The hash "" is of an unknown name: False, after as long a time.
+        """Tell whether the password has this hash. The hash "" stands for an unknown name: False, after as long a time.
+
+        Args:
+            password: as the client sent it.
+            hashed: in Argon2's own notation, as :meth:`hash` returns it.
 
         Raises:
             BadRecord: the hash is damaged, or of another kind than Argon2.
@@ -36,7 +40,9 @@ class Passwords:
         return await asyncio.get_running_loop().run_in_executor(self._verifying, self._verify, password, hashed)
 
     async def hash(self, passwords: Sequence[str]) -> list[str]:
-        """Return a hash of each password, in Argon2's own notation, which has its parameters and its salt."""
+        """Return a hash of each password, in the same order, in Argon2's own notation, which has its parameters and its
+        salt.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._hashing, self._hash, passwords)
 
     def _verify(self, password: str, hashed: str) -> bool:
@@ -53,6 +59,6 @@ class Passwords:
         return [self._hasher.hash(password) for password in passwords]
 
     def close(self) -> None:
-        """Cancel what waits for a thread; one that runs ends by itself."""
+        """Cancel the calls that wait for a thread; a call that a thread has begun ends by itself."""
         for pool in (self._verifying, self._hashing):
             pool.shutdown(wait=False, cancel_futures=True)

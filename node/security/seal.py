@@ -51,15 +51,17 @@ class Introduction:
     callee: ProxyId
 
     def callers_proof(self, secret: bytes) -> bytes:
-        """Return the caller's proof, 32 bytes."""
+        """Return the caller's proof of this introduction under the federation's `secret`, 32 bytes."""
         return self._digest(secret, b"waypost peer: caller")
 
     def callees_proof(self, secret: bytes) -> bytes:
-        """Return the callee's proof, 32 bytes."""
+        """Return the callee's proof of this introduction under the federation's `secret`, 32 bytes."""
         return self._digest(secret, b"waypost peer: callee")
 
     def frame_key(self, secret: bytes) -> bytes:
-        """Return the key of the frames of this connection, for :class:`Sealer` and :class:`Opener`; 32 bytes."""
+        """Return the key of this connection's frames, for :class:`Sealer` and :class:`Opener`: 32 bytes, made with the
+        federation's `secret`.
+        """
         return self._digest(secret, b"waypost peer: frames from caller to callee")
 
     def _digest(self, secret: bytes, label: bytes) -> bytes:
@@ -88,7 +90,9 @@ class Sealer:
         self._number = 0
 
     def seal(self, frame: bytes) -> bytes:
-        """Return the next frame, sealed: OVERHEAD_BYTES longer."""
+        """Return the frame, numbered and sealed: OVERHEAD_BYTES longer. Sealed frames must be sent in the order of the
+        calls.
+        """
         numbered = self._number.to_bytes(NUMBER_BYTES) + frame
         self._number += 1
         return numbered + _tag(self._key, numbered)
@@ -106,7 +110,12 @@ class Opener:
         self._number = 0
 
     def open(self, sealed: bytes) -> bytes:
-        """Return the frame that was sealed. Raises Unproven; the connection must not be used any more then."""
+        """Return the frame that was sealed, without number and tag; call it once for each frame, in the order of
+        arrival.
+
+        Raises:
+            Unproven: the tag is wrong, or the frame is not the next one; the connection must not be used any more.
+        """
         numbered, tag = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
         if len(sealed) < OVERHEAD_BYTES or not hmac.compare_digest(_tag(self._key, numbered), tag):
             raise Unproven(WRONG_TAG)

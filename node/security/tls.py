@@ -93,10 +93,11 @@ class TlsFiles:
         self._seen = self._state()
 
     def renew(self) -> bool:
-        """Read the files if they have changed, for connections from now on; tell whether they had.
+        """Read the files of the certificate if they have changed, for connections from now on; tell whether they had.
 
         Raises:
-            BadConfiguration: they are no good. The certificate read before stays in use; the next call tries again.
+            BadConfiguration: a file cannot be used. The certificate read before stays in use; the next call tries
+                again.
         """
         now = self._state()
         if now == self._seen:
@@ -123,10 +124,10 @@ def _stat(file: Path) -> os.stat_result | None:
 
 @cache
 def credentials_of(config: NodeConfig) -> Credentials | None:
-    """Return the credentials for Kafka and etcd; None: they are spoken to in the clear. The files are read once.
+    """Return the credentials for Kafka and etcd; None: connections to these are in the clear. The files are read once.
 
     Raises:
-        BadConfiguration: names the file that is no good.
+        BadConfiguration: a file cannot be used; `field` and message name it.
     """
     if not config.backend_ca:
         return None

@@ -21,7 +21,7 @@ Value = int | str | bytes | None
 
 
 def with_checksum(*values: Value) -> tuple[Value, ...]:
-    """Return a row's values with their checksum behind them."""
+    """Return a row's values with their checksum, an int, as the last one."""
     return (*values, seal_of(*values))
 
 
@@ -38,7 +38,11 @@ def verify(what: str, seal: int, *values: Value) -> None:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Check the whole file. Raises StoreDamaged."""
+    """Check the whole file: SQLite's own check, and that no entries are to be removed which a session still needs.
+
+    Raises:
+        StoreDamaged: something is wrong; the message says what.
+    """
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)")]
     if found != ["ok"]:
         raise StoreDamaged("; ".join(" ".join(line.split()) for line in found))
@@ -53,18 +57,20 @@ def mark_of(path: Path) -> Path:
 
 
 def condemn(path: Path, error: StoreDamaged) -> None:
-    """Write the marker that the store at `path` is damaged, so that it is not used after a crash either."""
+    """Write the marker that the store at `path` is damaged, so that the store is not used after a crash either."""
     mark_of(path).write_text(f"{error.message}\n", encoding="utf-8")
 
 
 def condemned(path: Path) -> None:
-    """Look for the marker of :func:`condemn`. Raises StoreDamaged: it exists."""
+    """Check that the store at `path` has no marker of :func:`condemn`. Raises StoreDamaged: there is one."""
     if mark_of(path).exists():
         raise StoreDamaged(mark_of(path).read_text(encoding="utf-8").strip())
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the store's files, with the time in the new name, and remove the marker; return the new path."""
+    """Rename the files of the store at `path`, with the time in the new names, and remove the marker of
+    :func:`condemn`; return the new path of the database.
+    """
     kept = path.with_name(f"{path.stem}-damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}{path.suffix}")
     for end in ("-wal", "-shm", ""):
         file = path.with_name(path.name + end)

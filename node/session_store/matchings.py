@@ -13,12 +13,14 @@ DIGEST_BYTES = 16
 
 
 def matching_text(matched: Matched) -> str:
-    """Return the names of subscriptions as the column `matched` has them."""
+    """Return the names of subscriptions as JSON text, as the column `matched` has them."""
     return json.dumps(matched)
 
 
 def digest_of(text: str) -> bytes:
-    """Return the digest under which a text is found, and which says whether it is what was written."""
+    """Return the digest of a text of :func:`matching_text`, DIGEST_BYTES long: the key in the store, and the text's
+    checksum.
+    """
     return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
@@ -29,7 +31,14 @@ class Matchings:
         self._known: dict[bytes, Matched] = {}
 
     def of(self, digest: bytes, text: str) -> Matched:
-        """Return the subscriptions. Raises StoreDamaged: the digest is of another text."""
+        """Return the subscriptions that a text of :func:`matching_text` names.
+
+        Args:
+            digest: of the text, as the store has it.
+
+        Raises:
+            StoreDamaged: the digest is of another text.
+        """
         known = self._known.get(digest)
         if known is None:
             if digest_of(text) != digest:

@@ -88,12 +88,23 @@ class SqliteSessionStore:
         self._trimming: asyncio.Task[None] | None = None
 
     async def apply(self, batch: StoreBatch) -> None:
-        """Implement :meth:`proxy.core.store_port.SessionStore.apply`."""
+        """Apply a batch as one transaction (:meth:`proxy.core.store_port.SessionStore.apply`).
+
+        Raises:
+            StoreFailed: the disk did not take the batch; nothing was changed.
+            StoreDamaged: the file is not what was written.
+        """
         await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
         self._trim_on()
 
     async def load(self) -> Restored | None:
-        """Implement :meth:`proxy.core.store_port.SessionStore.load`."""
+        """Return the store's content, checked (:meth:`proxy.core.store_port.SessionStore.load`); None: the store is
+        empty.
+
+        Raises:
+            StoreDamaged: the file is not what was written.
+            StoreFailed: the file cannot be read, or is of an earlier build.
+        """
         integrity.condemned(self._path)
         restored = await self._read(self._thread, load)
         self._trim_on()
@@ -102,22 +113,44 @@ class SqliteSessionStore:
     async def entries(
         self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
     ) -> list[Entry]:
-        """Implement :meth:`proxy.core.store_port.SessionStore.entries`."""
+        """Return up to `limit` stored entries with a number above `after`, in order of number; empty: there are no
+        others.
+
+        Implements :meth:`proxy.core.store_port.SessionStore.entries`: fewer than `limit` do not mean that no others
+        follow.
+
+        Args:
+            passing: a frontier; entries at or below it may be left out.
+
+        Raises:
+            StoreFailed, StoreDamaged: the file cannot be read, or is not what was written.
+        """
         return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-        """Implement :meth:`proxy.core.store_port.SessionStore.outdated`."""
+        """Return up to `limit` stored entries that lie in the windows, in order of number, and the lowest number that
+        stays (:meth:`proxy.core.store_port.SessionStore.outdated`). Nothing is removed.
+
+        Raises:
+            StoreFailed, StoreDamaged: the file cannot be read, or is not what was written.
+        """
         return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
 
     async def set_aside(self) -> str:
-        """Keep the damaged file under another name, and begin with an empty store; return the other name."""
+        """Rename the damaged file, and begin with an empty store; return the path of the renamed file.
+
+        Raises:
+            OSError: the file cannot be renamed.
+        """
         await self.close()
         kept = await asyncio.to_thread(integrity.set_aside, self._path)
         self._open()
         return str(kept)
 
     async def close(self) -> None:
-        """Implement :meth:`proxy.core.store_port.SessionStore.close`."""
+        """Close the file and its threads; what was applied is kept. Entries that are gone may remain, for the next
+        process.
+        """
         if self._trimming is not None:
             self._trimming.cancel()
             await asyncio.gather(self._trimming, return_exceptions=True)

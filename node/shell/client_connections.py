@@ -46,28 +46,28 @@ class ClientConnections:
         self._last_number = 0
 
     def refusal(self, address: str) -> str:
-        """Return why no other client may connect from there; "": one may."""
+        """Return why no other client may connect from this IP address, in words; "": one may."""
         if len(self._connections) >= self._bound:
             return "too many clients"
         is_full = self._bound_per_address and self._addresses[address] >= self._bound_per_address
         return "too many clients from this address" if is_full else ""
 
     def add(self, connection: Connection) -> int:
-        """Add a connection; return its number."""
+        """Add a connection; return its number, by which the engine knows it. The bounds are not applied."""
         self._last_number += 1
         self._connections[self._last_number] = connection
         self._addresses[connection.address] += 1
         return self._last_number
 
     def remove(self, number: int) -> None:
-        """Remove a connection, if it is there."""
+        """Remove a connection by its number, if it is there."""
         if gone := self._connections.pop(number, None):
             self._addresses[gone.address] -= 1
             if not self._addresses[gone.address]:
                 del self._addresses[gone.address]
 
     def get(self, number: int) -> Connection | None:
-        """Return a connection; None: it has gone."""
+        """Return the connection of this number; None: it has gone."""
         return self._connections.get(number)
 
     def __iter__(self) -> Iterator[Connection]:

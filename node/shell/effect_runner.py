@@ -75,7 +75,9 @@ class EffectRunner:
         """The effects under way, by number, oldest first."""
 
     def begin(self, backends: Backends, env: Environment) -> None:
-        """Set the backends to call, once they are open. To be called on the event loop before all else."""
+        """Set the backends to call, once they are open. Call it on the event loop before :meth:`answer` and
+        `until_damaged`.
+        """
         self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
         self._backends, self._env = backends, env
         self.history = History(env.state, backends.log)
@@ -85,7 +87,7 @@ class EffectRunner:
         raise await self._damaged
 
     async def close(self) -> None:
-        """Close the threads of the password hasher, and the changelogs of other sites; not the backends."""
+        """Close the password hasher's threads, and the changelogs of other sites; not the backends of :meth:`begin`."""
         self._passwords.close()
         await self._foreign_changelogs.close()
 
@@ -95,7 +97,12 @@ class EffectRunner:
         return next(iter(self._waiting.items()), None)
 
     async def answer(self, effect: effects.PortCall) -> Any:
-        """Perform an effect; return its result, or a WaypostError: every failure is an answer, and none is raised."""
+        """Perform an effect by one call of a backend; return what its `on_done` is to be called with, without calling
+        that.
+
+        Every failure is returned, as a WaypostError, and none is raised. A backend that does not answer is reported to
+        the node's health.
+        """
         dependency = self._request(effect)
         self._under_way += 1
         number = self._under_way

@@ -30,18 +30,24 @@ class JournalWriter:
         self._changed = asyncio.Event()
 
     def put(self, attest: Attest) -> None:
-        """Have these facts written, after all before them."""
+        """Queue the facts of an effect, behind all before them; :meth:`run` writes them. Returns at once."""
         self.queue.step(Put(attest), self._clock.now_ms())
         self._changed.set()
 
     async def run(self, journal: Journal) -> None:
-        """Write for ever."""
+        """Write what is queued, for ever; a write that fails with Unreachable is tried again.
+
+        Raises:
+            WaypostError: as the journal raises any other error; the facts stay queued.
+        """
         while True:
             await self._until_due()
             await self._write_next(journal)
 
     async def write_all(self, journal: Journal) -> None:
-        """Write until nothing is left."""
+        """Write until nothing is queued, trying again as long as the journal does not answer. Not while :meth:`run`
+        runs.
+        """
         while self.queue:
             await self._until_due()
             await self._write_next(journal)

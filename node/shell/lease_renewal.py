@@ -28,7 +28,7 @@ class Heart:
         self._beat_s = time.monotonic()
 
     async def beat(self) -> None:
-        """Beat for ever."""
+        """Note the time at each turn of the event loop, for ever; to be run as a task of the node's loop."""
         while True:
             self._beat_s = time.monotonic()
             await asyncio.sleep(HEARTBEAT_S / 20)
@@ -52,14 +52,14 @@ class Renewals:
         return max(0, self._keeper.next_deadline() - self._clock.now_ms()) / 1000
 
     def postpone(self) -> None:
-        """Renew nothing this time."""
+        """Renew nothing this time; :meth:`pause_s` is then a third of the lease's time to live."""
         self._keeper.postponed(self._clock.now_ms())
 
     async def renew(self) -> int | None:
-        """Renew the lease; return until when it holds, in ms of the clock, or None: it has ended.
+        """Renew the lease; return until when it holds, in ms of the clock, or None: the lease has ended for good.
 
         Raises:
-            TimeoutError, WaypostError: the registry did not answer.
+            TimeoutError, WaypostError: the registry did not answer; try again after :meth:`pause_s`.
         """
         began = self._clock.now_ms()
         try:
@@ -97,7 +97,9 @@ class LeaseRenewal:
         self._failed = failed
 
     async def keep(self, lease: Lease) -> None:
-        """Renew the lease; return when it has ended.
+        """Renew the lease in a thread of its own, again and again; return when the lease has ended for good.
+
+        When this call is cancelled, the thread ends too; the lease is not given back.
 
         Raises:
             Exception: the connection could not be made, or a renewal failed by a fault that no port documents.

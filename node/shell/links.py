@@ -75,25 +75,29 @@ class Links:
         return self._endpoints.neighbours
 
     def log_answers(self, answers: bool) -> None:
-        """Note whether our site's log answers: without it nothing can be forwarded."""
+        """Note whether our site's log answers: while it does not, nothing can be forwarded."""
         self._step(LogAnswers(answers))
 
     def shown(self) -> tuple[list[Pulling], list[Sending]]:
-        """Return all ends as they are now, for operators."""
+        """Return the state of all ends as they are now, for operators: those that receive, those that send."""
         return self._endpoints.shown(self._clock.now_ms())
 
     def queues(self) -> Iterable[Waiting]:
-        """Return the queues of all ends: how much waits, and the bound."""
+        """Return the queues of all ends, each as (name, length, bound), in records."""
         return self._endpoints.queues()
 
     # ------------------------------------------------------------ inputs
 
     def peer_message(self, peer: ProxyId, message: LinkMessage) -> None:
-        """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
+        """Take a message of a proxy whose identity was proven, and perform what follows.
+
+        Raises:
+            Refused: an expression in the message is not valid.
+        """
         self._step(NeighbourSent(peer, message))
 
     async def close(self) -> None:
-        """Stop: cancel what is under way, and perform no effect any more."""
+        """Stop: cancel calls that are under way, and perform no effect any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -109,7 +113,11 @@ class Links:
         self.arm()
 
     def perform(self, effect: effects.LinkEffect) -> None:
-        """Perform one effect of the machine. After the last one of a step call :meth:`arm`."""
+        """Begin one effect of the links' machine; nothing after :meth:`close`. Its answer is an input of the machine
+        later.
+
+        After the last effect of a step call :meth:`arm`.
+        """
         if self._closed:
             return
         match effect:
@@ -192,7 +200,7 @@ class Links:
     # ------------------------------------------------------------ time
 
     def arm(self) -> None:
-        """Wake at the next deadline, or before: a timer that is early enough is left as it is."""
+        """Set the timer for the links' next deadline; a timer that is early enough is left as it is."""
         due = self._endpoints.next_deadline()
         if self._closed or due == NEVER or (self._timer is not None and self._timer_at <= due):
             return

@@ -25,42 +25,48 @@ class NodeSnapshot:
 
     @property
     def engine(self) -> Engine:
-        """The engine of the node."""
+        """The engine of the node. Raises Unreachable: the node has not started yet."""
         return self.node.serving_engine
 
     @property
     def counters(self) -> Counters:
-        """The engine's counters."""
+        """The engine's counters. Raises Unreachable: the node has not started yet."""
         return self.engine.output.counters
 
     @property
     def relays(self) -> Relays:
-        """The connections that are relayed to or from other proxies."""
+        """The connections relayed to or from other proxies. Raises Unreachable: the node has not started yet."""
         return self.engine.dispatcher.relays
 
     @cached_property
     def sessions(self) -> Sessions:
-        """Sums over all sessions."""
+        """Sums over all sessions, made at the first use. Raises Unreachable: the node has not started yet."""
         return _sessions(self.engine)
 
     @cached_property
     def queues(self) -> dict[str, tuple[int, int]]:
-        """Name of a queue -> its length and its bound; of several of one name, the fullest."""
+        """Name of a queue -> its length and its bound; of several of one name, the fullest. Made at the first use.
+
+        Raises:
+            Unreachable: the node has not started yet.
+        """
         return _queues(self)
 
     @cached_property
     def links(self) -> tuple[list[Pulling], list[Sending]]:
-        """The ends of links here: those that receive, those that send."""
+        """The ends of links here: those that receive, those that send. Raises Unreachable: the node has not started
+        yet.
+        """
         return self.node.links.shown() if self.engine else ([], [])
 
     @property
     def pulling(self) -> list[Pulling]:
-        """The ends that receive."""
+        """The ends of links that receive. Raises Unreachable: the node has not started yet."""
         return self.links[0]
 
     @property
     def sending(self) -> list[Sending]:
-        """The ends that send."""
+        """The ends of links that send. Raises Unreachable: the node has not started yet."""
         return self.links[1]
 
 

@@ -63,12 +63,14 @@ class NameClaim:
         """How often a lease was renewed."""
 
     async def claim(self, incarnation: Incarnation) -> int:
-        """Announce this incarnation under a lease; return when that began, in ms of the clock.
+        """Announce this incarnation under a lease, which :attr:`lease` is then; return when that began, in ms of the
+        clock.
 
-        It waits for a holder of the name to end.
+        Waits for the lease of another holder of the name to end, and for the registry to answer.
 
         Raises:
-            NameInUse: the holder goes on.
+            NameInUse: the holder has renewed its lease, and keeps the name.
+            Refused: as the registry refuses the announcement.
         """
         earlier = self.ended = tuple(self._instance.earlier)
         await asyncio.to_thread(self._instance.announcing, incarnation)
@@ -111,11 +113,11 @@ class NameClaim:
         )
 
     async def keep(self, heart: Heart, renewed: Callable[[int], None]) -> None:
-        """Renew the lease; return when it has ended.
+        """Renew the lease of the last :meth:`claim`, again and again; return when the lease has ended for good.
 
         Args:
-            heart: of the node's loop: without it nothing is renewed.
-            renewed: called with the time until which the lease holds, in ms of the clock.
+            heart: of the node's loop; while it does not beat, nothing is renewed by a thread.
+            renewed: called after each renewal with the time until which the lease holds, in ms of the clock.
         """
         lease = self.lease
         assert lease is not None, "there is a lease to keep"
@@ -145,7 +147,9 @@ class NameClaim:
         self._health.unavailable(Dependency.REGISTRY, error)
 
     def is_earlier(self, row: ProxyRow) -> bool:
-        """Tell whether the row is of an earlier incarnation of this proxy: a registry that was restored from an older
-        copy has it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`claim` says so.
+        """Tell whether a row is of an earlier incarnation of this proxy, by its incarnation or its address.
+
+        A registry that was restored from an older copy has such a row again. No other process can be where this one
+        listens; if the row is renewed all the same, the next :meth:`claim` says so.
         """
         return row.incarnation in self._instance.earlier or row.url == self._url()

@@ -202,9 +202,9 @@ class Node:
 
     @property
     def why_not_ready(self) -> str:
-        """Why no new client is to be sent here now; empty: nothing speaks against it.
+        """Why no new client is to be sent to this node now, in words; empty: nothing speaks against it.
 
-        A registry that is away for longer than our lease ends that: sessions cannot be served without one.
+        A registry that is away for longer than our lease ends that lease: sessions cannot be served without one.
         """
         if self._closing:
             return "it is shutting down"
@@ -230,7 +230,7 @@ class Node:
 
     @property
     def serving_engine(self) -> Engine:
-        """The engine. Raises Unreachable: the node has not started yet."""
+        """The engine of this node. Raises Unreachable: the node has not started yet."""
         if self.engine is None:
             raise Unreachable(STARTING)
         return self.engine
@@ -238,7 +238,13 @@ class Node:
     # ------------------------------------------------------------ life cycle
 
     async def run(self) -> None:
-        """Start, and serve until cancelled."""
+        """Start, and serve until cancelled; in any case leave in order, and close all.
+
+        Raises:
+            LogReplaced, HistoryTruncated, StoreDamaged: another node has to begin in the place of this one
+                (RESTART_ERRORS).
+            WaypostError: any other reason for which the node cannot go on, such as NameTaken.
+        """
         try:
             await self._start()
             async with asyncio.TaskGroup() as group:
@@ -609,34 +615,44 @@ class Node:
             self.step(inputs.LeaseRenewed(effect.until_ms))
 
     def refusal(self, address: str) -> str:
-        """Return why no other client may connect from there; "": one may."""
+        """Return why no other client may connect from this IP address, in words; "": one may."""
         if self._closing:
             return "this proxy is ending"
         return self._connections.refusal(address)
 
     def connect(self, connection: Connection) -> int:
-        """Tell the engine of a client's connection; return the number by which it is called from now on."""
+        """Tell the engine of a client's connection; return the connection's number, for all other calls about it.
+
+        Check :meth:`refusal` first. Raises Internal: the node has not started yet.
+        """
         number = self._connections.add(connection)
         self.step(inputs.ClientConnected(number, connection.address))
         return number
 
     def disconnect(self, number: int) -> None:
-        """Tell the engine that a connection has ended."""
+        """Tell the engine that the connection of this number has ended."""
         self._connections.remove(number)
         if self.engine is not None:
             self.step(inputs.ClientDisconnected(number))
 
     def client_message(self, number: int, message: ClientMessage) -> None:
-        """Take a message of the client on this connection. Raises Refused: the connection goes on."""
+        """Give the engine a message of the client on this connection, and perform what follows.
+
+        A message that is refused is answered with a Problem; the connection goes on. One of a connection that has ended
+        is dropped.
+
+        Args:
+            number: of the connection, from :meth:`connect`.
+        """
         self.step(inputs.ClientSent(number, message))
 
     def introduced(self, number: int) -> bool:
-        """Tell whether the client of this connection has said a hello that was accepted."""
+        """Tell whether the client on the connection of this number has sent a Hello that was accepted."""
         connection = self._engine.dispatcher.connections.get(number)
         return connection is not None and bool(connection.client)
 
     def refused_client(self, error: Refused) -> None:
-        """Count a frame, request or handshake of a client that was refused before it reached the engine."""
+        """Count an error for which a frame, request or handshake of a client was refused before the engine had it."""
         if self.engine is not None:
             self.engine.output.counters.refused[error.kind] += 1
 
@@ -652,9 +668,13 @@ class Node:
         self._room.set()
 
     async def room(self, number: int) -> bool:
-        """Wait while too much is on its way to log or journal, or much of what came by this connection.
+        """Wait until the client on the connection of this number may publish more.
 
-        Return False: its client has gone before there was room.
+        It waits while too much is on its way to log or journal, or much of what came by this connection is not appended
+        yet.
+
+        Returns:
+            True: there is room. False: the client has gone before there was.
         """
         connection, publishing = self._connections.get(number), self._engine.dispatcher.publishing
         while self._is_full(number) or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
@@ -671,7 +691,12 @@ class Node:
         return not self._append_admission.has_room(number)
 
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
-        """Take a message of a proxy whose identity was proven."""
+        """Take a message of a proxy whose identity was proven, and pass it on to links, catch-up, witnesses or the
+        engine.
+
+        Raises:
+            Refused: an expression in a message for links is not valid.
+        """
         match message:
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended() | LeaseRequest() | LeaseGranted():
                 self.links.peer_message(peer, message)
@@ -693,23 +718,28 @@ class Node:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, error.message))
 
     async def mark(self) -> int:
-        """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""
+        """Append a closing marker to the site log; return its offset once log and journal have it.
+
+        Raises:
+            TimeoutError: there was no answer within MARK_S seconds; the marker may be in the log.
+            WaypostError: the node has not started yet, or the log or the journal does not take the marker.
+        """
         answer: int | WaypostError = await self.answer_to(inputs.CloseLog, MARK_S)
         if isinstance(answer, WaypostError):
             raise answer
         return answer
 
     async def answer_to(self, request: Callable[[Callable[[T], None]], inputs.EngineInput], within_s: float) -> T:
-        """Step the engine with a request, and return its answer.
+        """Step the engine with a request, and return the engine's answer.
 
         Args:
-            request: returns the input, which calls what it is given with the answer.
+            request: called with a callback; returns the input that makes the engine call that callback with the answer.
             within_s: how long the answer may take.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: the answer took longer; what was requested may be done all the same.
             Unreachable: the node has not started yet.
-            WaypostError: the request is refused.
+            WaypostError: the engine refuses the request; nothing was changed.
         """
         if self.engine is None:
             raise Unreachable(STARTING)
@@ -720,7 +750,11 @@ class Node:
 
     @property
     def unsettled(self) -> int:
-        """How much is not on record yet: sessions that do not have all below the last marker, facts to be written."""
+        """The number of things that are not on record yet; 0: all is.
+
+        They are the sessions whose receivers lack something below the last closing marker, and the effects whose facts
+        are not in the journal.
+        """
         return (self.engine.undrained if self.engine else 0) + len(self._journal.queue)
 
     # ------------------------------------------------------------ who is there
@@ -729,12 +763,12 @@ class Node:
         return self._engine.env.cluster.proxies.get(proxy)
 
     def rows_of(self, site: SiteId) -> list[ProxyRow]:
-        """Return the live proxies of a site, in a fixed order."""
+        """Return the rows of the live proxies of a site, as the registry's watch shows them, in order of name."""
         rows = self._engine.env.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     def queues(self) -> Iterator[Waiting]:
-        """Yield what waits outside of the engine."""
+        """Yield the queues outside of the engine, each as (name, length, bound); a name may come several times."""
         # Appends on their way, and lots of facts.
         yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._journal.queue), FACTS_WAITING
@@ -747,16 +781,24 @@ class Node:
 
     @property
     def leading(self) -> list[SiteId]:
-        """The neighbours whose links to us this node leads."""
+        """The neighbours whose link to this site this node leads; empty before the node has started."""
         return self.links.leading if self.engine is not None else []
 
     def knows(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
-        """Tell whether the registry's watch shows this incarnation of a proxy under a lease."""
+        """Tell whether the registry's watch shows this incarnation of a proxy under a lease; False before the node has
+        started.
+        """
         row = self._row(proxy) if self.engine is not None else None
         return row is not None and row.incarnation == incarnation
 
     def refused(self, name: str, peer: ProxyId, detail: str) -> None:
-        """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""
+        """Count a refused message or introduction of another proxy; log the first one of each name and peer.
+
+        Args:
+            name: what is wrong, in one of a few fixed words (:func:`node.peers.peers.name_of`).
+            peer: the sender; NOBODY_PROVEN: it did not prove who it is.
+            detail: for people.
+        """
         self._engine.output.refused.note(name, peer, detail)
         self._log_refusals()
 
@@ -767,7 +809,12 @@ class Node:
     # ------------------------------------------------------------ the engine's effects
 
     def step(self, input: inputs.EngineInput) -> None:
-        """Step engine and links, perform the effects in order, and set the timers again."""
+        """Step engine and links with an input, perform the effects in order, and set the timers again.
+
+        Raises:
+            Internal: the node has not started yet.
+            WaypostError: the change of an Administered is refused; nothing was changed.
+        """
         if self.engine is None:
             raise Internal("the node has not started yet")
         self._perform_all(self.runtime.step(input, self.clock.now_ms(), self.clock.unix_ms()))

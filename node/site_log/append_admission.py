@@ -68,7 +68,7 @@ class FairOrder:
         """A heap of them; what is not in `_finish` any more is passed over."""
 
     def charge(self, connection: int, cost_ns: float) -> float:
-        """Charge work to a connection; return its tag: when it would be done, in ns of the virtual clock.
+        """Charge work to a connection; return its tag: when the connection would be done, in ns of the virtual clock.
 
         Args:
             connection: the number of the connection.
@@ -86,7 +86,9 @@ class FairOrder:
         return finish
 
     def advance(self, cost_ns: float) -> None:
-        """Move the virtual clock on: a part was let in that takes `cost_ns`, in which each would have had its share."""
+        """Move the virtual clock on for work of `cost_ns` that begins now: each connection that waits gets an equal
+        share of it.
+        """
         while self._finish:
             finish, connection = self._next[0]
             if self._finish.get(connection) != finish:
@@ -134,9 +136,12 @@ class AppendAdmission:
     def has_room(self, connection: int) -> bool:
         """Tell whether a connection may publish more.
 
-        It may not where much of it waits already. So the frames of one connection, which the proxy goes on taking in
-        their turns, hold up nobody else; where all hold too much together, only a connection of which nothing waits
-        may publish.
+        It may not while more than WAITING_BYTES_EACH of its notifications wait; where all connections have more than
+        WAITING_BYTES waiting together, while any of its own wait. None may while too much is admitted and not folded
+        yet.
+
+        Args:
+            connection: the number of the client's connection.
         """
         total, mine = self._waiting_total, self._waiting_bytes[connection]
         most = WAITING_BYTES_EACH if total <= WAITING_BYTES else 0
@@ -148,20 +153,21 @@ class AppendAdmission:
         return len(self._waiting)
 
     def wanted(self, effect: Append) -> None:
-        """Count records that are going to be appended; a call of :meth:`append` with the effect has to follow."""
+        """Count the records of an effect as waiting; a call of :meth:`append` with the same effect has to follow."""
         self._count_waiting(effect.connection, sum(map(_size, effect.records)))
 
     async def append(self, effect: Append, append: AppendPart) -> Any:
-        """Append records that were counted by :meth:`wanted`, in parts if they take long to be matched.
+        """Append the records of an effect that was counted by :meth:`wanted`, in parts if they take long to be matched.
 
-        The parts before one that failed are in the log then. Where the producer has gone, the rest is not appended: it
-        comes again, and behind newer notifications it would be out of order.
+        The call waits for room. Where a part fails, the parts before it are in the log. Where the producer has gone,
+        the rest is not appended: the producer sends it again, and behind newer notifications it would be out of order.
 
         Args:
-            append: appends one part; returns the offsets, or an error.
+            append: appends one part; returns the list of its offsets, or an error.
 
         Returns:
-            The offsets of all records; or the answer to the first part that failed, an error.
+            The offsets of all records; or the answer to the first part that failed, an error, LogUnavailable if the
+            producer has gone.
         """
         records = effect.records
         published = [record for record in records if isinstance(record, Published)]

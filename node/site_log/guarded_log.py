@@ -55,7 +55,7 @@ class GuardedLog:
 
     @asynccontextmanager
     async def appending(self) -> AsyncIterator[None]:
-        """Return a context for one append to the log: it is entered once the log was read (:attr:`LogGuard.is_read`).
+        """Return a context in which one append to the log is made: it is entered once the log was read up to its end.
 
         Raises:
             LogUnavailable: the log was not read so far within BEGIN_S seconds.
@@ -77,9 +77,10 @@ class GuardedLog:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Notice a LogReplaced that the block raises. Nothing is appended from then on.
+        """Return a context that remembers a LogReplaced which its block raises: nothing is appended from then on.
 
-        Raises LogReplaced at once where that was noticed before.
+        Raises:
+            LogReplaced: as the block raises it; at once where one was remembered before.
         """
         if self._replaced.done():
             raise self._replaced.result()
@@ -91,48 +92,68 @@ class GuardedLog:
             raise
 
     async def until_replaced(self) -> None:
-        """Wait until :meth:`noticing` has seen that the log is another one than was read; then raise LogReplaced."""
+        """Wait until a LogReplaced was raised in :meth:`noticing` or :meth:`appending`, then raise that error."""
         raise await asyncio.shield(self._replaced)
 
     # ------------------------------------------------------------ what is known of it
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
-        """Note what a neighbour has seen (:meth:`LogGuard.seen_beyond`)."""
+        """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
+        compares.
+        """
         self._guard.seen_beyond(origin, offset)
 
     def seen(self, origin: Origin) -> int:
-        """Return the highest offset of an origin that this proxy has seen; -1: none."""
+        """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none."""
         return self._guard.seen(origin, self._log.seen_below)
 
     async def until_read(self, end: int) -> None:
-        """Wait until :meth:`LogGuard.has_read`."""
+        """Wait until the log was read up to the offset `end`, or up to a lower end that a comparison found since."""
         while not self._guard.has_read(end):
             await asyncio.sleep(READ_S)
 
     # ------------------------------------------------------------ procedures
 
     async def begin(self) -> None:
-        """Run :meth:`LogGuard.begin`. Raises WaypostError: the log or the registry does not answer."""
+        """Append the log's identity, as the registry has it, unless the log states that already
+        (:meth:`LogGuard.begin`).
+
+        To be run once, when the log was read up to where it ended.
+
+        Raises:
+            WaypostError: the log or the registry does not answer; it may be run again.
+        """
         await self._run(self._guard.begin())
 
     async def check(self, end: int, *, reports: bool) -> None:
-        """Run :meth:`LogGuard.check`.
+        """Check that the log and its row in the registry are those that were read (:meth:`LogGuard.check`).
+
+        Args:
+            end: the offset behind the log's last record, as just read.
+            reports: whether this proxy is the one of its site that reports to the registry how far the log was read.
 
         Raises:
-            LogReplaced: the log has lost something that was seen, or entered another log epoch.
+            LogReplaced: the log has lost something that was seen, or has entered another log epoch.
             WaypostError: the log or the registry does not answer.
         """
         await self._run(self._guard.check(end, reports=reports))
 
     async def raise_epoch(self) -> None:
-        """Run :meth:`LogGuard.raise_epoch`. Raises WaypostError: the log or the registry does not answer."""
+        """Have the registry enter the next log epoch, after LogReplaced (:meth:`LogGuard.raise_epoch`).
+
+        Raises:
+            WaypostError: the log or the registry does not answer.
+        """
         await self._run(self._guard.raise_epoch(self._replaced.result().end if self._replaced.done() else None))
 
     async def after_interruptions(self) -> None:
-        """Run :meth:`LogGuard.compare` after each interruption of the log; for ever.
+        """After each interruption, compare the log with what all proxies have seen (:meth:`LogGuard.compare`), then use
+        it again.
+
+        Runs for ever, as a task of its own.
 
         Raises:
-            LogReplaced: the log has lost its end.
+            LogReplaced: the log has lost its end, or has entered another log epoch.
         """
         while True:
             await self._log.interrupted()

@@ -41,10 +41,11 @@ class LogFolding:
         """Seconds for the next turn."""
 
     async def fold(self, batch: Batch) -> None:
-        """Fold these records, and return when all are.
+        """Fold all records of a batch, in order; return when all are folded. Others have turns of the event loop in
+        between.
 
-        The log has as much of the loop's time as all others together, if it needs that: however much they ask for, what
-        is published goes on.
+        It waits while the store is behind. The log has as much of the loop's time as all others together, if it needs
+        that: however much they ask for, what is published goes on.
         """
         done = 0
         while done < len(batch):

@@ -33,7 +33,8 @@ class Witnesses:
         self._answers: dict[ProxyId, int] = {}
 
     async def highest(self, origin: Origin) -> int:
-        """Return the highest offset of the origin that others have seen; -1: none.
+        """Return the highest offset of the origin that any other live proxy has seen; NOTHING (-1): none, or none
+        answered.
 
         Waits for the answer of every live proxy, WITNESS_S seconds at most. A second call drops answers to the first.
         """
@@ -53,6 +54,8 @@ class Witnesses:
         return max(self._answers.values(), default=NOTHING)
 
     def receive(self, peer: ProxyId, message: SeenResponse) -> None:
-        """Note the answer of a peer; one to an earlier request is dropped."""
+        """Note the answer of a peer to the request that :meth:`highest` waits for; an answer to an earlier one is
+        dropped.
+        """
         if message.request == self._request:
             self._answers[peer] = message.offset

@@ -56,7 +56,7 @@ class Backends:
     """Opens another connection to the registry, to renew a lease from a thread; None: there can be none."""
 
     async def close(self) -> None:
-        """Close all at the same time, so that those that do not answer cost one timeout together."""
+        """Close all backends at the same time, so that those that do not answer cost one timeout together."""
         parts = (self.journal, self.changelog, self.log, self.registry, self.store)
         await asyncio.gather(*(part.close() for part in parts))
 
@@ -197,6 +197,9 @@ def open_registry(
     Args:
         endpoints: of etcd, shared with other handles; None: this handle has its own.
         deadline_s: of every call to etcd, in seconds; None: as long as etcd has as a rule.
+
+    Raises:
+        BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
     """
     if config.etcd:
         endpoints = endpoints or _etcd_endpoints(config)

@@ -19,7 +19,7 @@ from waypost.reliability import reliability_of
 
 
 def engine_settings(config: NodeConfig) -> Settings:
-    """Return the engine's settings; what has to fit in memory follows from how much the node may take."""
+    """Return the engine's settings; bounds of what is kept in memory follow from the setting `memory`."""
     return Settings(
         proxy=ProxyId(config.name),
         site=SiteId(config.site),

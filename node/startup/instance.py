@@ -45,7 +45,11 @@ class Instance:
         """Incarnations that have ended."""
 
     def announcing(self, incarnation: Incarnation) -> None:
-        """Remember an incarnation that is about to be announced, before it is: all earlier ones have ended."""
+        """Write down an incarnation that is about to be announced; call it before the announcement.
+
+        The incarnation counts as ended for the next process with this folder, and is in :attr:`earlier` from now on. A
+        folder that cannot be written is no error.
+        """
         self.earlier = [*self.earlier, incarnation][-REMEMBERED:]
         with suppress(OSError):
             _replace(self._site_file, self._site)

@@ -31,15 +31,17 @@ log = structlog.get_logger("waypost")
 async def run_log_start(
     site: SiteId, backends: Backends, restored: Restored | None, health: DependencyHealth
 ) -> LogStart:
-    """Run :func:`node.machines.log_start.find_log_start`. A backend that does not answer is asked again, for ever.
+    """Find where the site log is read from, and have the registry name its log epoch (handover rule 27).
+
+    Runs :func:`node.machines.log_start.find_log_start`; a backend that does not answer is asked again, for ever.
 
     Args:
-        site: whose log it is.
-        restored: the contents of the proxy's store; None: it is empty.
+        site: the site of the log.
+        restored: the contents of the proxy's store; None: the store is empty.
         health: where a backend that does not answer is reported.
 
     Raises:
-        BadConfiguration: it is another log than the one that was read, or the registry is another federation's.
+        BadConfiguration: the log is another one than the store was read from, or the registry is another federation's.
     """
     procedure = find_log_start(site, restored, new_incarnation())
     answer: Any = None

@@ -44,12 +44,14 @@ class AccessControl:
         self.authorizer = authorizer
 
     def set(self, connection: Connection, session: Session, message: SetAccess) -> None:
-        """Begin to change the access of the connection's session: its passwords are hashed, then :meth:`hashed`.
+        """Begin to change the access of the connection's session: AccessHashed is reported once its passwords are
+        hashed.
 
-        Of several changes that a connection asks for at a time only the last one counts; the others are refused.
+        Of several changes that a connection asks for at a time only the last one counts; the client is told that the
+        others are refused.
 
         Raises:
-            Refused: the change is not valid (:meth:`Authorizer.hash`).
+            Refused: the change is not valid (:meth:`Authorizer.hash`); the one before it counts again.
         """
         before, attached = connection.access_change, connection.attached
         change = connection.access_requested(message.number)
@@ -71,8 +73,11 @@ class AccessControl:
     def hashed(self, connection: Connection, session: Session, message: SetAccess, hashes: Mapping[str, str]) -> None:
         """Put the change in force, now that its passwords are hashed; the client is answered once that is durable.
 
+        Args:
+            hashes: the hashes of the new passwords, by principal.
+
         Raises:
-            Refused: as :meth:`change`.
+            Refused: the access has changed since the passwords were hashed, and the change does not fit it any more.
         """
         self.change(session, message.grants, hashes, connection.receiver or "")
         connection.password_changed(grant_of(session.access, connection.principal))
@@ -99,10 +104,13 @@ class AccessControl:
         self._output.report(AccessAltered(session))
 
     def why_detached(self, session: Session, connection: Connection) -> Problem | Wait | None:
-        """Return what to tell a receiver that the session's access does not admit any more; None: it does.
+        """Return what to tell a receiver that the session's access does not admit any more; None: it is admitted.
 
         A receiver whose principal may not read is told that its right was taken away. One whose principal has another
         password since it attached is told to wait, attaches again, and has to bring the new one; a token stays valid.
+
+        Args:
+            connection: of the receiver.
         """
         grant = grant_of(session.access, connection.principal)
         if grant is None or READ not in grant.rights:

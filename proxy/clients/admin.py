@@ -59,7 +59,7 @@ class Administration:
         self._subscriptions = subscriptions
 
     def session(self, identity: SessionId) -> Session:
-        """Return the session, which is served here.
+        """Return the session if it is served here now.
 
         Raises:
             NotFound: the registry has no such session.
@@ -83,11 +83,16 @@ class Administration:
         raise NotServed(f"session {identity} cannot be changed at this moment; ask again", field="session")
 
     def make(self, change: SessionChange, on_done: OnDone) -> None:
-        """Make a change.
+        """Make an operator's change of a session that is served here; it needs no right in the session.
+
+        Args:
+            on_done: called with None once the change is done and durable, or with an error that comes after this call.
 
         Raises:
-            NotFound, NotServed, Unreachable: as :meth:`session` does, or there is no such subscription or receiver.
-            Refused: the change is not valid.
+            NotFound: there is no such session, subscription or receiver.
+            NotServed: another proxy owns the session, or it cannot be changed at this moment.
+            Unreachable: the session's owner is gone, and no proxy has taken it over yet.
+            Refused: the change is not valid; nothing was changed.
         """
         match change:
             case ChangeAccess(identity, grants):

@@ -72,7 +72,7 @@ class AttachHandler:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
-        """Detach the connection from its session, or from the one that it waits for; the registration stays."""
+        """Detach the connection from its session, or from the one that it waits for; the receiver stays registered."""
         receiver = self.receiver_on(connection)
         if receiver is not None:
             receiver.disconnect()
@@ -88,14 +88,17 @@ class AttachHandler:
             self._output.report(RequestWithdrawn(session))
 
     def receiver_of(self, connection: Connection) -> Receiver | None:
-        """Return the receiver that is attached on the connection; None: there is none."""
+        """Return the receiver as which the connection was admitted; None: it is not attached, or its session has gone.
+
+        The receiver may be attached on a later connection by now (:meth:`receiver_on`).
+        """
         if connection.session is None or connection.receiver is None:
             return None
         session = self._sessions.get(connection.session)
         return session.receivers.get(connection.receiver) if session else None
 
     def receiver_on(self, connection: Connection) -> Receiver | None:
-        """Return the receiver of the connection if no other connection has attached it since; else None."""
+        """Return the receiver that is attached on the connection; None: none is, or a later connection has it."""
         receiver = self.receiver_of(connection)
         return receiver if receiver is not None and receiver.connection == connection.number else None
 
@@ -157,7 +160,10 @@ class AttachHandler:
         return True
 
     def relay(self, session: SessionId, owner: ProxyId) -> None:
-        """Relay the connections that wait for the session to its owner, where it stays."""
+        """Relay the connections that wait for the session to its owner, where it stays.
+
+        A client that has waited longer than the owner's lease lasts is told to attach at the owner itself (Moved).
+        """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
@@ -388,9 +394,9 @@ class AttachHandler:
         self._output.journal.once_attested(tell)
 
     def tell_promises(self, connection: Connection, session: Session, subscriptions: Iterable[Subscription]) -> None:
-        """Tell the client the durable promises of these subscriptions, once the journal has them.
+        """Tell the client the durable promises of these subscriptions, once the journal has all facts so far.
 
-        An owner before may not have come to that. All receivers are told of the other promises when they are durable.
+        An owner before may not have told the client. Promises that are not durable yet are told to all receivers later.
         """
         attached = connection.attached
         promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.durable_promises)]
@@ -415,7 +421,6 @@ class AttachHandler:
         """Answer the connections that wait for a session that cannot be served here.
 
         Args:
-            session: the session.
             reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does.
         """
         for connection in self._waiting.pop(session, {}).values():
@@ -441,7 +446,11 @@ class AttachHandler:
                 return problem(reason, attach)
 
     def fenced(self, connections: Iterable[Connection]) -> None:
-        """Detach these connections, which are all, and tell them to attach again: the lease has ended."""
+        """Detach all connections, and tell their clients to attach again: the lease has ended.
+
+        Args:
+            connections: all connections of this proxy, relayed ones too.
+        """
         wait = Wait(WaitCause.NO_LEASE, "this proxy has no lease at the moment", self._env.settings.retry_ms)
         for connection in connections:
             if connection.session is not None or connection.attach is not None:

@@ -81,7 +81,7 @@ class Authorizer:
     # ------------------------------------------------------------ who publishes
 
     def named(self, credential: Credential) -> Named | None:
-        """Return the principal that the token of a connection names; None: there is no token, or everybody may publish.
+        """Return the content of a connection's token; None: there is no token, or everybody may publish here.
 
         Raises:
             Forbidden: the token is not valid, or has ended.
@@ -163,7 +163,7 @@ class Authorizer:
         return named
 
     def require(self, session: Session, principal: str, right: Right) -> None:
-        """Check that a principal has a right in the session.
+        """Check that a principal has a right in the session; a refusal is counted.
 
         Args:
             principal: empty: the client has named none.

@@ -107,11 +107,20 @@ class Connection:
     """The principal as which it publishes, by a token; None: it has brought none."""
 
     def greeted(self, client: str, named: Named | None) -> None:
-        """Its client has said what it is, and as whom it publishes."""
+        """Set what the client has said of itself in its Hello.
+
+        Args:
+            client: the client's own name for itself; it must not be empty, or no other message is accepted.
+            named: the principal as which the client publishes; None: it has brought no token.
+        """
         self.client, self.named = client, named
 
     def attach_requested(self, message: Attach, now_ms: int) -> None:
-        """Wait for the answer to an attach; one that comes soon after another to the same session continues it."""
+        """Note an attach that is to be answered; one soon after another to the same session continues that one.
+
+        Args:
+            now_ms: by the engine's clock.
+        """
         self.attach = message
         session, before = SessionId(message.session), self.attaches
         if before is None or before.session != session or now_ms - before.last_ms > ATTACHES_WITHIN_MS:
@@ -120,54 +129,73 @@ class Connection:
             self.attaches = before._replace(last_ms=now_ms)
 
     def proved(self, proof: Proof) -> None:
-        """The password that came with the attach was looked at."""
+        """Note the proof of the password that came with the attach."""
         self.proof = proof
 
     def attach_answered(self) -> None:
-        """The attach that it waited for is answered."""
+        """Note that the attach is answered: none waits any more."""
         self.attach = self.proof = None
 
     def sent_away(self) -> None:
-        """It is told to attach elsewhere; what it asks for after that is another matter."""
+        """Note that the client was told to attach at another proxy; a later attach begins anew."""
         self.attach_answered()
         self.attaches = None
 
     def attached_to(self, session: SessionId, message: Attach, admitted: Admitted) -> None:
-        """The receiver of the attach is on this connection from now on."""
+        """Note that the receiver of an attach is on this connection from now on.
+
+        Args:
+            admitted: the principal as which it was admitted, its grant, and the end of its token.
+        """
         self.attaches = None
         self.session, self.receiver = session, ReceiverId(message.receiver)
         self.incarnation, self.attach_seq = message.incarnation, message.attach_seq
         self.principal, self.hash, self.until_ms = admitted.principal, admitted.grant.hash, admitted.until_ms
 
     def detached(self) -> None:
-        """It is attached to nothing, and waits for nothing."""
+        """Note that the connection is attached to no session, and waits for none."""
         self.session = self.receiver = None
         self.attach_answered()
 
     def access_requested(self, number: int) -> AccessChange:
-        """Ask for another change of access, which counts instead of one that is under way; return it."""
+        """Note another change of access that the client asks for, and return it; it counts in place of one under way.
+
+        Args:
+            number: the number that the client gave the change.
+        """
         self.access_change = AccessChange(self.access_change.serial + 1, number)
         return self.access_change
 
     def access_refused(self, before: AccessChange) -> None:
-        """The change that was asked for last is not valid: the one before it counts again."""
+        """Withdraw the change of access that was noted last, because it is not valid.
+
+        Args:
+            before: the change that counts again.
+        """
         self.access_change = before
 
     def keys_changed(self, keys: tuple[Key, ...]) -> None:
-        """Other keys go with all that is published on it."""
+        """Set the public keys that go with all notifications published on the connection."""
         self.keys = keys
 
     def close(self) -> None:
-        """Its client has gone: nobody answers it any more."""
+        """Note that the client has gone: nobody answers it any more."""
         self.is_closed = True
 
     def password_changed(self, grant: Grant | None) -> None:
-        """Its principal has another grant in the session, by its own change."""
+        """Set the hash of the connection's principal after its own change of the access.
+
+        Args:
+            grant: the principal's new grant in the session; None: it has none any more.
+        """
         self.hash = grant.hash if grant else ""
 
     @property
     def attached(self) -> tuple[SessionId | None, ReceiverId | None, str, int]:
-        """The identity of the attach that was admitted: equal for another one only if the client counts none."""
+        """The identity of the admitted attach: session, receiver (None: not attached), incarnation, attach counter.
+
+        Another attach has an equal identity only if the client does not count its attaches.
+        """
         return self.session, self.receiver, self.incarnation, self.attach_seq
 
     @property

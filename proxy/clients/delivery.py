@@ -40,7 +40,7 @@ class DeliveryHandler:
         self._again_at = 0
 
     def tick(self) -> None:
-        """Deliver again where the store could not be read."""
+        """Deliver again in sessions whose entries could not be read from the store, when `retry_ms` are over."""
         if self._again and self._env.time.now_ms >= self._again_at:
             again, self._again = self._again, {}
             for session in again.values():
@@ -51,7 +51,10 @@ class DeliveryHandler:
         return self._again_at if self._again else NEVER
 
     def to_all(self, session: Session) -> None:
-        """Deliver to every attached receiver as far as its window allows; nothing if the session is not served now."""
+        """Deliver to every attached receiver as far as its window allows, then apply maximum counts and queue bounds.
+
+        Nothing is done if the session is not served now. Entries that are not in memory are read first, and sent later.
+        """
         if self._sessions.serving(session.id) is not session:
             return
         self._expiry.expire(session)
@@ -62,7 +65,10 @@ class DeliveryHandler:
         self._expiry.bound(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:
-        """Deliver to one receiver as far as its window allows; nothing if the session is not served now."""
+        """Deliver to one receiver as far as its window allows; nothing is done if the session is not served now.
+
+        Entries that are not in memory are read first, and sent later.
+        """
         if self._sessions.serving(session.id) is session:
             self._expiry.expire(session)
             self._pump(session, receiver)

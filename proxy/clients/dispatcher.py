@@ -128,7 +128,10 @@ class ClientDispatcher:
         self.connections[number] = Connection(number=number, address=address, relayed_by=relayed_by)
 
     def disconnected(self, number: int) -> None:
-        """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends."""
+        """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends.
+
+        Nothing is done if there is no connection of that number.
+        """
         connection = self.connections.pop(number, None)
         if connection:
             connection.close()
@@ -138,7 +141,7 @@ class ClientDispatcher:
             self.relays.near.leave(number)
 
     def written_bytes(self, number: int) -> int:
-        """Return how many bytes a change of the connection's session writes, about; 0: it is not attached here."""
+        """Return about how many bytes a change of the connection's session writes; 0: the session is not here."""
         connection = self.connections.get(number)
         identity = connection and (connection.session or (connection.attach and SessionId(connection.attach.session)))
         session = self._sessions.get(identity) if identity else None
@@ -148,20 +151,29 @@ class ClientDispatcher:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def relay(self, number: int, attach: Attach, owner: ProxyId) -> None:
-        """Relay the client of a connection to the owner of its session, unless it has gone since."""
+        """Relay the client of a connection to the owner of its session, unless the client has gone since.
+
+        Args:
+            number: of the connection.
+            attach: the client's attach; the owner answers it.
+        """
         connection = self.connections.get(number)
         if connection is not None:
             self.relays.near.begin(connection, attach, owner)
 
     def fenced(self) -> None:
-        """Detach all connections, and end all relays: the lease has ended."""
+        """End all relays, detach all connections, and tell their clients to attach again: the lease has ended."""
         self.relays.fence()
         self.attach_handler.fenced(self.connections.values())
 
     # ------------------------------------------------------------ messages
 
     def message(self, number: int, message: ClientMessage) -> None:
-        """Take one message of a client. An invalid one is answered with a Problem, and the connection goes on."""
+        """Take one message of a client; an invalid one is answered with a Problem, and the connection goes on.
+
+        Args:
+            number: of the connection; if there is none of that number, the message is dropped.
+        """
         connection = self.connections.get(number)
         if connection is None:
             return
@@ -241,13 +253,14 @@ class ClientDispatcher:
     # ------------------------------------------------------------ sessions
 
     def deliver(self, session: Session) -> None:
-        """Deliver the session's new entries to its attached receivers."""
+        """Deliver the session's entries to its attached receivers, as far as their windows allow."""
         self.delivery.to_all(session)
 
     def served(self, session: Session) -> None:
-        """Begin with a session that is served here from now on: attach clients that wait, and call relayed ones back.
+        """Answer the clients of a session that is served here from now on.
 
-        Requests that came while it was frozen are taken now.
+        Clients that wait are attached, relayed ones are told to attach again, and requests that came while the session
+        was frozen are taken now.
         """
         self.relays.near.end_of_acquired(session.id)
         self.attach_handler.served(session)
@@ -258,7 +271,11 @@ class ClientDispatcher:
         self.delivery.to_all(session)
 
     def unavailable(self, session: SessionId, reason: Reason) -> None:
-        """Answer the clients that wait for a session that cannot be served; see `AttachHandler.unavailable`."""
+        """Answer the clients that wait for a session that cannot be served here; without a copy, drop its requests.
+
+        Args:
+            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does.
+        """
         if session not in self._sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
@@ -384,7 +401,10 @@ class ClientDispatcher:
             self.access.set(connection, session, message)
 
     def access_hashed(self, event: AccessHashed) -> None:
-        """Put a requested access in force, now that its passwords are hashed, or tell the client why not."""
+        """Put a requested access in force, now that its passwords are hashed, or tell the client why not.
+
+        Nothing is done if the connection has gone, or has attached anew since: the client asks again.
+        """
         connection = self.connections.get(event.connection)
         if connection is None or connection.attached != event.attached:
             # It has gone; or it has attached since, and asks again for what was not answered by then.
@@ -452,7 +472,11 @@ class ClientDispatcher:
     def broadcast_subscription(
         self, session: Session, identity: SubscriptionId, exclude: Connection | None = None
     ) -> None:
-        """Tell all receivers, but the one on that connection, how a subscription is now."""
+        """Tell the attached receivers of a session how a subscription is now, or that it has ended.
+
+        Args:
+            exclude: the connection whose receiver is not told; None: all are.
+        """
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             attached = self.connections.get(receiver.connection) if receiver.connection is not None else None

@@ -35,11 +35,12 @@ def when_durable(
     """Write the session as it is now to store and changelog, and say whether that counts (handover rule 6).
 
     A checkpoint that is outdated says that another owner has written since: perhaps the session is ours no more, and
-    this proxy does not know yet. The client is not told of that error.
+    this proxy does not know yet. The caller must not tell the client of that error.
 
     Args:
-        on_durable: called once both have it, if the session is still served here at the same epoch.
-        on_failed: called else: with the error of the write, or with None if the session is ours no more.
+        on_durable: called once both have the session, if it is still served here at the same epoch.
+        on_failed: called otherwise: with the error of the write, or with None if the session is not served here, or at
+            another epoch.
     """
     epoch = session.epoch
 
@@ -60,7 +61,7 @@ def when_durable(
 
 
 def not_served() -> NotServed:
-    """Return the refusal of a request on a connection whose session is not served now."""
+    """Return, but do not raise, the error for a request on a connection whose session is not served now."""
     return NotServed("no session is served on this connection at the moment; attach, then ask again")
 
 
@@ -85,7 +86,7 @@ class DurableReplies:
         """Answers that were due while their session stood still, for when it is served again."""
 
     def served(self, session: Session) -> None:
-        """Give the answers that were put off while the session was frozen: it is served again."""
+        """Write the session again for answers put off while it was frozen; each is given once that is durable."""
         for deferred in self._deferred.pop(session.id, []):
             self.reply_when_durable(*deferred)
 
@@ -96,12 +97,14 @@ class DurableReplies:
     def reply_when_durable(
         self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]
     ) -> None:
-        """Call `answer` once store and changelog have the session as it is now; if that fails, tell the client why.
+        """Call `answer` once store and changelog have the session as it is now; otherwise tell the client why.
 
-        Where the session is frozen, or served at another epoch meanwhile, it is written again when it is served.
+        Where the session is frozen, or served at another epoch meanwhile, it is written again when it is served. A
+        client that has attached anew since may get neither: it asks again for what had no answer.
 
         Args:
             message: the request that is answered.
+            answer: sends the answer to the client.
         """
         attached = connection.attached
 

@@ -39,11 +39,13 @@ class EndReplies:
     def reply_when_known(
         self, session: Session, subscription: SubscriptionId, requester: Hashable, answer: Callable[[], None]
     ) -> None:
-        """Call `answer` once the ends of the subscription are known, or cannot be found soon.
+        """Call `answer` once the ends of the ended subscription are known in all origins, or after LOG_END_MS.
+
+        `answer` is called at once if they are known already.
 
         Args:
-            requester: who is answered, and only once for each subscription: a connection's number, or an object of
-                its own.
+            requester: who is answered: a connection's number, or an object of its own. A later call of the same
+                requester for the same subscription takes the place of the one before, whose `answer` is never called.
         """
         waiting = _Waiting(session, subscription, self._env.time.now_ms + LOG_END_MS, answer)
         if waiting.is_awaited:
@@ -52,11 +54,11 @@ class EndReplies:
             answer()
 
     def ends_changed(self, session: Session) -> None:
-        """Give the answers of the session that are due: more is known of where its subscriptions end."""
+        """Give the answers of the session whose subscriptions have known ends by now."""
         self._give(lambda waiting: waiting.session is session and not waiting.is_awaited)
 
     def session_removed(self, session: SessionId) -> None:
-        """Give all answers of a session that has left: they say so, and clients ask its new owner."""
+        """Give all answers of a session that has left; the callbacks find that it is gone, and say so."""
         self._give(lambda waiting: waiting.session.id == session)
 
     def tick(self) -> None:

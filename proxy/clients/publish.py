@@ -71,22 +71,26 @@ class PublishHandler:
         return [producer.queued for producer in self._producers.values()]
 
     def unanswered(self, connection: int) -> int:
-        """Return how many notifications of this connection are neither acknowledged nor refused."""
+        """Return how many notifications of a connection are neither acknowledged nor refused; 0 for an unknown one."""
         return self._unanswered[connection]
 
     def publish(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
-        """Append the notifications of a publish; it is acknowledged once the site log has them.
+        """Append the notifications of a publish; the client gets Acknowledged once the site log has them, or a Problem.
+
+        If an error is raised, nothing of the publish is taken.
 
         Args:
-            keys: those that go with all that is published on the connection, public.
+            connection: the number of the client's connection.
+            keys: the public keys that go with all that is published on the connection.
 
         Raises:
-            BadNotification: one of the bodies; nothing of the frame is taken.
-            BadMessage: there are not as many checksums as bodies.
-            Altered: one of the bodies is not what was sent; it is to come again.
+            BadNotification: one of the bodies is malformed or too large.
+            BadMessage: there are not as many checksums as bodies, or a sequence would be above LARGEST.
+            Altered: a checksum does not fit its body; all from there on is to come again.
             LogUnavailable: something before it failed, and has not come again; or a later connection of the producer
                 has taken the place of this one.
-            LimitExceeded: more is waiting already than a producer's window allows, or the frame is too large.
+            LimitExceeded: more is waiting already than a producer's window allows, the publish has too many attributes,
+                or the connection too many producers.
         """
         if has_too_many_attributes(message):
             most = f"a frame has {FRAME_ATTRIBUTES} attributes at most; publish it in smaller ones"
@@ -162,7 +166,7 @@ class PublishHandler:
         raise Altered("a notification is not what its producer sent", field="bodies")
 
     def disconnected(self, connection: int) -> None:
-        """Drop the publishes of a connection that has ended, unless they are under way: they come again."""
+        """Drop the publishes of a connection that has ended, unless they are being appended; they come again."""
         self._unanswered.pop(connection, None)
         for identity in self._producers_of.pop(connection, ()):
             producer = self._producers[identity]
@@ -249,5 +253,5 @@ class PublishHandler:
 
 
 def has_too_many_attributes(message: Publish) -> bool:
-    """Tell whether to decode it would take too long: it is refused before that."""
+    """Tell whether a publish of several notifications has more than FRAME_ATTRIBUTES attributes; no body is decoded."""
     return len(message.bodies) > 1 and sum(map(attribute_count, message.bodies)) > FRAME_ATTRIBUTES

@@ -40,7 +40,7 @@ class Term(NamedTuple):
     is_always: bool
 
     def concerns(self, attributes: Collection[str]) -> bool:
-        """Tell whether it could want a notification with one of these attributes because of it."""
+        """Tell whether the term can be true of a notification because of one of these attributes, or without any."""
         return self.is_always or not self.names.isdisjoint(attributes)
 
 
@@ -81,7 +81,15 @@ class QuenchHandler:
         self._output.emit(Send(connection, answer))
 
     def quench(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
-        """Answer a producer from now on; the answers to what it asked before end."""
+        """Tell a producer from now on which terms (alternatives of subscriptions' expressions) are wanted.
+
+        This takes the place of what the producer asked before. The first answers come with :meth:`tick`; a message
+        without names is answered at once, and ends the telling.
+
+        Args:
+            connection: the number of the producer's connection.
+            keys: the public keys that go with all that is published on the connection.
+        """
         self.leave(connection)
         if not message.names:
             self._answer(connection, Interest(message.number, [], [], True))
@@ -99,28 +107,32 @@ class QuenchHandler:
         )
 
     def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
-        """Other keys go with all that the connection publishes."""
+        """Set the public keys that go with all that a connection publishes, if it has asked for terms."""
         requester = self._requesters.get(connection)
         if requester is not None:
             requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)
             requester.waiting = dict.fromkeys(self._terms)
 
     def leave(self, connection: int) -> None:
-        """Answer the producer of this connection no more."""
+        """Tell the producer of a connection no more; nothing is done if it has not asked for terms."""
         self._requesters.pop(connection, None)
         if not self._requesters:
             self._terms.clear()
             self._waiting.clear()
 
     def changed(self, expressions: Iterable[str]) -> None:
-        """Look at these expressions again: their interests have come, gone or changed keys."""
+        """Note expressions whose interests have come, gone or changed keys; :meth:`tick` tells producers what follows.
+
+        Args:
+            expressions: in canonical form.
+        """
         if self._requesters:
             self._waiting.update(dict.fromkeys(expressions))
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Take apart the next expressions, and tell what has changed."""
+        """Take apart a bounded number of the noted expressions, and tell producers which terms have come or gone."""
         size = 0
         for expression in list(islice(self._waiting, QUENCH_EXAMINED)):
             del self._waiting[expression]
@@ -148,7 +160,7 @@ class QuenchHandler:
                     return
 
     def next_deadline(self) -> int:
-        """Return when there is something to announce, in ms of the engine's clock; NEVER: nothing."""
+        """Return now if there is something to look at or to tell, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
             requester.waiting or requester.changed or not (requester.caught_up or self._env.rereading)
             for requester in self._requesters.values()
@@ -200,7 +212,7 @@ class QuenchHandler:
 
 
 def alternatives_of(expression: str) -> tuple[Term, ...]:
-    """Return the terms of an expression: it matches where one of these alternatives of a disjunction does."""
+    """Return the terms of a valid expression: it matches exactly where one of these alternatives does."""
     tree = parse(expression).tree
     alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
     return tuple(map(_term, alternatives))

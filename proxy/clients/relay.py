@@ -36,7 +36,7 @@ class Relays:
         return [len(line.early) for line in chain(self.near.channels(), self.far.lines())]
 
     def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
-        """Take a message of a relay from another proxy."""
+        """Take a message of a relay from another proxy; a wrong one is refused and counted."""
         match message:
             case RelayUp():
                 self.far.up(sender, message)
@@ -50,17 +50,17 @@ class Relays:
                 assert_never(message)
 
     def proxy_gone(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """End all relays with an incarnation of a proxy whose lease has ended."""
+        """End the relays to a proxy whose lease has ended, and those from the incarnation of it that held the lease."""
         self.near.owner_gone(proxy)
         self.far.incarnation_ended(proxy, incarnation)
 
     def fence(self) -> None:
-        """End all relays: our lease may have ended."""
+        """End all relays at both ends, and tell clients here to attach again: our lease may have ended."""
         self.near.fence()
         self.far.fence()
 
     def tick(self) -> None:
-        """Break relays whose other end is silent for too long, and confirm those that are due."""
+        """End relays of clients here whose owner is silent for too long; send signs of life for sessions here."""
         now = self._env.time.now_ms
         self.near.tick(now)
         self.far.tick(now)

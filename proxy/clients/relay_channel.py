@@ -29,7 +29,11 @@ class RelayChannel:
     """Since when something that was sent is not confirmed."""
 
     def next(self, now: int) -> int:
-        """Return the number of the next message, and note that it is sent now."""
+        """Return the number of the next message, from 1 on, and note that it is sent now.
+
+        Args:
+            now: in ms of the engine's clock.
+        """
         if self.confirmed == self.sent:
             self.unconfirmed_ms = now
         self.sent += 1
@@ -37,24 +41,39 @@ class RelayChannel:
         return self.sent
 
     def confirm(self, received: int, now: int) -> None:
-        """Note that the other end has all messages up to the number `received`."""
+        """Note that the other end has all messages up to the number `received`; a repeat changes nothing.
+
+        Args:
+            now: in ms of the engine's clock.
+        """
         if received > self.confirmed:
             self.confirmed, self.unconfirmed_ms = received, now
 
     def due_ms(self) -> int:
-        """Return when the relay is broken, unless the other end sends or confirms something until then."""
+        """Return when the relay is broken, in ms of the engine's clock, unless the other end sends or
+        confirms before.
+        """
         unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
         return min([self.last_received_ms, *unheard]) + SILENCE_MS
 
     def broken(self, now: int) -> bool:
-        """Tell whether the other end has been silent, or has confirmed nothing, for SILENCE_MS."""
+        """Tell whether the other end has been silent, or has confirmed nothing, for SILENCE_MS.
+
+        Args:
+            now: in ms of the engine's clock.
+        """
         return now >= self.due_ms()
 
     def receive(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
-        """Return the frames that are next in order now; empty: one before them is missing, or it is a repeat.
+        """Take a message of the other end, and return the frames that are next in order now.
+
+        Args:
+            number: of the message, from 1 on.
+            now: in ms of the engine's clock.
 
         Returns:
-            None: more than RELAY_OUT_OF_ORDER frames wait for a missing one; the relay is to be ended.
+            Empty: a message before it is missing, or it is a repeat. None: more than RELAY_OUT_OF_ORDER frames
+            wait for a missing one; the relay is to be ended.
         """
         if number <= self.received:
             return []
@@ -79,13 +98,17 @@ class EndedRelays:
         return relay in self._ended
 
     def note(self, proxy: ProxyId, relay: str) -> None:
-        """Remember that the relay of that proxy has ended; the oldest ones are forgotten."""
+        """Remember that a relay with that proxy has ended; past RELAYS_REMEMBERED the oldest one is forgotten."""
         self._ended[proxy, relay] = None
         if len(self._ended) > RELAYS_REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
     def refuse(self, name: str, sender: ProxyId, message: RelayMessage) -> None:
-        """Count a refused message by the name of its violation; one of a relay that ended lately is not counted."""
+        """Count a refused message; one of a relay that ended lately is only late, and is not counted.
+
+        Args:
+            name: the violation, by one of a few fixed words.
+        """
         if (sender, message.relay) not in self._ended:
             detail = f"{type(message).__name__} of relay {message.relay}"
             self._refused.note(name, sender, detail[:REFUSAL_DETAIL])

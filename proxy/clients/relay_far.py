@@ -55,21 +55,25 @@ class FarRelays:
         return len(self._far)
 
     def lines(self) -> Iterator[RelayChannel]:
-        """Yield the channels of all relays that end here."""
+        """Yield the channels of all relays of sessions here."""
         return (far_relay.channel for far_relay in self._far.values())
 
     def sessions(self) -> set[str]:
-        """Return the sessions served here that have receivers at other proxies."""
+        """Return the sessions to which receivers at other proxies attach by relay."""
         return {far_relay.session for far_relay in self._far.values() if far_relay.session}
 
     def connection_of(self, proxy: ProxyId, relay: str) -> int | None:
-        """Return our own number of a receiver's connection at another proxy; None: there is no such relay."""
+        """Return our own number, below 0, of a receiver's connection at another proxy; None: there is no such relay."""
         return self._numbers.get((proxy, relay))
 
     # ------------------------------------------------------------ what comes
 
     def up(self, sender: ProxyId, message: RelayUp) -> None:
-        """Take a relayed message of a receiver. One out of order past a bound, or of another kind, ends the relay."""
+        """Take a relayed message of a receiver; the first one of a relay begins it.
+
+        The messages that are in order now are reported as events (FarRelayMessage). Too many that wait for a missing
+        one, or one that may not be relayed, end the relay.
+        """
         if message.number < 1:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
@@ -103,7 +107,7 @@ class FarRelays:
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """Take the end of a relay, as the near proxy says it."""
+        """End a relay that the near proxy has ended; one that is not known is refused, and counted."""
         number = self._numbers.get((sender, message.relay))
         if number is not None:
             self._forget([number])
@@ -125,7 +129,7 @@ class FarRelays:
             self._output.report(FarRelayEnded(number))
 
     def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """End the relays of an incarnation of a proxy; those that its next incarnation has begun go on."""
+        """End the relays that an incarnation of a proxy has begun; those of its next incarnation go on."""
         self._forget(
             number
             for number, far_relay in self._far.items()
@@ -133,13 +137,16 @@ class FarRelays:
         )
 
     def fence(self) -> None:
-        """Break all relays: there is no lease."""
+        """End all relays of sessions here, and tell the near proxies: there is no lease."""
         self._break(self._far)
 
     # ------------------------------------------------------------ what goes out
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
-        """Return the effects; those to a relayed connection (a number below 0) become messages to its proxy."""
+        """Return the effects in order; those to a relayed connection (a number below 0) become messages to its proxy.
+
+        Those to a relay that has ended are left out.
+        """
         if not self._last:
             return effects
         return [number for effect in effects if (number := self._translated(effect)) is not None]
@@ -161,13 +168,17 @@ class FarRelays:
     # ------------------------------------------------------------ time
 
     def tick(self, now: int) -> None:
-        """Send a sign of life on relays where nothing was sent for BEAT_MS."""
+        """Send a sign of life on relays where nothing was sent for BEAT_MS.
+
+        Args:
+            now: in ms of the engine's clock.
+        """
         for far_relay in self._far.values():
             if now >= far_relay.channel.last_sent_ms + BEAT_MS:
                 self._output.emit(self._down(far_relay, b""))
 
     def next_deadline(self) -> int:
-        """Return when the next confirmation is due, in ms of the engine's clock; NEVER: none."""
+        """Return when the next sign of life is due, in ms of the engine's clock; NEVER: there are no relays."""
         return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
 
 

@@ -49,13 +49,16 @@ class NearRelays:
         return connection in self._near
 
     def channels(self) -> Iterator[RelayChannel]:
-        """Yield the channels of all relays that begin here."""
+        """Yield the channels of all relays of clients here."""
         return (near_relay.channel for near_relay in self._near.values())
 
     # ------------------------------------------------------------ the client
 
     def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
-        """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
+        """Relay the client's session from now on, under a name that no relay had (handover rule 24).
+
+        Hello and attach are sent to the owner, which answers them.
+        """
         now = self._env.time.now_ms
         self._relay_count += 1
         relay = f"{self._env.lease.incarnation}/{self._relay_count}"
@@ -66,14 +69,21 @@ class NearRelays:
         self.up(number, attach)
 
     def up(self, connection: int, message: ClientMessage) -> None:
-        """Pass a message of the client to the owner. Raises KeyError: the connection is not relayed."""
+        """Pass a message of a relayed client to the owner of its session.
+
+        Args:
+            connection: the number of the client's connection.
+
+        Raises:
+            KeyError: the connection is not relayed.
+        """
         near_relay = self._near[connection]
         number = near_relay.channel.next(self._env.time.now_ms)
         up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
         self._output.emit(SendPeer(near_relay.owner, up))
 
     def leave(self, connection: int) -> None:
-        """End the relay of a connection, if there is one: the client has gone, or attaches again."""
+        """End the relay of a connection, if there is one, and tell the owner; the client itself is told nothing."""
         near_relay = self._near.pop(connection, None)
         if near_relay is not None:
             del self._connections[near_relay.relay]
@@ -81,9 +91,9 @@ class NearRelays:
             self._output.emit(SendPeer(near_relay.owner, RelayEnd(near_relay.relay, by_owner=False)))
 
     def end_of_acquired(self, session: SessionId) -> None:
-        """End the relays of a session that is served here from now on: clients attach again, on the same connection.
+        """End the relays of a session that is served here from now on: their clients are told to attach again.
 
-        Its old owner would say so too, but later; what comes of it until then the client's frontier settles.
+        The owner before would say so too, but later. What it delivers until then, the client's frontier drops.
         """
         for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
@@ -111,7 +121,11 @@ class NearRelays:
         return None
 
     def down(self, sender: ProxyId, message: RelayDown) -> None:
-        """Take a message of the owner for a client, or its sign of life."""
+        """Take a message of the owner: a frame for the client, or a sign of life with an empty frame.
+
+        A message of no relay of that owner is answered with RelayEnd. A wrong one is refused and counted. Too many that
+        wait for a missing one end the relay.
+        """
         connection = self._of(sender, message)
         if connection is None:
             self._output.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
@@ -131,23 +145,27 @@ class NearRelays:
                 self._output.emit(Send(connection, msgspec.Raw(frame)))
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """Take the end of a relay, as the owner says it."""
+        """End a relay that its owner has ended: the client is told to attach again."""
         connection = self._of(sender, message)
         if connection is not None:
             self._break([connection])
 
     def owner_gone(self, owner: ProxyId) -> None:
-        """Break all relays to that proxy: its lease has ended."""
+        """End all relays to a proxy whose lease has ended: their clients are told to attach again."""
         self._break(number for number, near_relay in self._near.items() if near_relay.owner == owner)
 
     def fence(self) -> None:
-        """Break all relays: there is no lease."""
+        """End all relays of clients here, because there is no lease: the clients are told to attach again."""
         self._break(self._near)
 
     # ------------------------------------------------------------ time
 
     def tick(self, now: int) -> None:
-        """Break relays whose other end is silent for too long."""
+        """End relays whose owner is silent for too long: their clients are told to attach again.
+
+        Args:
+            now: in ms of the engine's clock.
+        """
         self._break(number for number, near_relay in self._near.items() if near_relay.channel.broken(now))
 
     def next_deadline(self) -> int:

@@ -37,7 +37,9 @@ class Subscriptions:
         self.end_replies = EndReplies(env)
 
     def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
-        """Add a subscription, or change the policy and the keys of one of the same id.
+        """Add a subscription, or change the policy and the keys of the active one of the same id.
+
+        The change is in force at once, its interest registered, and attested; the caller answers once it is durable.
 
         Args:
             expression: of the message, parsed.
@@ -45,7 +47,7 @@ class Subscriptions:
             payer: the client whose bounds it counts for; "": nobody's.
 
         Raises:
-            Refused: there is one of the same id with another expression.
+            Refused: the active subscription of that id has another expression.
             LimitExceeded: a bound of subscriptions, or of their cost, would be passed.
         """
         identity = SubscriptionId(message.subscription)
@@ -72,7 +74,7 @@ class Subscriptions:
             max_count: the number of entries that are kept; None: no bound.
 
         Raises:
-            KeyError: there is no such subscription.
+            KeyError: there is no active subscription of that id.
         """
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
@@ -114,13 +116,14 @@ class Subscriptions:
         """Set the keys that go with all subscriptions of a receiver, present and future.
 
         Args:
-            keys: its own keys are raw, those of producers public.
+            keys: as the client sends them: those of its own side raw, those of producers public.
 
         Returns:
             The subscriptions whose keys have changed; each of them has a new generation.
 
         Raises:
-            LimitExceeded: the session would have too many subscriptions, those that are still owed included.
+            LimitExceeded: the session would have too many subscriptions, those that are still owed included, or its
+                descriptor would be too large; nothing was changed.
         """
         keys = primed(CONSUMER, keys)
         rekeyed = [
@@ -193,7 +196,11 @@ class Subscriptions:
         return made
 
     def kept(self, session: Session, identities: Iterable[SubscriptionId]) -> None:
-        """Attest the promises that new generations took over from those before: the change of keys is durable."""
+        """Attest the promises that new generations took over from those before, now that the change of keys is durable.
+
+        Args:
+            identities: of the changed subscriptions; those that took over no promise are passed over.
+        """
         for identity in identities:
             made = session.subscriptions.get(identity)
             if made is not None and made.continued:
@@ -207,10 +214,10 @@ class Subscriptions:
         self._changed(session)
 
     def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
-        """End a subscription, if there is one of that id.
+        """End a subscription; nothing is done if there is no active one of that id.
 
-        Notifications that were acknowledged to their producers before are owed. Their end (R) is not known in any
-        origin yet: proxy/stream/subscription_ends.py finds it (handover rule 7).
+        Notifications that were acknowledged to their producers before are owed. The end (R) is not known in any origin
+        yet: proxy/stream/subscription_ends.py finds it (handover rule 7).
         """
         if identity in session.subscriptions:
             origins = [*self._env.reached(session), *session.gates]
@@ -220,7 +227,7 @@ class Subscriptions:
             self._output.report(SubscriptionEnded(session))
 
     def altered(self, session: Session, identity: SubscriptionId) -> None:
-        """Have the receivers of the session told how a subscription is now."""
+        """Report that a subscription was changed, so that the session's attached receivers are told how it is now."""
         self._output.report(SubscriptionAltered(session, identity))
 
     def _changed(self, session: Session) -> None:

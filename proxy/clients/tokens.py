@@ -24,7 +24,7 @@ class Named(NamedTuple):
 
 
 def token_key(secret: bytes) -> bytes:
-    """Return the key of tokens, derived from the federation's secret, which it does not reveal."""
+    """Return the key that signs tokens, derived from the federation's secret; the secret cannot be found from it."""
     return hmac.digest(secret, b"waypost token", "sha256")
 
 
@@ -37,11 +37,11 @@ def read(key: bytes, token: str, now_ms: int) -> Named:
     """Return the content of a valid token.
 
     Args:
-        key: by which it must be signed (:func:`token_key`).
+        key: the key by which the token must be signed (:func:`token_key`).
         now_ms: in Unix time.
 
     Raises:
-        Forbidden: it has ended, is malformed, or is not signed with the key.
+        Forbidden: the token has ended, is malformed, or is not signed with the key.
     """
     rules = {"require": ["sub", "exp", "aud"], "verify_exp": False}
     try:

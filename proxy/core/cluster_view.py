@@ -50,10 +50,12 @@ class ClusterView:
         """The owner of each session, as the watch reported, or as we claimed or read since."""
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
-        """Return the best other proxy for a session: of our own site if there is one, with the least load; or None.
+        """Return the best other proxy for a session; None: there is none.
+
+        Proxies that are drained are left out. One of our own site is preferred, then the one with the fewest sessions.
 
         Args:
-            loads: sessions of each proxy; None: by the registry.
+            loads: number of sessions of each proxy; None: by the registry's rows.
         """
         loads = self.loads() if loads is None else loads
         candidates = [row for row in self.proxies.values() if row.proxy not in self.drains and row.proxy != self._proxy]
@@ -77,9 +79,11 @@ class ClusterView:
         """Replace all rows by those that the registry has now: the watch begins anew.
 
         A proxy without a row counts as live until its lease is over (handover rule 26): where the registry was restored
-        from an older copy, that lease has not ended, but is forgotten. :meth:`ended_leases` tells then.
+        from an older copy, that lease has not ended, but is forgotten. :meth:`ended_leases` returns it when it is over.
 
         Args:
+            owners: the rows of all sessions.
+            proxies: the rows of all live proxies.
             changelogs: where the checkpoints of each site are.
             now_ms: by the engine's clock.
         """
@@ -93,7 +97,13 @@ class ClusterView:
         self.is_watching = True
 
     def ended_leases(self, now_ms: int) -> list[ProxyRow]:
-        """Return the rows of proxies whose forgotten leases are over by `now_ms`, of the engine's clock."""
+        """Return the rows that :meth:`reloaded` kept although the registry has none, and whose leases are over.
+
+        They stay until :meth:`proxy_down` removes them.
+
+        Args:
+            now_ms: by the engine's clock.
+        """
         return [self._proxies[proxy] for proxy, until_ms in self._forgotten.items() if now_ms >= until_ms]
 
     def next_deadline(self) -> int:
@@ -109,7 +119,9 @@ class ClusterView:
             self._owners[session] = current
 
     def owned_by(self, session: SessionId, current: Ownership) -> None:
-        """Set a session's row as this proxy has claimed or read it; the watch may report it later."""
+        """Set a session's row as this proxy has claimed or read it; the watch may report it later
+        (:meth:`has_seen`).
+        """
         if self._owners.get(session) != current:
             self._owners[session] = current
             self._unseen.add(session)
@@ -130,12 +142,12 @@ class ClusterView:
         return True
 
     def site_forgotten(self, site: SiteId) -> None:
-        """Look for no checkpoints of a site any more, unless it has a live proxy: that has made it known again."""
+        """Remove where a site's checkpoints are, unless the site has a live proxy, which has made it known again."""
         if not self.at_site(site):
             self._changelogs.pop(site, None)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the drain of a proxy, as an operator wants it; None: it is not to be drained any more."""
+        """Set the drain of a proxy, as an operator wants it; None: the proxy is not to be drained any more."""
         if row is None:
             self._drains.pop(proxy, None)
         else:
@@ -155,18 +167,18 @@ class ClusterView:
         return proxy in self._proxies
 
     def has_seen(self, session: SessionId, current: Ownership) -> bool:
-        """Tell whether the watch has reported this row, and so every lease that was granted before it was written."""
+        """Tell whether the watch has reported this row, and so every lease granted before it (handover rule 26)."""
         return self._owners.get(session) == current and session not in self._unseen
 
     def is_first(self, proxies: Iterable[ProxyId]) -> bool:
-        """Tell whether this proxy has the first name of these: it does the work that one of them has to do."""
+        """Tell whether this proxy has the lowest name of these, and so does the work that one of them has to do."""
         return self._proxy == min(proxies, default=None)
 
     @property
     def is_site_reporter(self) -> bool:
         """Whether this proxy, of those of its site, writes snapshots and tells the registry how far the log was read.
 
-        It may not be in the registry yet: then it counts as one of them all the same.
+        The one with the lowest name does; this proxy counts among them even if it is not in the registry yet.
         """
         return self.is_first([self._proxy, *self.at_site()])
 

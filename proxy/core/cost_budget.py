@@ -55,7 +55,7 @@ class Account:
             self.cost -= charge(expression)
 
     def with_one_more(self, expression: Expression) -> Cost:
-        """Return the cost with one more subscription of that expression."""
+        """Return what the cost would be with one more subscription of that expression; the account stays as it is."""
         return self.cost if expression in self._expressions else self.cost + charge(expression)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class CostBudget:
         self._release(before[kept:])
 
     def remove(self, session: SessionId) -> None:
-        """Release what the session's subscriptions cost."""
+        """Release what the session's subscriptions cost; nothing happens if it was not charged."""
         self._release(self._of_session.pop(session, ()))
 
     def _release(self, charged: Iterable[tuple[str, Expression]]) -> None:

@@ -30,7 +30,7 @@ class Histogram:
         self.total = 0
 
     def note(self, value: int) -> None:
-        """Count a value."""
+        """Count a value, and add it to the sum."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -89,5 +89,5 @@ class Counters:
 
     @property
     def drained(self) -> int:
-        """Sessions that have left this proxy for a drain."""
+        """The number of sessions that have left this proxy because it was drained."""
         return self.handovers[Handover("source", "drain", COMMITTED, "")]

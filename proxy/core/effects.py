@@ -186,18 +186,22 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> Checkpoint | None:
-        """The last one of all."""
+        """The checkpoint of the highest rank, first ones included; None: no changelog that answered has one."""
         return _last(self.checkpoints)
 
     @property
     def last_of_owner(self) -> Checkpoint | None:
-        """The last one that an owner has written."""
+        """The checkpoint of the highest rank that an owner has written, first ones left out; None: there is none."""
         return _last(checkpoint for checkpoint in self.checkpoints if checkpoint.serial)
 
     def last_under(self, row: Ownership) -> Checkpoint | None:
-        """The last one of the session that the row is of. Where an owner has written none, a first one of a later
-        epoch: nothing was answered of what the owner had. What a changelog has of a session of the name that was
-        deleted before counts only where there is nothing else.
+        """Return the last checkpoint that counts for the session of this row; None: no changelog that answered has any.
+
+        First checkpoints of a later epoch than the row, and checkpoints of an earlier generation than the row's, count
+        only where there is nothing else: then :attr:`last` is returned (handover rules 19 and 22).
+
+        Args:
+            row: the session's row in the registry.
         """
         of_row = (
             checkpoint

@@ -50,7 +50,7 @@ class Environment:
         return self.state.position < self.applied_below
 
     def frontier(self, session: Session) -> dict[Origin, int]:
-        """Return the frontier up to which the session has taken what it matched."""
+        """Return the frontier up to which the session has taken all notifications that it matched."""
         return session.frontier(self.state.frontier)
 
     def reached(self, session: Session) -> dict[Origin, int]:
@@ -65,5 +65,7 @@ class Environment:
         return reached
 
     def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the part of a client's frontier that is of origins known here: nothing of others was sent here."""
+        """Return the part of a client's frontier that is of origins in the site log: nothing of others
+        was sent here.
+        """
         return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}

@@ -40,7 +40,7 @@ class AcquireRequest(NamedTuple):
     create: bool = False
 
     def joined(self, other: AcquireRequest) -> AcquireRequest:
-        """Return one request in place of two; of two receivers the first one counts."""
+        """Return one request in place of two: for this one's receiver if it has one, and creating if either does."""
         requester = self.requester if self.requester != NO_REQUESTER else other.requester
         return AcquireRequest(requester, self.create or other.create)
 

@@ -37,20 +37,20 @@ class Interest:
         """Where in the log that stands, as the log has answered."""
 
     def register(self, session: Session) -> None:
-        """Append a record of the expressions that the session needs, if they differ from what was registered last."""
+        """Append a record of the expressions that the session needs, unless they are what was registered last."""
         self._append([self._needed(session)])
 
     def register_all(self, sessions: Iterable[Session]) -> None:
-        """Register the needs of all these sessions, in few appends."""
+        """Append records of what these sessions need, in few appends; what was registered last is left out."""
         needed = [self._needed(session) for session in sessions]
         for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
     def correct(self, sessions: Iterable[Session]) -> None:
-        """Register the needs of these sessions again where the log, read beyond the last registration, has another.
+        """Register the needs of these sessions again where the log, read beyond the last registration, has others.
 
-        An append that had no answer may come to stand behind later ones: then it is in force, and not what was said
-        last.
+        An append without an answer may come to stand behind later ones: then the log has an earlier registration in
+        force.
         """
         inexact = [session for session in sessions if not self.is_exact(session)]
         for session in inexact:
@@ -64,12 +64,12 @@ class Interest:
         self._append([InterestRegistered(self._proxy, self._lease.incarnation, session, ())])
 
     def forget(self, session: SessionId) -> None:
-        """Forget what was registered for the session, as it may not be in force: the next call registers it again."""
+        """Forget what was registered for the session, so that the next :meth:`register` appends it again."""
         self._registered.pop(session, None)
         self._offsets.pop(session, None)
 
     def is_covered(self, session: Session) -> bool:
-        """Tell whether the site log has, up to here, all that the session needs."""
+        """Tell whether the log, as far as it is read, has registrations of ours for all that the session needs."""
         registered = self._state.registered.get((self._proxy, session.id))
         if registered is None:
             return False
@@ -77,11 +77,14 @@ class Interest:
         return needed == registered.expressions or set(needed) <= set(registered.expressions)
 
     def is_installed(self, session: Session) -> bool:
-        """Tell whether the log, as far as it is read, has our own registration of it: another's could end any time."""
+        """Tell whether the session needs nothing, or the log, as far as it is read, has registrations of ours for all.
+
+        Registrations of other proxies do not count: they could end at any time.
+        """
         return not session.interest_expressions() or self.is_covered(session)
 
     def is_exact(self, session: Session) -> bool:
-        """Tell whether the site log has, up to here, what the session needs, by its keys, and nothing else of it."""
+        """Tell whether the log, as far as it is read, has exactly the expressions and keys that the session needs."""
         registered = self._state.registered.get((self._proxy, session.id))
         needed, by = session.interest_expressions(), session.interest_protections()
         return not needed if registered is None else (registered.expressions, registered.protections) == (needed, by)

@@ -32,7 +32,10 @@ class Journal:
         self._waiting: list[Callable[[], None]] = []
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Begin the journal of an incarnation, as a writer of its own; the one before is attested as closed."""
+        """Begin the journal of an incarnation, as a writer of its own.
+
+        The journal of the incarnation before it, if there was one, is attested as closed.
+        """
         if self.writer:
             self.attest(FactKind.CLOSED)
         self.writer = writer_of(self._proxy, incarnation)
@@ -40,10 +43,11 @@ class Journal:
         self.attest(FactKind.OPENED)
 
     def attest(self, kind: FactKind, session: Session | SessionId | None = None, **fields: object) -> None:
-        """Note a fact; it is written with the next :meth:`drain`.
+        """Note a fact; :meth:`drain` returns the effect that writes it.
 
         Args:
-            session: the session that it is about; of a Session the epoch is noted too. None: it is about none.
+            session: the session that the fact is about; of a Session the epoch is noted too. None: the fact is about
+                none.
             fields: further fields of :class:`waypost.facts.Fact`.
         """
         fields = {"proxy": self._proxy, "site": self._site} | fields
@@ -62,14 +66,17 @@ class Journal:
         self._facts.append(fact)
 
     def once_attested(self, on_done: Callable[[], None]) -> None:
-        """Call `on_done` when the journal has all facts noted so far: what is promised must be on record first."""
+        """Have `on_done` called, in a later step, when the journal has all facts noted so far.
+
+        What is promised must be on record before anybody is told (handover rule 21).
+        """
         self._waiting.append(on_done)
 
     def drain(self) -> Attest | None:
-        """Return the effect that writes the facts noted so far; those that wait are answered once it is performed.
+        """Remove the facts noted so far, and return the effect that writes them; None: no facts, and no caller waits.
 
-        Where there are none, the write is empty, so that those that wait are answered behind earlier facts. None:
-        there are no facts, and nobody waits.
+        Callers of :meth:`once_attested` are called when the effect is done. If there are only such callers, the effect
+        writes no facts: its answer comes behind that of earlier facts.
         """
         if not self._facts and not self._waiting:
             return None

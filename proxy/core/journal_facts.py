@@ -40,7 +40,10 @@ def effective(journal: Journal, session: Session, subscription: Subscription, pr
 
 
 def unsubscribed(journal: Journal, session: Session, ended: Subscription) -> None:
-    """Attest the end of the subscription. The session may forget it once the journal has the fact, not before."""
+    """Attest the end of the subscription, as far as it is known.
+
+    The session forgets the subscription only once the journal has the fact: until then its `is_end_on_record` is False.
+    """
 
     def on_record() -> None:
         ended.end_attested(on_record=True)
@@ -59,7 +62,10 @@ def unsubscribed(journal: Journal, session: Session, ended: Subscription) -> Non
 
 
 def restated(journal: Journal, session: Session) -> None:
-    """Attest all subscriptions again, when serving begins: one fact for each, and one more for each that has ended."""
+    """Attest all subscriptions again, when serving begins: one fact for each, and one more for each that has ended.
+
+    The bounds of the session's queue are attested again too, if it has any.
+    """
     for subscription in [*session.active(), *session.ended]:
         _attest(
             journal,
@@ -110,11 +116,11 @@ def lost_with_process(journal: Journal, session: Session) -> None:
 def received(
     session: SessionId, receiver: ReceiverId, incarnation: str, attestations: Iterable[Attestation], at_ms: int
 ) -> list[Fact]:
-    """Return the facts that a receiver's library attests; it is their writer, and it has numbered them.
+    """Return the facts that a receiver's library attests; the library is their writer, and has numbered them.
 
     Args:
         incarnation: of the receiver; part of the writer's name.
-        at_ms: when they came, in Unix time.
+        at_ms: when the attestations came, in Unix time.
     """
     return [
         Fact(

@@ -23,11 +23,15 @@ class Lease:
         """When the proxy must have stopped serving: before its lease can end; None: it has none."""
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Begin the life of another incarnation of this proxy."""
+        """Set the incarnation of this proxy; :meth:`granted` sets the end of its lease."""
         self.incarnation = incarnation
 
     def granted(self, until_ms: int) -> None:
-        """Set the end of the lease, granted or renewed, in ms of the clock of this process."""
+        """Set the end of a lease that was granted or renewed; the proxy fences itself by the margin earlier.
+
+        Args:
+            until_ms: in ms of the clock of this process.
+        """
         self.fence_at_ms = until_ms - self._margin_ms
 
     def lost(self) -> None:
@@ -36,7 +40,7 @@ class Lease:
 
     @property
     def has_ended(self) -> bool:
-        """Whether a lease was granted, and may have ended since without :meth:`lost`."""
+        """Whether a granted lease may have ended by now; False after :meth:`lost`, and if none was granted yet."""
         return self.fence_at_ms is not None and not self.may_serve()
 
     def may_serve(self) -> bool:

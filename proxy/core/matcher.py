@@ -43,7 +43,7 @@ class Holder:
             join(self.started_above, subscription.start)
 
     def is_of(self, session: Session, subscriptions: list[Subscription]) -> bool:
-        """Tell whether the holder is what would be made of these subscriptions."""
+        """Tell whether a new holder of these subscriptions, in this order, would be the same as this one."""
         known = self._subscriptions
         return (
             self.session is session
@@ -53,7 +53,13 @@ class Holder:
         )
 
     def wanting(self, origin: Origin, offset: int, protection: Protection = OPEN) -> Matched:
-        """Return which of the subscriptions want a notification at that coordinate, with that protection."""
+        """Return the ids of the subscriptions that want a notification at a coordinate; empty: none of them.
+
+        The notification matches their expression. Their intervals and keys are looked at here.
+
+        Args:
+            protection: the keys of the notification.
+        """
         if self.is_open and protection.insecure and offset > self.started_above.get(origin, NOTHING):
             return self._whole
         wanting = (
@@ -109,7 +115,13 @@ class JoinedHits:
             self._seen, self._kept, self._size = set(), {}, 0
 
     def of(self, numbers: tuple[int, ...], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
-        """Return what the hits of these numbers matched before; None: not known, or not the same at that coordinate."""
+        """Return what these expressions matched together before; None: not known, or maybe not the same here.
+
+        Args:
+            numbers: of the expressions that are true of the notification, in ascending order.
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
+        """
         known = self._kept.get(numbers)
         if known is None or offset <= known[0].get(origin, NOTHING):
             return None
@@ -123,7 +135,15 @@ class JoinedHits:
         offset: int,
         together: list[tuple[Session, Matched]],
     ) -> None:
-        """Keep what the hits matched at a coordinate, if they came before, and every holder wants the same above it."""
+        """Keep what these expressions matched together, if this set has come before and will match the same again.
+
+        Args:
+            numbers: of the expressions that are true of the notification, in ascending order.
+            hits: the sessions of each of these expressions.
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
+            together: the sessions with their matched subscriptions, as :meth:`of` is to return them.
+        """
         if self._size > JOINED_SIZE:
             self.clear()
         if numbers not in self._seen:
@@ -186,7 +206,10 @@ class Matcher:
     def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
         """Return for each notification an estimate, in ns, of the time to match, store and deliver it.
 
-        Where all would take no longer than a slice at most, each counts as the slowest there can be of its size.
+        Where the sum stays below FOLD_SLICE_S even at the slowest, each gets the slowest estimate for its size.
+
+        Args:
+            bodies: the encoded attributes of the notifications.
         """
         cost = self.spending.proxy.cost
         decoding_ns = [decoding_cost_ns(body) for body in bodies]
@@ -203,7 +226,13 @@ class Matcher:
         ]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
-        """Evaluate the expressions that :meth:`match` will need for this body, one for each item yielded."""
+        """Evaluate the expressions that :meth:`match` will need for this body, one before each item yielded.
+
+        The results are kept until the next call, and used by :meth:`match` for the same object `body`.
+
+        Args:
+            body: the encoded attributes of a notification.
+        """
         known: Known = {}
         self._evaluated = (body, known)
         yield from self._index.evaluate(read_body(body), known)
@@ -219,6 +248,8 @@ class Matcher:
         """Return the sessions that match a notification (keys included), each once, with the matching subscriptions.
 
         Args:
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
             protection: the keys of the notification.
             body: the encoded attributes; the results of :meth:`evaluate` are used if it had this same object.
         """
@@ -245,13 +276,17 @@ class Matcher:
         return joined
 
     def shared(self, matched: Matched) -> Matched:
-        """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
+        """Return an equal tuple that earlier calls have returned, so that entries share one copy in memory."""
         if len(self._known_matches) > KNOWN_MATCHES:
             self._known_matches.clear()
         return self._known_matches.setdefault(matched, matched)
 
     def holding(self, expression: str) -> list[Session]:
-        """Return the sessions that match by an expression of this canonical form."""
+        """Return the sessions with a subscription of this expression that still matches; empty: there are none.
+
+        Args:
+            expression: in canonical form.
+        """
         return [holder.session for holder in self._by_text.get(expression, {}).values()]
 
     def __len__(self) -> int:
@@ -259,7 +294,7 @@ class Matcher:
 
     @property
     def unindexed(self) -> int:
-        """The number of alternatives of expressions that no index covers: each notification is evaluated by them."""
+        """The number of alternatives of expressions that no index covers: every notification is held against them."""
         return self._index.unindexed
 
     def _holders_of(self, expression: Expression) -> _Holders:

@@ -30,19 +30,19 @@ class Output:
         self._events: deque[EngineEvent] = deque()
 
     def emit(self, effect: Effect) -> None:
-        """Add an effect behind the others: in this order the shell begins them."""
+        """Add an effect behind the others. The shell begins effects in this order, once the step is over."""
         self._effects.append(effect)
 
     def append(self, record: Record, on_done: Callable[[list[int] | WaypostError], None] | None = None) -> None:
-        """Have the record appended to the site log.
+        """Emit the effect that appends a record to the site log.
 
         Args:
-            on_done: called with a list of its one offset, or with the error; None: nobody needs the result.
+            on_done: called with a list of the record's one offset, or with the error; None: nobody needs the result.
         """
         self.emit(Append([record], on_done or ignore_result))
 
     def report(self, event: EngineEvent) -> None:
-        """Add an event behind the others, for the parts that it concerns."""
+        """Add an event behind the others; the engine hands it to the parts that it concerns, in the same step."""
         self._events.append(event)
 
     def next_event(self) -> EngineEvent | None:

@@ -33,7 +33,7 @@ class Refusals:
         Args:
             name: the violation, by one of a few fixed words.
             peer: the sender; :data:`NOBODY_PROVEN` if its identity was not verified.
-            detail: for people.
+            detail: which message was refused, for people.
         """
         self.counts[name] += 1
         if (name, peer) not in self._reported:
@@ -41,6 +41,6 @@ class Refusals:
             self._news.append(Refusal(name, peer, detail))
 
     def take_new(self) -> list[Refusal]:
-        """Return the first refusal of each name and peer since the last call; for the operator's log."""
+        """Return the refusals since the last call that were the first of their name and peer; for operators."""
         news, self._news = self._news, []
         return news

@@ -47,8 +47,8 @@ class RegistryMemory:
         """Remember that no proxy has the session any more; it can be made anew only after it was deleted.
 
         Args:
-            row: the row of which nobody has the session.
-            why: for people.
+            row: the session's row in the registry; the lost session is the one of this owner and epoch.
+            why: the reason, for people.
         """
         self._cluster.owned_by(session, row)
         if self.lost.get(session) != Lost(row, why):
@@ -56,16 +56,18 @@ class RegistryMemory:
             self._counters.damaged["session"] += 1
 
     def why_lost(self, session: SessionId, epoch: Epoch) -> str:
-        """Return why nobody has the session any more that we own at that epoch; empty: nothing is known of that."""
+        """Return why nobody has the session that this proxy owns at `epoch`; empty: it is not known to be lost."""
         lost = self.lost.get(session)
         return lost.why if lost is not None and lost.row == Ownership(self._settings.proxy, epoch) else ""
 
     def row_lost(self, session: SessionId, row: Ownership) -> None:
-        """Remember that the registry has lost a row: it was restored from an older copy, or is another one.
+        """Remember that the registry has lost a row: the registry was restored from an older copy, or is another one.
 
-        Who serves a session, or did so until its lease ended, writes its row again. Until all have, nobody makes a
-        session in the place of one that there is. One that is made after all is of a later generation: what clients
-        and disks have of the one before is none of it.
+        Who serves a session, or did so until its lease ended, writes its row again; :attr:`awaits_row_repair` leaves
+        time for that. Only the row of the highest epoch is remembered of each session (handover rule 28).
+
+        Args:
+            row: the session's row before the loss.
         """
         now = self._time.now_ms
         if row.epoch > _epoch(self.lost_row(session)):
@@ -80,21 +82,19 @@ class RegistryMemory:
 
     @property
     def awaits_row_repair(self) -> bool:
-        """Whether owners may still write rows again that the registry has lost."""
+        """Whether owners may still write rows again that the registry has lost within `Settings.rows_back_ms`."""
         return self._time.now_ms < self._rows_lost_ms + self._settings.rows_back_ms
 
     def is_final(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
-        """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
+        """Tell whether a row that is older than one known here has stood for so long that nobody will correct it.
 
-        The time of a row begins with the first question about it, and anew with each other row.
-
-        The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told
-        of this one, or looks after its sessions; so what this one says of its owner's life says nothing of that.
+        An older row is one of a registry that was restored from an older copy. The owner of a later epoch writes its
+        row again as soon as it knows of that (handover rule 28). The time of a row begins with the first call for it,
+        and anew when the row has changed since the last call.
 
         Args:
-            session: the session.
-            row: as the registry has it.
-            and_woken: for so long, too, that a proxy which has a copy of it on its disk has woken that.
+            row: the row that the registry has now; None: it has none.
+            and_woken: wait longer: a proxy that has a copy of the session on its disk has time to take its next epoch.
         """
         now, row = self._time.now_ms, _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
@@ -105,13 +105,13 @@ class RegistryMemory:
         return now >= since_ms + sweeps * self._settings.row_sweep_ms
 
     def forget(self, session: SessionId) -> None:
-        """Forget all that is remembered of a session: it is served here."""
+        """Forget all that is remembered of a session, because it is served here."""
         self.lost.pop(session, None)
         self._earlier_rows.pop(session, None)
         self._lost_rows.pop(session, None)
 
     def prune(self) -> None:
-        """Forget memories that the registry's rows contradict by now, and lost rows of LOST_ROWS_KEPT_MS ago."""
+        """Forget what the registry's rows contradict by now, and lost rows that are older than LOST_ROWS_KEPT_MS."""
         owners = self._cluster.owners
         for session in [session for session, lost in self.lost.items() if owners.get(session) != lost.row]:
             del self.lost[session]

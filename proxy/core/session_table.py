@@ -51,7 +51,10 @@ class SessionTable(Mapping[SessionId, Session]):
         return self._sessions.values()
 
     def put(self, session: Session) -> None:
-        """Add the session, in the place of any other of its name, and match by its subscriptions."""
+        """Add the session, in place of any other one of its name, and match by its subscriptions.
+
+        The session is not marked as changed: the caller calls :meth:`mark_changed` if the store is to have it.
+        """
         self._sessions[session.id] = session
         self.matcher.put(session)
 
@@ -68,14 +71,14 @@ class SessionTable(Mapping[SessionId, Session]):
         self.unmark(session)
 
     def require_room(self, session: Session, more: int, max_bytes: int) -> None:
-        """Check that a session's descriptor may grow: it alone, and all of them together, in memory here.
+        """Check that a session's descriptor may grow, and count its size among those of all sessions here.
 
         Args:
-            more: bytes that are about to be added to it.
-            max_bytes: of the descriptors of all sessions.
+            more: bytes that are about to be added to the descriptor.
+            max_bytes: the most bytes that the descriptors of all sessions may have together.
 
         Raises:
-            LimitExceeded: as :meth:`Session.check_room`, or the proxy has as much as it may.
+            LimitExceeded: the session's descriptor (:meth:`Session.check_room`), or all together, would be too large.
         """
         session.check_room(more)
         total = self._described_bytes + session.described_bytes - self._described.get(session.id, 0)
@@ -100,7 +103,7 @@ class SessionTable(Mapping[SessionId, Session]):
 
     @property
     def changed(self) -> KeysView[SessionId]:
-        """The sessions that have changed since :meth:`drain_changed`."""
+        """The sessions that have changed since :meth:`drain_changed`: a view, in the order of their first change."""
         return self._changed.keys()
 
     def mark_changed(self, session: SessionId) -> None:
@@ -120,7 +123,7 @@ class SessionTable(Mapping[SessionId, Session]):
         self._changed.pop(session, None)
 
     def drain_changed(self) -> dict[SessionId, bool]:
-        """Return the sessions that have changed since the last call, in the order of their first change.
+        """Return the sessions that have changed since the last call, and unmark them; in order of their first change.
 
         Returns:
             Session -> whether more has changed than its entries.

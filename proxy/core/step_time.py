@@ -16,6 +16,11 @@ class StepTime:
         self.unix_ms = unix_ms
 
     def set(self, now_ms: int, unix_ms: int | None) -> None:
-        """Set the time of the next step; `unix_ms` None: Unix time has not stepped since the last one."""
+        """Set the time of the next step, in ms.
+
+        Args:
+            now_ms: by the engine's clock.
+            unix_ms: in Unix time; None: Unix time has moved on by as much as the engine's clock.
+        """
         self.unix_ms = self.unix_ms + now_ms - self.now_ms if unix_ms is None else unix_ms
         self.now_ms = now_ms

@@ -123,31 +123,54 @@ class SessionStore(Protocol):
     """All or nothing over a crash; bounded memory. Every call raises StoreDamaged where it comes upon damage."""
 
     async def apply(self, batch: StoreBatch) -> None:
-        """Apply as one transaction; raises StoreFailed if the disk does not take it, with nothing changed."""
+        """Apply the batch as one durable transaction, whole or not at all.
+
+        Raises:
+            StoreFailed: the disk did not take the batch; nothing has changed.
+            StoreDamaged: the content of the disk is not what was written.
+        """
         ...
 
     async def load(self) -> Restored | None:
-        """Return the content; None: the disk is empty. Raises StoreDamaged: it is not what was written."""
+        """Return the content of the disk, entries left out; None: nothing was stored yet.
+
+        Raises:
+            StoreDamaged: the content is not what was written.
+            StoreFailed: the disk cannot be read, or an earlier build wrote the store.
+        """
         ...
 
     async def entries(
         self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
     ) -> list[Entry]:
-        """Return up to `limit` stored entries with a number above `after`, in order; none: there are no others.
+        """Return up to `limit` stored entries numbered above `after`, in order; none: there are no others.
 
         Args:
             passing: entries at or below this frontier need not be among them. One read looks at a bounded number of
                 entries, and the last of these is among them, so fewer than `limit` do not mean that no others follow.
+
+        Raises:
+            StoreDamaged: the content of the disk is not what was written.
+            StoreFailed: the disk cannot be read.
         """
         ...
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-        """Return up to `limit` entries that lie in the windows, in order, and what stays when all those are gone."""
+        """Return the first stored entries of a session that lie in the windows; they are not removed.
+
+        Args:
+            windows: by matched subscriptions and numbers, the entries that are kept for nobody any more.
+            limit: the most entries to return; if there are fewer, no others lie in the windows.
+
+        Raises:
+            StoreDamaged: the content of the disk is not what was written.
+            StoreFailed: the disk cannot be read.
+        """
         ...
 
     async def set_aside(self) -> str:
-        """Move the damaged content elsewhere, return where to, and begin with an empty disk."""
+        """Move the damaged content elsewhere, and begin with an empty store; return the new place, for operators."""
         ...
 
     async def close(self) -> None:
-        """Release files and threads; what was written is durable."""
+        """Release files and threads; the store takes no call afterwards. All batches that were applied are durable."""

@@ -40,7 +40,7 @@ class TakeoverBackoff:
             now_ms: by the engine's clock.
 
         Returns:
-            How many ms it must wait before it tries again; 0: it has the registration now, and that is remembered.
+            How many ms the incarnation must wait before it tries again; 0: the takeover is allowed, and is remembered.
         """
         key = (session, receiver)
         last = self._last.get(key)

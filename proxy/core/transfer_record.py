@@ -55,7 +55,7 @@ class TransferRecord:
     """Why the source, which is about to take the session back, does not wait any more."""
 
     def enter_phase(self, phase: str, now_ms: int) -> None:
-        """Close a phase: add the time since the last change to it.
+        """Add the time since the last change of phase to the phase that is over; the next phase begins now.
 
         Args:
             phase: the name of the phase that is over.
@@ -94,7 +94,11 @@ class TransferView:
 
 
 def ending_of(input: object) -> Ending:
-    """Return the reason by which this input ends a transfer, if it does; NO_ENDING: it never ends one."""
+    """Return the reason by which an input of a transfer's machine ends the transfer; NO_ENDING: it never does.
+
+    Args:
+        input: a message of the other proxy, or an input of `handover/`.
+    """
     match input:
         case TransferRefused(reason=reason):
             return Ending("refused", reason)

@@ -14,7 +14,11 @@ class RunningTransfers:
         self._by_role: dict[str, dict[SessionId, Any]] = {}
 
     def of(self, role: str) -> dict[SessionId, Any]:
-        """Return the transfers of a role, by session, for its driver."""
+        """Return the transfers of a role by session: the live dict, which only the driver of that role changes.
+
+        Args:
+            role: "source" or "target".
+        """
         return self._by_role.setdefault(role, {})
 
     def __contains__(self, session: object) -> bool:

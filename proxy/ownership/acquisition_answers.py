@@ -46,7 +46,7 @@ class RunningAcquisition:
     """Whether the row was read from the registry, and not reported by the watch, or expected."""
 
     def copy_found(self, copy: Session) -> None:
-        """Go on with the copy that is here now."""
+        """Set the copy of the session that is here now; the machine goes on with its epoch."""
         self.copy = copy
         self.machine.copy_found(copy.epoch)
 
@@ -60,7 +60,7 @@ class AcquisitionAnswers:
         self.creation_rate = CreationRate(env)
 
     def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:  # noqa: PLR0912 - a dispatch
-        """Return what an answer means to the machine in its present state.
+        """Return what an answer means to the machine of an acquisition in its present state.
 
         Args:
             running: the acquisition.
@@ -228,10 +228,15 @@ class AcquisitionAnswers:
         return inputs.OwnerEnded(row)
 
     def copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> AcquisitionInput:
-        """Return what a row means for a copy of the session that is here.
+        """Return what a row means for the acquisition of a session that has a copy here; nothing is claimed by it.
 
-        Where the registry went back and nobody corrects the row, whoever it names and lives serves by it, or finds in
-        the changelog that there was a later one: what is here counts as one that never was.
+        An older row, of a registry that was restored from an older copy, counts once nobody corrects it any more
+        (:meth:`RegistryMemory.is_final`).
+
+        Args:
+            copy: the copy that is here.
+            row: the session's row; None: there is none.
+            read: whether the row was read from the registry; False: it is as the watch reported.
         """
         proxy, epoch = self._env.proxy, copy.epoch
         if copy.role is Role.SERVING:
@@ -292,7 +297,7 @@ class AcquisitionAnswers:
         return is_older and not self._env.registry_memory.is_final(session, row)
 
     def lives_elsewhere(self, owner: Ownership) -> bool:
-        """Tell whether the row names another proxy, whose lease has not ended as far as the watch says."""
+        """Tell whether a row names another proxy, and the watch shows that proxy's lease as not ended."""
         return not owner.deleted and owner.proxy != self._env.proxy and self._env.cluster.alive(owner.proxy)
 
     def _is_gone(self, session: SessionId, owner: Ownership) -> bool:

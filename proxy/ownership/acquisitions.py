@@ -60,9 +60,9 @@ class Acquisitions:
     def acquire(self, session: SessionId, request: AcquireRequest) -> None:
         """Acquire a session: by handover, activation, failover or creation, as its row allows.
 
-        The owner that the watch names is asked at once. It may be the owner no more: then the registry is read, as
-        where there is none to ask. A running acquisition goes on for this request too. The result is reported as the
-        event SessionServed, RelayRequested or SessionUnavailable.
+        The owner that the watch names is asked at once. Another proxy may be the owner by now: then the registry is
+        read, as where there is no owner to ask. A running acquisition goes on for this request too. The result is
+        reported as the event SessionServed, RelayRequested or SessionUnavailable.
         """
         running = self._current(session)
         if running is not None:
@@ -79,13 +79,13 @@ class Acquisitions:
             self._feed(running, inputs.OwnerUnknown())
 
     def request_withdrawn(self, session: SessionId) -> None:
-        """Create the session no more: the clients that waited for it have gone. A claim under way goes on."""
+        """Do not create the session any more: the clients that waited for it have gone. A claim under way goes on."""
         running = self._current(session)
         if running is not None:
             running.request = running.request._replace(create=False)
 
     def not_handed_over(self, failed: TransferFailed) -> None:
-        """Continue after a transfer to here that came to nothing."""
+        """Go on with the acquisition whose transfer to here came to nothing; without one, report SessionUnavailable."""
         session, owner, lost = failed.session, failed.owner, failed.lost
         running = self._current(session)
         if failed.key is not None:
@@ -96,10 +96,13 @@ class Acquisitions:
             self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
 
     def relayed(self, key: ReplyKey | None) -> bool:
-        """End the acquisition of that key: the session stays at its owner. Return False if the key is stale.
+        """End the acquisition of that key: the session stays at its owner. Return whether to relay its clients there.
 
         Args:
-            key: None: the owner had offered the session, and nothing was asked for.
+            key: None: the owner had offered the session, and nothing was asked for; the result is True.
+
+        Returns:
+            False: what was asked for has changed since; the answer is refused, and counted.
         """
         if key is None:
             return True
@@ -112,7 +115,9 @@ class Acquisitions:
     def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
         """Take the next epoch for a dormant copy, which the store says is ours, in its turn.
 
-        Where the registry has lost a later row of it, the copy is compared with the row that there is now instead.
+        Where the registry has lost a later row of the session, the copy is compared with the row that there is now
+        instead. The result is reported as the event SessionServed or SessionUnavailable; without a lease no epoch is
+        taken.
 
         Args:
             is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
@@ -136,7 +141,11 @@ class Acquisitions:
         self._tell(copy, inputs.CopyToActivate(row), is_waited_for=is_waited_for)
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
-        """Compare a copy that is not served with its row, as the watch reports it (None: no row), and act on it."""
+        """Compare a copy that is not served with its row, and activate, commit, drop or release it, or wait.
+
+        Args:
+            row: as the watch reports it; None: there is no row.
+        """
         self._tell(copy, self.answers.copy_input(copy, row, read=False))
 
     def _tell(self, copy: Session, input: AcquisitionInput, *, is_waited_for: bool = False) -> None:

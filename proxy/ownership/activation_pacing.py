@@ -27,7 +27,11 @@ class ActivationQueue:
         return len(self._waited_for) + len(self._others)
 
     def join(self, session: SessionId, *, is_waited_for: bool) -> None:
-        """Add a session to the line; `is_waited_for`: before those that no client or proxy waits for."""
+        """Add a session to the line, once.
+
+        Args:
+            is_waited_for: a client or a proxy waits for the session: it goes before those that nobody waits for.
+        """
         if is_waited_for:
             self._others.pop(session, None)
             self._waited_for[session] = None
@@ -40,7 +44,10 @@ class ActivationQueue:
         self._others.pop(session, None)
 
     def next(self) -> SessionId | None:
-        """Take the next session from the line; None: it is empty, or `at_once` questions are under way."""
+        """Remove and return the next session; None: the line is empty, or `at_once` questions are under way.
+
+        The caller counts the question that follows (:meth:`question_begins`).
+        """
         line = self._waited_for or self._others
         if not line or self._under_way >= self._at_once:
             return None
@@ -57,6 +64,9 @@ class ActivationQueue:
         self._under_way -= 1
 
     def fence(self) -> None:
-        """Empty the line: our lease may have ended. Sessions join again under the next one."""
+        """Empty the line: our lease may have ended.
+
+        Sessions join again under the next one; questions under way still count.
+        """
         self._waited_for.clear()
         self._others.clear()

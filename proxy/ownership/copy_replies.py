@@ -28,11 +28,12 @@ class CopyReplies:
         self._output = output
 
     def to(self, session: Session, take: Callable[[Answer], None]) -> Callable[[Answer], None]:
-        """Return what takes the answer to a question about the session as it is now.
+        """Return the `on_done` of an effect that asks about a copy as it is now.
 
         Args:
             session: the copy that is here.
-            take: is called with the answer if neither the copy, its epoch nor the lease has changed since.
+            take: called with the answer, unless the copy, its epoch or the lease has changed since: then the answer is
+                only counted as stale.
         """
         epoch, incarnation = session.epoch, self._env.lease.incarnation
 

@@ -15,7 +15,7 @@ class CreationRate:
         """When all sessions so far would be made, at the rate at which they may be."""
 
     def take(self) -> bool:
-        """Tell whether a session may be made now, and count it if so."""
+        """Tell whether a session may be made now within `Settings.creations_a_s`; if so, it is counted as made."""
         now, rate = self._env.time.now_ms, self._env.settings.creations_a_s
         if not rate:
             return True

@@ -35,7 +35,10 @@ class DeletedRows:
         self._next_check_ms = 0
 
     def watched(self, session: SessionId, current: Ownership | None) -> None:
-        """Take a session's row, as the watch reports it; None: it was removed."""
+        """Note a session's row, as the watch reports it; None: it was removed.
+
+        A row of a deleted session is removed `Settings.forget_ms` later (handover rule 28).
+        """
         known = self._deleted.pop(session, None)
         if current is None and known is not None and self._env.cluster.is_first(self._env.cluster.at_site()):
             self._gone[session] = known[0].epoch
@@ -44,7 +47,7 @@ class DeletedRows:
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
-        """Replace all rows by these: the watch begins again."""
+        """Replace all rows by these, because the watch begins again; sessions without a row count as removed."""
         for session in sorted(self._deleted.keys() - owners.keys()):
             self.watched(session, None)
         for session, current in owners.items():
@@ -52,7 +55,7 @@ class DeletedRows:
                 self.watched(session, current)
 
     def tick(self) -> None:
-        """Remove rows of sessions that were deleted `forget_ms` ago, and then their checkpoints of our changelog."""
+        """Remove rows of sessions deleted `forget_ms` ago; later, what our changelog has of such sessions."""
         now = self._env.time.now_ms
         if now < self.next_deadline():
             return

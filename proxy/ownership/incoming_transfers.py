@@ -127,6 +127,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
     ) -> None:
         """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
 
+        Where a copy of the session is here, or no lease holds, TransferFailed is reported at once.
+
         Args:
             owner: the row that names the owner and its epoch.
             request: kept for a failover, should the owner end meanwhile.
@@ -153,7 +155,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self.perform(incoming, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
-        """Take a message of a source. One that belongs to no transfer is refused."""
+        """Take a message of a source. One that belongs to no transfer is refused and counted.
+
+        Frozen of such a transfer is answered with Aborted, unless the session is served here by now (handover rule 5).
+        """
         incoming = self.running.get(message.session)
         violation = self.violation(incoming, sender, message)
         if violation or incoming is None:
@@ -182,7 +187,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._output.emit(SendPeer(sender, gone))
 
     def proceed(self) -> None:
-        """Go on with shadows whose copy is complete, and whose coverage is known or was waited for."""
+        """Go on with transfers whose copy is complete, and whose coverage is known or was waited for long enough."""
         for incoming in list(self.running.values()):
             if self._complete(incoming):
                 if self._needs_writing(incoming):
@@ -237,10 +242,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._forget(session)
 
     def answered(self, incoming: Incoming, current: Ownership | None) -> None:
-        """Take what the registry's row says.
+        """Feed the transfer with the session's row, as it was read or reported.
 
-        Where the registry went back, what is staged is all that there is if the source is dead, or does not write its
-        row again, for it has lost the session with its disk: then the staged copy commits.
+        Where the row is older than the transfer's and nobody corrects it, the staged copy is all that there is, and
+        commits (handover rule 28).
+
+        Args:
+            current: the row; None: there is none.
         """
         owned, wanted = incoming.machine.owned, incoming.machine.wanted
         committing = incoming.machine.state is TargetState.COMMITTING
@@ -254,7 +262,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return is_final or not self._env.cluster.alive(incoming.machine.owned.proxy)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """Apply a session's row, as the watch reports it, to its transfer to here, which may end by it."""
+        """Feed a session's row to its transfer to here, which may end by it; nothing is done if none runs.
+
+        Args:
+            current: the row, as the watch reports it; None, or a row older than the transfer's, is passed over.
+        """
         incoming = self.running.get(session)
         if incoming is not None and not older(current, incoming.machine.owned):
             self.answered(incoming, current)
@@ -281,14 +293,14 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return incoming.machine.owned.proxy
 
     def outcome(self, incoming: Incoming, effects: Sequence[object]) -> str:
-        """Return how the transfer ended, by the effects of its last step."""
+        """Return the outcome of a transfer that ends with these effects: COMMITTED, RELAYED or ABORTED."""
         kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
             return COMMITTED
         return RELAYED if target.Relay in kinds else ABORTED
 
     def act(self, incoming: Incoming, effect: target.TargetAction) -> None:
-        """Perform an effect of the machine."""
+        """Perform an effect of the target's machine."""
         transfer = incoming.machine
         match effect:
             case target.SendPrepare():

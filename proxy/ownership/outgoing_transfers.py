@@ -82,7 +82,7 @@ class Outgoing:
 
     @property
     def spanned(self) -> int:
-        """Return the last number that the chunks so far span."""
+        """The last number that the chunks so far span; without chunks, the number after which the copy begins."""
         return self.bounds[-1] if self.bounds else self.start
 
 
@@ -112,6 +112,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
         """Answer a proxy that asks for a session: begin a transfer, decline it (the receiver is relayed), or refuse it.
+
+        An earlier transfer of the session ends when a new one begins.
 
         Args:
             requester: the proxy that asks, which is the target.
@@ -207,7 +209,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return _Refusal(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
-        """Take a message of a target. One that belongs to no transfer is refused, and answered (handover rule 5)."""
+        """Take a message of a target.
+
+        One that belongs to no transfer is refused, counted and answered (handover rule 5).
+        """
         if isinstance(message, Prepare):
             self.prepare(sender, message)
             return
@@ -226,8 +231,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
     def cancel(self, session: SessionId) -> None:
         """Abort the transfer of the session to the proxy where its receiver had attached: the receiver is back here.
 
-        Only a transfer with the trigger ATTACH that is not frozen yet is aborted; its target gets Refused. Otherwise
-        nothing is done (docs/failures.md, F25).
+        Only a transfer with the trigger ATTACH that is not frozen yet is aborted; its target gets TransferRefused.
+        Otherwise nothing is done (docs/failures.md, F25).
         """
         outgoing = self.running.get(session)
         if (
@@ -242,10 +247,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
     def leave(self) -> None:
-        """Hand nothing over any more, and take frozen sessions back: the process is about to end in good order.
+        """Hand over no session any more, and take frozen ones back: the process is about to end in good order.
 
         What receivers have acknowledged since the cut is not in the copy that a target has staged. So that copy must
-        not be served: the next epoch is ours, or the target has it already.
+        not be served: this proxy takes the next epoch, or finds that the target has it already. That needs the
+        registry's answers.
         """
         self._is_leaving = True
         for outgoing in list(self.running.values()):
@@ -265,7 +271,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self.feed(outgoing, source.Passed())
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
-        """Apply a session's row, as the watch reports it, to its transfer from here, which may end by it."""
+        """Feed a session's row to its transfer from here, which may end by it; nothing is done if none runs.
+
+        Args:
+            current: the row, as the watch reports it; None, or a row older than the transfer's, is passed over.
+        """
         outgoing = self.running.get(session)
         if outgoing is None or current is None or older(current, outgoing.machine.owned):
             return
@@ -303,7 +313,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return outgoing.machine.target
 
     def act(self, outgoing: Outgoing, effect: source.SourceAction) -> None:
-        """Perform an effect of the machine."""
+        """Perform an effect of the source's machine."""
         match effect:
             case source.SendPrepared():
                 self._send_prepared(outgoing)
@@ -355,7 +365,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             super()._claim(outgoing, claim)
 
     def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> str:
-        """Return how the transfer ended, by the effects of its last step."""
+        """Return the outcome of a transfer that ends with these effects: THAWED, COMMITTED or ABORTED."""
         kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
             return THAWED
@@ -364,7 +374,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return COMMITTED if source.Release in kinds and taken else ABORTED
 
     def answered(self, outgoing: Outgoing, current: Ownership | None) -> None:
-        """Apply the row that the registry has answered with, None: there is none; other parts see it too."""
+        """Feed the transfer with the row that the registry has answered with; the cluster view is told of the row too.
+
+        Args:
+            current: the row; None: there is none.
+        """
         if current is not None:
             self._env.cluster.owned_by(outgoing.machine.session, current)
         super().answered(outgoing, current)

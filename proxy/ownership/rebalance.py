@@ -24,6 +24,11 @@ def plan(
     """Return the fewest moves after which the proxies of each site own the same number of sessions, give or take one.
 
     Sessions stay at their site; a proxy that is being drained neither gives nor takes.
+
+    Args:
+        owners: the rows of all sessions; those of proxies that are not in `proxies` are left out.
+        proxies: the live proxies.
+        drained: the proxies that are being drained.
     """
     loads: dict[ProxyId, list[SessionId]] = {row.proxy: [] for row in proxies if row.proxy not in drained}
     for session, owner in sorted(owners.items()):

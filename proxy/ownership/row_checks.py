@@ -49,7 +49,13 @@ class RowChecks:
         )
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
-        """The registry's watch says who owns a session. One in a transfer is the transfer's, until that is over."""
+        """Compare a session's row with the copy that is here, and release, look up or compare the copy if they differ.
+
+        A copy in a transfer is left to that transfer, an orphan to the sweep.
+
+        Args:
+            current: the row, as the watch or a read reports it; None: there is none.
+        """
         session = self._sessions.get(identity)
         if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN, Role.FROZEN):
             return
@@ -140,7 +146,11 @@ class RowChecks:
     # ------------------------------------------------------------ the sweep
 
     def tick(self) -> None:
-        """Now and then: wake what sleeps, and acquire what the registry says is ours and is not here."""
+        """Sweep a part of the copies, rows and interests, every `row_sweep_ms`; not without lease and watch.
+
+        Copies that are not served are compared with their rows, sessions that rows name as ours and that are not here
+        are requested, and interests are corrected.
+        """
         if (
             self._env.time.now_ms < self._sweep_at
             or not self._env.lease.may_serve()
@@ -155,11 +165,11 @@ class RowChecks:
         )
 
     def next_deadline(self) -> int:
-        """Return when the next sweep is due, in ms of the engine's clock; NEVER: there is no lease."""
+        """Return when the next sweep is due, in ms of the engine's clock; NEVER: there is no lease, or no watch."""
         return self._sweep_at if self._env.lease.fence_at_ms is not None and self._env.cluster.is_watching else NEVER
 
     def sweep(self) -> None:
-        """Look at all of them."""
+        """Sweep all copies, rows and interests at once, as :meth:`tick` does part by part."""
         self._sweep(list(self._sessions), list(self._env.cluster.owners), list(self._env.state.registered))
 
     def _sweep(

@@ -35,10 +35,13 @@ class ServedSessions:
     def serve(self, session: Session, epoch: Epoch, cause: Acquisition) -> None:
         """Serve the session from now on; the registry names us at this epoch.
 
-        It is attested, its interest registered and its checkpoint written; SessionServed is reported.
+        The start is attested, the session's interest registered and its checkpoint written; SessionServed is reported.
 
         Args:
-            cause: how this proxy came to own it.
+            cause: how this proxy came to own the session.
+
+        Raises:
+            Internal: the session's role does not allow it (:meth:`Session.become`).
         """
         session.begin_serving(epoch, self._env.time.now_ms)
         self._env.registry_memory.forget(session.id)
@@ -59,8 +62,13 @@ class ServedSessions:
         self._output.report(SessionServed(session))
 
     def delete(self, session: Session, reason: str) -> None:
-        """Delete the session in the registry. What came of it, its answer says, or else the watch: a handover may have
-        been first (F32). Nobody is let into a session that is deleted once the answer is here (F111).
+        """Begin to delete a session that is served here: its row is claimed for nobody.
+
+        The session goes when the registry's answer, or its watch, says so; a handover may have been first. Where the
+        claim has failed, nothing changes.
+
+        Args:
+            reason: for people: the receivers and the journal are told.
         """
 
         def on_done(answer: Claimed | WaypostError) -> None:
@@ -105,7 +113,11 @@ class ServedSessions:
                 self._output.emit(Send(receiver.connection, Deleted(session.id, reason)))
 
     def sleep(self, session: Session, reason: str) -> None:
-        """Serve the session no more until a later epoch is taken for it; attached receivers are told to wait."""
+        """Stop serving the session until a later epoch is taken for it; its receivers are told to wait, and detached.
+
+        Args:
+            reason: for people: the receivers are told.
+        """
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._output.emit(Send(receiver.connection, Wait(WaitCause.MOVED, reason, self._env.settings.retry_ms)))
@@ -114,7 +126,10 @@ class ServedSessions:
         self._output.report(SessionUnavailable(session.id, RetryLater(reason)))
 
     def fence(self) -> None:
-        """Serve nothing until new epochs are taken under a new lease: ours may have ended."""
+        """Stop serving all sessions until new epochs are taken under a new lease; their receivers are detached.
+
+        Sessions that are frozen stay so: the end of their transfers changes their role.
+        """
         for session in self._sessions.values():
             if session.role in (Role.SERVING, Role.FROZEN):
                 for receiver in session.receivers.values():
@@ -123,12 +138,16 @@ class ServedSessions:
                 session.become(Role.DORMANT)
 
     def drop(self, session: Session) -> None:
-        """Delete this copy, also from the store, and withdraw its interest at the site."""
+        """Delete this copy, also from the store, and withdraw its interest; nothing is done if it is not here."""
         if self.withdraw(session):
             self._persister.drop(session.id)
 
     def withdraw(self, session: Session) -> bool:
-        """Remove this copy and its interest, but keep what the store has; return False if it was no copy of ours."""
+        """Remove this copy and withdraw its interest, but keep what the store has; its receivers are detached.
+
+        Returns:
+            False: the session table has no such copy, or another one, and nothing was done.
+        """
         if self._sessions.get(session.id) is not session:
             return False
         self._sessions.remove(session.id)
@@ -140,7 +159,7 @@ class ServedSessions:
 
 
 def taken(session: SessionId, receiver: str) -> Problem:
-    """Return the message to a connection whose receiver has attached elsewhere: the newest attach counts."""
+    """Return the message to a client whose receiver has attached on another connection: the newest attach counts."""
     hint = "give each client a receiver's name of its own"
     text = f"receiver {receiver} of session {session} attached somewhere else; {hint}"
     return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))

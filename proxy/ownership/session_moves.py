@@ -43,7 +43,7 @@ class SessionMoves:
 
     @property
     def row(self) -> DrainRow | None:
-        """The drain of this proxy; None: it is not to be emptied."""
+        """The row of this proxy's drain; None: no operator has this proxy drained."""
         return self._env.cluster.drains.get(self._env.proxy)
 
     @property
@@ -57,13 +57,16 @@ class SessionMoves:
         return len(self._offered)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the drain of a proxy, as the registry reports it; None: it is not to be drained any more."""
+        """Set the drain of a proxy, as the registry reports it; None: the proxy is not to be drained any more."""
         if proxy == self._env.proxy and self.row is None:
             self._next_at = self._env.time.now_ms + GRACE_MS
         self._env.cluster.drain_changed(proxy, row)
 
     def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
-        """Note a rebalancing proxy's request to move a session; one for another epoch is refused."""
+        """Note a rebalancing proxy's request to move a session; one for another epoch is refused and counted.
+
+        Nothing is done if the session is not served here.
+        """
         session = self._sessions.serving(message.session)
         if session is None or message.target == self._env.proxy:
             return
@@ -74,7 +77,11 @@ class SessionMoves:
         self.request_move(message.session, message.target, "rebalance")
 
     def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
-        """Move a session to that proxy in its turn, if the proxy is live then; `why` is the reason of the handover."""
+        """Have a session offered to that proxy in its turn, if the proxy is live then.
+
+        Args:
+            why: the reason of the handover, one of :data:`handover.messages.TRIGGERS`.
+        """
         self._wanted[session] = (proxy, why)
 
     def _loads(self) -> Counter[ProxyId]:
@@ -83,7 +90,10 @@ class SessionMoves:
         return loads
 
     def follow(self, session: Session) -> None:
-        """Move a session to the proxy of more than half of its deliveries, counted over `dwell_ms` at least."""
+        """Request a move to the proxy that got more than half of the session's deliveries in `dwell_ms` or longer.
+
+        The deliveries are counted anew then; before `dwell_ms` have passed nothing is done.
+        """
         now = self._env.time.now_ms
         if now < session.counted_since_ms + self._env.settings.dwell_ms:
             return
@@ -95,7 +105,7 @@ class SessionMoves:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Offer the sessions whose turn it is to other proxies."""
+        """Offer the sessions whose turn it is to other proxies, at the rate of the drain or of rebalances."""
         now = self._env.time.now_ms
         self._forget_finished(now)
         rate = self._rate()

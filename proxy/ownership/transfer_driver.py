@@ -81,11 +81,11 @@ class TransferDriver(ABC, Generic[Running]):
 
     @abstractmethod
     def peer(self, running: Running) -> ProxyId:
-        """Return the proxy on the other side."""
+        """Return the proxy on the other side of the transfer."""
 
     @abstractmethod
     def act(self, running: Running, effect: Any) -> None:
-        """Perform an effect that only this role has."""
+        """Perform an effect of the transfer's machine that only this role has."""
 
     @abstractmethod
     def outcome(self, running: Running, effects: Sequence[object]) -> str:
@@ -111,10 +111,10 @@ class TransferDriver(ABC, Generic[Running]):
         self._attest(running, running.machine.state.name.lower())
 
     def answered(self, running: Running, current: Ownership | None) -> None:
-        """Feed the machine with the session's row, as it was read or reported.
+        """Feed the transfer's machine with the session's row, as it was read or reported.
 
         A row older than the one that is handed over is passed over, as long as its owner lives: the registry has lost
-        rows, and the owner writes it again.
+        rows, and the owner writes its row again.
 
         Args:
             current: the row; None: there is none.
@@ -136,10 +136,11 @@ class TransferDriver(ABC, Generic[Running]):
         self._output.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
     def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
-        """Return the violation by which a message is none of this transfer, by name; empty: it is one.
+        """Return by which name a message does not belong to a transfer; empty: it belongs to it.
 
         Args:
             running: the transfer of the message's session; None: none runs.
+            sender: the proxy that sent the message.
         """
         if running is None or running.machine.transfer != message.transfer:
             return UNKNOWN
@@ -148,7 +149,9 @@ class TransferDriver(ABC, Generic[Running]):
         return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
 
     def feed(self, running: Running, input: object, message: object = None) -> None:
-        """Step the machine with an input, and perform the effects. An unexpected input is only counted.
+        """Step the transfer's machine with an input, and perform the effects.
+
+        An unexpected input is only counted as refused.
 
         Args:
             message: the message that the input stands for, if that is not the input itself; only its name is counted.
@@ -181,6 +184,7 @@ class TransferDriver(ABC, Generic[Running]):
 
         Args:
             before: the machine's state before the step.
+            effects: of the step.
             ending: why the transfer has ended, if it has by this step.
         """
         if running.machine.state is not before:
@@ -209,10 +213,11 @@ class TransferDriver(ABC, Generic[Running]):
         self._attest(running, running.machine.state.name.lower())
 
     def carried(self, running: Running, part: str, entries: list[StoredEntry]) -> None:
-        """Count a chunk that was sent or received.
+        """Count a chunk that was sent or received, in the transfer's record and in the counters.
 
         Args:
             part: PRE_COPY or FINAL_COPY.
+            entries: of the chunk.
         """
         size = sum(len(stored_entry.delivery) for stored_entry in entries)
         running.record.entries[part] += len(entries)
@@ -221,7 +226,12 @@ class TransferDriver(ABC, Generic[Running]):
         self._output.counters.copied_bytes[self.role, part] += size
 
     def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
-        """Record that a transfer has ended from outside, without a step of its machine; the caller drops it."""
+        """Record that a transfer has ended without a step of its machine; the caller removes it from :attr:`running`.
+
+        Args:
+            outcome: one of those in proxy/core/transfer_record.py.
+            ending: why it has ended.
+        """
         running.record.enter_phase(running.machine.state.name.lower(), self._env.time.now_ms)
         self._ended(running, outcome, ending)
 
@@ -297,7 +307,7 @@ class TransferDriver(ABC, Generic[Running]):
         """Compare and set the session's row, and feed the answer to the transfer if it still runs.
 
         Args:
-            before: the row that is expected; None: that there is none.
+            before: the row that the registry must have; None: it must have none.
             wanted: the row that takes its place.
         """
 

@@ -34,7 +34,7 @@ class Transfers:
         self.targets = IncomingTransfers(env, sessions, output, stream, served)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
-        """Take a message of a handover from another proxy."""
+        """Take a message of a handover from another proxy; a wrong one is refused and counted."""
         if isinstance(message, Prepare | ChunkStored | Ready | Aborted):
             self.sources.message(sender, message)
         else:
@@ -42,11 +42,15 @@ class Transfers:
         self.proceed()
 
     def fetch(self, wanted: FetchRequested) -> None:
-        """Begin to take a session over from its live owner; an event with the same key reports the result."""
+        """Begin to take a session over from its live owner.
+
+        The result is reported as the event SessionServed, or with the key of `wanted` as RelayRequested or
+        TransferFailed. If the owner's lease ends first, SessionRequested asks for a failover.
+        """
         self.targets.fetch(wanted.session, wanted.owner, wanted.request, key=wanted.key)
 
     def offered(self, sender: ProxyId, offer: HandoverOffer) -> None:
-        """Begin to fetch a session that its owner offers; an offer that the watch knows to be outdated is refused."""
+        """Begin to fetch a session that its owner offers; an offer known to be outdated is refused and counted."""
         known = self._env.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
             detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
@@ -59,11 +63,14 @@ class Transfers:
         return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda view: -view.began_at_ms)
 
     def cancel(self, session: SessionId) -> None:
-        """End the transfer of a session from here to which a receiver has returned, unless it is frozen already."""
+        """Abort the transfer of a session from here, because the receiver that attached at its target is back here.
+
+        Nothing is done if the session is frozen already, or is not handed over for an attach.
+        """
         self.sources.cancel(session)
 
     def proceed(self) -> None:
-        """Go on with transfers that wait for the site log or for time."""
+        """Go on with transfers for which the site log was read far enough, or that have waited long enough."""
         self.sources.proceed()
         self.targets.proceed()
 
@@ -73,7 +80,7 @@ class Transfers:
         self.targets.owner_changed(session, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """End transfers with a proxy whose lease has ended, or go on without it."""
+        """End transfers with a proxy whose lease has ended; staged copies that came from it commit."""
         self.sources.proxy_down(proxy)
         self.targets.proxy_down(proxy)
 

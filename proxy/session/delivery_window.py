@@ -52,18 +52,22 @@ class DeliveryWindow:
     """Entries that it is not to have, because nobody holds them any more; the journal says so."""
 
     def restart(self, acknowledged: int) -> None:
-        """Begin an attachment, or end one: all above the acknowledged number is sent again."""
+        """Forget all flights, as the receiver attaches or detaches: all entries above `acknowledged` are sent again.
+
+        Args:
+            acknowledged: the number of the entry up to which the receiver has acknowledged all.
+        """
         self.sent, self.is_waiting = acknowledged, False
         self.under_way = self.under_way_bytes = 0
         self.flights.clear()
         self.recorded = frozenset()
 
     def begin_wait(self) -> None:
-        """Send nothing more until the store, or the journal, has answered."""
+        """Note that the store, or the journal, is waited for: nothing is sent before :meth:`end_wait`."""
         self.is_waiting = True
 
     def end_wait(self) -> None:
-        """Go on sending: the store, or the journal, has answered."""
+        """Note that the store, or the journal, has answered: deliveries may go on."""
         self.is_waiting = False
 
     def removals_recorded(self, numbers: Iterable[int]) -> None:
@@ -75,10 +79,12 @@ class DeliveryWindow:
         self.recorded = self.recorded.union(numbers)
 
     def room(self, out_of_order: int = 0) -> int:
-        """Return how many notifications the next delivery may have; one at a time past OVERTAKING.
+        """Return how many notifications the next delivery may have; 0: none, until the client acknowledges more.
+
+        A client with OVERTAKING notifications out of order is sent one at a time.
 
         Args:
-            out_of_order: the notifications that the client has above its frontier.
+            out_of_order: the number of notifications that the client has above its frontier.
         """
         if out_of_order >= OVERTAKING:
             return 0 if self.flights else 1
@@ -88,25 +94,36 @@ class DeliveryWindow:
 
     @property
     def free(self) -> int:
-        """The number of notifications that the client's own bound lets be sent now."""
+        """The number of notifications that the client's own bound allows now; :meth:`room` looks at all bounds."""
         return self.size - self.under_way
 
     def passed(self, sent: int) -> None:
-        """Note that all up to this number was sent, or is not to be sent."""
+        """Note that all entries up to the number `sent` were sent, or are not to be sent."""
         self.sent = sent
         if self.recorded:
             self.recorded = frozenset(number for number in self.recorded if number > sent)
 
     def takes_off(self, coordinates: dict[Origin, int], count: int, size: int) -> None:
-        """Add the delivery of all up to :attr:`sent`: so many notifications, of so many bytes."""
+        """Add the flight of a delivery that ends at :attr:`sent`; call :meth:`passed` first.
+
+        Args:
+            coordinates: origin -> the last offset that the delivery reaches.
+            count: the number of its notifications.
+            size: their bytes.
+        """
         self.flights.append(Flight(self.sent, self.sent, coordinates, count, size))
         self.under_way += count
         self.under_way_bytes += size
 
     def skips(self, coordinates: Mapping[Origin, int]) -> bool:
-        """Note that there was nothing to send up to :attr:`sent`; return whether a flight stands for that now.
+        """Note that there was nothing to send up to :attr:`sent`; call :meth:`passed` first.
 
-        False: none is under way, and the receiver has all of it already.
+        Args:
+            coordinates: origin -> the last offset that was passed over.
+
+        Returns:
+            True: the last flight stands for the skipped entries until it is acknowledged. False: there is no
+            flight, and the receiver counts as having all entries up to :attr:`sent`.
         """
         if not self.flights:
             return False
@@ -115,7 +132,11 @@ class DeliveryWindow:
         return True
 
     def land(self, through: int) -> Iterator[Flight]:
-        """End the flights up to the number `through`, and yield each."""
+        """End the flights up to the number `through`, each as it is yielded: consume all that comes.
+
+        Args:
+            through: the number that an acknowledgement names (`DeliverEncoded.through`).
+        """
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.pop(0)
             self.under_way -= flight.count
@@ -123,7 +144,12 @@ class DeliveryWindow:
             yield flight
 
     def covers(self, acknowledged: Mapping[Origin, int], frontier: Mapping[Origin, int]) -> bool:
-        """Tell whether all up to `frontier` was sent since the client attached, or was acknowledged before."""
+        """Tell whether all up to `frontier` was sent since the client attached, or was acknowledged before.
+
+        Args:
+            acknowledged: the frontier that the receiver has acknowledged.
+            frontier: the frontier that is asked about.
+        """
         sent = dict(acknowledged)
         for flight in self.flights:
             join(sent, flight.coordinates)

@@ -33,14 +33,20 @@ class Gaps(list[GapRow]):
         return any(receiver.id in gap.unconfirmed for gap in self)
 
     def pending_for(self, receiver: Receiver) -> list[GapRow]:
-        """Return the gaps that were not sent to this receiver since it attached, and note them as sent."""
+        """Return the unconfirmed gaps that this receiver was not sent since it attached; note them as sent."""
         known = {id(gap) for gap in receiver.sent_gaps}
         unsent = [gap for gap in self if receiver.id in gap.unconfirmed and id(gap) not in known]
         receiver.sent_gaps += unsent
         return unsent
 
     def confirm(self, receiver: Receiver, count: int) -> None:
-        """Note that the receiver has confirmed its first `count` gaps since it attached: they are not sent again."""
+        """Note that the receiver has confirmed the first `count` gaps that it was sent since it attached.
+
+        They are not sent to it again; gaps that every receiver has confirmed are forgotten.
+
+        Args:
+            count: no lower than in earlier calls, and no more gaps than were sent; the caller checks that.
+        """
         newly = count - receiver.confirmed_gaps
         confirmed, receiver.sent_gaps = receiver.sent_gaps[:newly], receiver.sent_gaps[newly:]
         receiver.confirmed_gaps = count
@@ -49,7 +55,10 @@ class Gaps(list[GapRow]):
         self._forget_announced()
 
     def passed(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
-        """Drop the receiver from gaps that end at or below the frontier that its client has reported."""
+        """Drop the receiver from gaps that end at or below the frontier that its client has reported.
+
+        Gaps that concern no other receiver are forgotten.
+        """
         for gap in self:
             if receiver.id in gap.unconfirmed and gap.last <= reported.get(gap.origin, NOTHING):
                 gap.unconfirmed.remove(receiver.id)

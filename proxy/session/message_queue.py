@@ -38,25 +38,22 @@ class MessageQueue:
 
     @property
     def last_number(self) -> int:
-        """The number of the newest entry; one below the first: there is none."""
+        """The number of the newest entry; `first_number` - 1: there are no entries."""
         return self.next_number - 1
 
     @property
     def count(self) -> int:
-        """The number of entries from the oldest that a receiver needs to the newest, an upper bound.
-
-        Of what policy has passed, what lies between others is among them, and the rest until the next sweep.
-        """
+        """An upper bound of the number of stored entries: all numbers from the oldest to the newest, holes included."""
         return self.next_number - self.first_number
 
     @property
     def unsaved_count(self) -> int:
-        """The number of entries that wait for the store, an upper bound."""
+        """An upper bound of the number of entries that the store does not have yet."""
         return self.last_number - self.saved_number
 
     @property
     def in_memory(self) -> Sequence[Entry]:
-        """The newest entries, by number; older ones are in the store alone."""
+        """The newest entries, in order of number; older ones are in the store alone."""
         return self._in_memory
 
     @property
@@ -65,11 +62,11 @@ class MessageQueue:
         return self._index_of(self.saved_number)
 
     def fitting(self, max_entries: int, max_bytes: int) -> int:
-        """Return how many of the newest entries fit into bounds.
+        """Return how many of the newest entries may stay in memory.
 
         Args:
-            max_entries: returned if the bytes in memory are within their bound.
-            max_bytes: bytes of encoded notifications.
+            max_entries: the most entries; returned as it is if the bytes in memory are within their bound.
+            max_bytes: the most bytes of encoded notifications.
         """
         if self._bytes <= max_bytes:
             return max_entries
@@ -86,7 +83,10 @@ class MessageQueue:
         return bisect_left(self._in_memory, (number + 1,))
 
     def after(self, number: int, limit: int) -> list[Entry] | None:
-        """Return up to `limit` entries numbered above `number`, in order; None: some of them are in the store only."""
+        """Return up to `limit` entries numbered above `number`, in order; None: some of them are in the store only.
+
+        An empty list means that there are no entries above `number`.
+        """
         number = max(number, self.first_number - 1)
         if number < self.evicted_number:
             return None
@@ -104,7 +104,11 @@ class MessageQueue:
         return entry
 
     def append_numbered(self, entry: Entry) -> bool:
-        """Append an entry that another proxy has numbered, in ascending order; return False for a repeat."""
+        """Append an entry that another proxy has numbered, in ascending order; an empty queue begins with it.
+
+        Returns:
+            False: the number is not above the last one, and the entry, a repeat, is dropped.
+        """
         number = entry[0]
         if number < self.next_number and self.count:
             return False
@@ -133,7 +137,7 @@ class MessageQueue:
             self._bytes -= self._in_memory.pop(index)[1].size
 
     def restore(self, first: int, following: int) -> None:
-        """Begin with a store that has all entries from `first` up to, not including, `following`; none is in memory."""
+        """Begin with entries that are all in the store, numbered from `first` up to, not including, `following`."""
         self.first_number, self.next_number = first, following
         self.saved_number = self.evicted_number = following - 1
 
@@ -142,8 +146,10 @@ class MessageQueue:
     def unsaved(self, keep: int | None) -> tuple[list[Entry], int]:
         """Return the entries to store now, and the number up to which the store then has all that it must have.
 
+        The queue does not change; :meth:`saved` notes the write.
+
         Args:
-            keep: store only the oldest entries beyond so many in memory; None: store all that the store lacks.
+            keep: return only the oldest entries beyond so many in memory; None: return all that the store lacks.
         """
         entries = self._in_memory[self._index_of(self.saved_number) :]
         if keep is None:

@@ -65,12 +65,14 @@ class QueueLimits:
 
     @property
     def count(self) -> int:
-        """The number of stored entries that count, as far as they are known."""
+        """The number of stored entries that count for the bounds; those from before this process only once all are
+        known.
+        """
         return len(self._entries)
 
     @property
     def lowest(self) -> int | None:
-        """The number of the oldest stored entry, those that are going included; None: there is none."""
+        """The number of the oldest stored entry, those included that are about to be removed; None: there are none."""
         return min(chain(islice(self._entries, 1), self.discarding, self._unheld), default=None)
 
     def add(self, entry: Entry) -> None:
@@ -95,7 +97,10 @@ class QueueLimits:
         self.known = True
 
     def measure(self, entry: Entry) -> QueuedEntry:
-        """Return the properties of an entry; its attributes are read only if the queue chooses by them."""
+        """Return the properties of an entry by which the queue chooses; it is not counted.
+
+        Its attributes are read only if the queue chooses by them; else priority and deadline have their defaults.
+        """
         number, stored, matched = entry
         kept = QueuedEntry(number, stored.origin, stored.offset, matched, stored.size)
         if not self.queue.uses_attributes:
@@ -132,7 +137,9 @@ class QueueLimits:
             self._unheld = {number for number in self._unheld if number >= first}
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Count these entries no more: another policy has removed them, or the journal has that they went."""
+        """Count these entries no more: another policy has removed them, or the journal has it that they
+        were discarded.
+        """
         for number in numbers:
             self.discarding.pop(number, None)
             self._unheld.discard(number)
@@ -140,11 +147,11 @@ class QueueLimits:
                 self._remove(number)
 
     def purge(self, decided: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
-        """Count entries no more that no subscription holds; they are stored until they are swept.
+        """Count those entries no more that no subscription holds; they are stored until they are swept.
 
         Args:
             decided: how far the policies have come (`Retention.decided`); if it has not changed, nothing is done.
-            is_retained: tells whether a subscription holds the entry still.
+            is_retained: tells whether a subscription still holds the entry.
         """
         if decided != self._purged_at:
             self._purged_at = decided
@@ -158,7 +165,11 @@ class QueueLimits:
         return kept
 
     def surplus(self) -> list[QueuedEntry]:
-        """Choose and return entries, by the queue's `discard`, until the rest is within the bounds."""
+        """Choose entries to discard, by the queue's `discard`, until the rest is within the bounds; return them.
+
+        The chosen ones count no more, and stay in :attr:`discarding` until :meth:`forget`. Nothing is chosen before all
+        entries are :attr:`known`.
+        """
         discarding: list[QueuedEntry] = []
         while self.known and self._entries and self.is_too_much:
             discarding.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
@@ -171,7 +182,7 @@ class QueueLimits:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether a bound of the queue is exceeded."""
+        """Whether the counted entries are more than a bound of the queue allows, in number or in bytes."""
         most, most_bytes = self.queue.max_count, self.queue.max_bytes
         return (most is not None and self.count > most) or (most_bytes is not None and self.bytes > most_bytes)
 
@@ -187,7 +198,14 @@ class QueueLimits:
                 return next(iter(self._entries))
 
     def expired(self, unix_ms: int) -> list[QueuedEntry]:
-        """Choose and return the entries whose deadline is at or before `unix_ms`."""
+        """Choose the entries whose deadline is over, and return them.
+
+        The chosen ones count no more, and stay in :attr:`discarding` until :meth:`forget`. Nothing is chosen before all
+        entries are :attr:`known`.
+
+        Args:
+            unix_ms: the time now, in Unix time.
+        """
         discarding: list[QueuedEntry] = []
         while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
             _, number = heappop(self._soonest)

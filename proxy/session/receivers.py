@@ -81,7 +81,7 @@ class Receiver:
     # ------------------------------------------------------------ attachments
 
     def connect(self, connection: int, message: Attach) -> None:
-        """Attach the client that is on this connection, with the frontier and settings of its message."""
+        """Attach the client on this connection, with frontier and settings of its message; its window is empty."""
         self.connection = connection
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
@@ -98,8 +98,8 @@ class Receiver:
     def disconnect(self) -> None:
         """Detach the client: deliveries without an acknowledgement are sent again at its next attach.
 
-        Of a long frontier that it reported, what is of no origin that its session knows is forgotten: it may name
-        thousands that there are not, and reports them again.
+        A reported frontier of more than KNOWN_KEPT origins is replaced by the acknowledged one: the client reports it
+        again.
         """
         self.connection = None
         if len(self.known) > KNOWN_KEPT:
@@ -112,31 +112,36 @@ class Receiver:
         self.confirmed_gaps = 0
 
     def configure(self, reliability: Reliability, expiry_s: int | None) -> None:
-        """Set what is in force from this attach on: its reliability, and its expiry in seconds (None: never)."""
+        """Set the receiver's reliability, and its expiry in seconds (None: never), in force from this attach on."""
         self.reliability, self.expiry_s = reliability, expiry_s
 
     def become_persistent(self, reliability: Reliability) -> None:
-        """Set its reliability; store and changelog have to know of it before it is let in again."""
+        """Set a reliability of persistent events; the registration is not durable until :meth:`written` says so."""
         self.reliability, self.is_durable = reliability, False
 
     def written(self, *, is_durable: bool) -> None:
-        """Note how the writing of its registration to store and changelog went; what is durable once stays so."""
+        """Note whether store and changelog have the receiver's registration; what is durable once stays so."""
         self.is_durable |= is_durable
 
     def take_new(self) -> bool:
-        """Return whether it was registered and has not been told so yet; from now on it has."""
+        """Return whether the receiver's client was not told yet of its registration; the next call returns False."""
         is_new, self.is_new = self.is_new, False
         return is_new
 
     def set_keys(self, keys: tuple[Key, ...]) -> None:
-        """Set the keys that go with every subscription that it makes."""
+        """Set the keys that go with every subscription that the receiver makes from now on; present ones stay as they
+        are.
+        """
         self.keys = keys
 
     def count_idle(self, grain_ms: int) -> bool:
-        """Count `grain_ms` more as time without an attachment, if it was detached at the last count and is now.
+        """Count time without an attachment, if the receiver was detached at the last call and is detached now.
+
+        Args:
+            grain_ms: the time to add; 0: none, and False is returned.
 
         Returns:
-            Whether the time was counted; with a `grain_ms` of 0 it never is.
+            Whether the time was counted.
         """
         was_idle, self.idle = self.idle, self.connection is None
         if not (was_idle and self.idle and grain_ms):
@@ -147,13 +152,18 @@ class Receiver:
     # ------------------------------------------------------------ what goes out
 
     def room(self) -> int:
-        """Return how many notifications its next delivery may have."""
+        """Return how many notifications the receiver's next delivery may have; 0: none now."""
         return self.window.room(len(self.selective) if self.selective else 0)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
-        """Return those of these entries that no subscription holds any more, and that it must not pass yet.
+        """Return those of these entries that no subscription holds any more, and that the receiver must not pass yet.
 
-        It may pass them once the journal has their removal on record (handover rule 21); its window knows of which.
+        It may pass them once the journal has their removal on record (handover rule 21). Left out are entries that its
+        window knows to be recorded, and those that its client has.
+
+        Args:
+            entries: in order of number.
+            retention: of the session.
         """
         if not entries or entries[0][0] >= retention.highest:
             return []
@@ -175,10 +185,11 @@ class Receiver:
         Args:
             epoch: the session's.
             entries: those behind the last one sent, in order; as many are taken as fit into DELIVERY_BATCH_BYTES.
+            retention: of the session.
             upto: there are no other entries up to this number.
 
         Returns:
-            None: it is to have none of the entries, and has passed them.
+            None: the receiver is to have none of the entries, and its window has passed them.
         """
         raws: list[msgspec.Raw] = []
         matched_kinds: list[int] = []
@@ -224,28 +235,35 @@ class Receiver:
     # ------------------------------------------------------------ what it has
 
     def raise_frontier(self, frontier: Mapping[Origin, int]) -> None:
-        """Raise its frontier: its application was given all up to there, also in the middle of a delivery."""
+        """Raise the receiver's frontier, of each origin: its application was given all up to there.
+
+        The numbers of entries do not follow; :meth:`Session.raise_frontier` moves both.
+        """
         join(self.frontier, frontier)
         if self.selective:
             self.selective.reached(self.frontier)
 
     def raise_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
-        """Add coordinates above its frontier that its application has: origin -> offsets."""
+        """Add coordinates above the receiver's frontier that its application was given: origin -> offsets."""
         for origin, offsets in rows.items():
             self.selective.add(origin, offsets)
         self.selective.reached(self.frontier)
 
     def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
-        """Tell whether all up to this frontier was sent to it since it attached, or was acknowledged before."""
+        """Tell whether all up to a frontier was sent to the receiver since it attached, or was acknowledged before."""
         return self.window.covers(self.frontier, frontier)
 
     def come(self, number: int) -> None:
-        """Set its acknowledged number, also to one in the middle of a delivery that is under way."""
+        """Set the acknowledged number, also to one amid a delivery under way; the window has passed it then."""
         self.acknowledged = number
         self.window.passed(max(self.window.sent, number))
 
     def acknowledge(self, through: int) -> int:
-        """End the flights up to the number `through`; return how many notifications were in them."""
+        """End the flights up to the number `through`, and raise the frontier; return their count of notifications.
+
+        Args:
+            through: the number that the client acknowledges (`DeliverEncoded.through`).
+        """
         count = 0
         for flight in self.window.land(through):
             self.acknowledged = max(self.acknowledged, flight.number)
@@ -254,10 +272,11 @@ class Receiver:
         return count
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
-        """Move a detached receiver past the entries below `lowest`, which no subscription holds any more.
+        """Move the receiver past the entries below `lowest`, which no subscription holds; an attached receiver stays.
 
         Args:
-            gone: (number, origin, offset) of some of them, in order; its frontier follows them.
+            lowest: the lowest number that is still held.
+            gone: (number, origin, offset) of removed entries, in order; the frontier follows those below `lowest`.
         """
         if self.connection is not None or self.acknowledged >= lowest - 1:
             return
@@ -267,26 +286,28 @@ class Receiver:
         self.acknowledged = self.window.sent = lowest - 1
 
     def renumber(self) -> None:
-        """Reset its numbers in a rebuilt session: it stands at its frontier, and is sent nothing at or below it."""
+        """Reset the receiver's numbers to 0 in a rebuilt session; only entries above its frontier are sent to it."""
         self.acknowledged = self.window.sent = 0
         self.known = dict(self.frontier)
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether its events are best effort: entries that wait for it are lost with the process that keeps them."""
+        """Whether the receiver's events are best effort: entries that wait for it are lost with their process."""
         return self.reliability.events != "persistent"
 
     def expire_unpersisted(
         self, upto: Mapping[Origin, int], start: Mapping[Origin, int]
     ) -> dict[Origin, tuple[int, int]]:
-        """Move it past a backlog that was lost with its process.
+        """Move the receiver's frontier past a backlog that was lost with its process.
+
+        If its connection is best effort too, its registration counts as idle for its whole expiry.
 
         Args:
             upto: the frontier above which the session goes on.
-            start: origin -> the offset above which it was first promised anything.
+            start: origin -> the offset above which the receiver was first promised anything.
 
         Returns:
-            Origin -> (first, last) offset of the gap: notifications that it may not have had.
+            Origin -> (first, last) offset of the gap: notifications that the receiver may not have had.
         """
         above = {origin: self.frontier.get(origin, start.get(origin, offset)) for origin, offset in upto.items()}
         gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
@@ -298,7 +319,7 @@ class Receiver:
     # ------------------------------------------------------------ what travels
 
     def row(self) -> ReceiverRow:
-        """Return the row that store and changelog keep of it; a copy."""
+        """Return the row that store and changelog keep of the receiver; a copy."""
         return ReceiverRow(
             acknowledged=self.acknowledged,
             frontier=dict(self.frontier),
@@ -313,7 +334,7 @@ class Receiver:
 
     @classmethod
     def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
-        """Return the receiver of a row of store or changelog; it is not attached."""
+        """Return the receiver of a row of store or changelog; no client is attached."""
         made = cls(
             id=identity,
             acknowledged=row.acknowledged,
@@ -328,7 +349,11 @@ class Receiver:
 
 
 def check_frontier(known: Mapping[Origin, int], reported: Mapping[Origin, int]) -> None:
-    """Check a frontier that a client reports, together with what is known of it.
+    """Check the size of a frontier that a client reports, together with what is known of it.
+
+    Args:
+        known: the receiver's frontier here; empty for a new receiver.
+        reported: the client's.
 
     Raises:
         LimitExceeded: they have more than MAX_ORIGINS origins, or names of more than MAX_ORIGINS_BYTES.
@@ -343,7 +368,11 @@ def check_frontier(known: Mapping[Origin, int], reported: Mapping[Origin, int]) 
 
 
 def check_overtaking(known: Selective, reported: Mapping[Origin, list[int]]) -> None:
-    """Check the selective coordinates that a client reports, together with what is known of it.
+    """Check the number of coordinates above its frontier that a client reports, together with those known already.
+
+    Args:
+        known: the receiver's coordinates here; empty for a new receiver.
+        reported: origin -> offsets.
 
     Raises:
         LimitExceeded: there are more than 3 * OVERTAKING: no client has so many out of order.
@@ -375,7 +404,8 @@ class Receivers(dict[ReceiverId, Receiver]):
 
         Args:
             seen: the session's frontier: a receiver that has the entry numbered `last` has all up to it.
-            start: origin -> the offset above which it was first promised anything: a receiver without that origin in
+            last: the number of the session's newest entry.
+            start: origin -> the offset above which notifications were first promised: a receiver without that origin in
                 its frontier has all up to it.
             all_of_them: also receivers of best-effort events count, which are left out else. `seen` is returned if none
                 count.

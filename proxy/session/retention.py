@@ -82,10 +82,11 @@ class Retention:
         """Entries come whose subscriptions may not be known yet."""
 
     def know(self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()) -> None:
-        """Take the session's subscriptions, ended ones too, as they are now.
+        """Set the session's subscriptions, ended ones too, as they are now, and apply their maximum counts.
 
         Args:
-            stored: what is in memory: a policy that is new works on what was taken before it, too.
+            subscriptions: all of them; those of earlier calls count no more.
+            stored: number and matched subscriptions of each entry in memory: a policy that is new works on these too.
         """
         was_active, known = self.active, self._counts.keys() | self._newest.keys()
         self._of = {}
@@ -143,7 +144,10 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def displace(self) -> None:
-        """Apply the maximum counts: hold the newest entries only. Attached receivers were sent the others before."""
+        """Apply the maximum counts: let go of all but the newest entries.
+
+        Send the entries to attached receivers before.
+        """
         for identity in self._counts:
             self._displace(identity)
 
@@ -191,11 +195,15 @@ class Retention:
             self._ripe_at = min(self._ripe_at, now_ms + self._shortest_ms)
 
     def marks(self, above: int, upto: int) -> list[Mark]:
-        """Return the marks that date entries numbered above `above`, up to `upto`."""
+        """Return the marks that date entries numbered above `above`, up to `upto`; in ms of the engine's clock."""
         return [mark for mark in self._marks if above + 1 < mark.below <= upto + 1]
 
     def expire(self, now_ms: int) -> None:
-        """Apply the times to live at `now_ms` of the engine's clock: hold no entry that is older."""
+        """Apply the times to live: let go of entries that are older.
+
+        Args:
+            now_ms: by the engine's clock.
+        """
         if now_ms < self._ripe_at or not self.aging:
             return
         self._ripe_at = NEVER
@@ -217,7 +225,12 @@ class Retention:
     # ------------------------------------------------------------ what is held
 
     def retained_for(self, number: int, matched: Matched) -> Matched:
-        """Return those of the subscriptions matched by an entry that hold it still; empty: do not deliver it."""
+        """Return those of the subscriptions matched by an entry that hold it still; empty: do not deliver it.
+
+        Args:
+            number: of the entry.
+            matched: the subscriptions that the entry matched; one that is not known here counts as holding it.
+        """
         if self._discarded and number in self._discarded:
             return ()
         if number >= self._highest:
@@ -230,7 +243,12 @@ class Retention:
         return known is None or any(subscription.first_retained <= number for subscription in known)
 
     def removed_by(self, number: int, matched: Matched) -> Policies:
-        """Return the policies by which no subscription holds an entry any more, for the journal."""
+        """Return the policies that removed an entry which no subscription holds any more, for the journal.
+
+        Args:
+            number: of the entry.
+            matched: the subscriptions that the entry matched.
+        """
         if number in self._discarded:
             return (self._discarded[number],)
         known = [subscription for identity in matched for subscription in self._of.get(identity, [])]
@@ -240,7 +258,9 @@ class Retention:
         return aged + counted
 
     def young(self, matched: Matched, age_ms: int) -> Matched:
-        """Return those of the matched subscriptions whose time to live is longer than `age_ms`."""
+        """Return those of the matched subscriptions with a time to live above `age_ms`, with none, or not
+        known here.
+        """
         return tuple(identity for identity in matched if self._lasts(identity, age_ms))
 
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
@@ -250,9 +270,12 @@ class Retention:
         )
 
     def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
-        """Return those of the matched subscriptions whose keys the notification meets: it was delivered securely.
+        """Return those of the matched subscriptions whose keys meet a notification's: its delivery is secure then.
 
         Args:
+            matched: the subscriptions that the notification matched.
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
             keys: those that came with the notification.
         """
         came = Protection(keys)
@@ -269,26 +292,30 @@ class Retention:
 
     @property
     def highest(self) -> int:
-        """The number from which on no entry was dropped yet, by any policy."""
+        """The number from which on every entry is held: no policy has removed any of them."""
         return max(self._highest, self._discarded_below) if self._discarded else self._highest
 
     @property
     def decided(self) -> int:
-        """The number up to which the policies of subscriptions have come; it stays the same while they drop nothing."""
+        """The number up to which policies of subscriptions have come; it stays while they remove nothing more."""
         return self._highest
 
     def discard(self, removed: Mapping[int, RemovalPolicy]) -> None:
-        """Hold these entries no more, for any subscription: number -> the policy that discards it; not empty."""
+        """Hold these single entries for no subscription any more.
+
+        Args:
+            removed: number of the entry -> the policy that discards it; not empty.
+        """
         self._discarded.update(removed)
         self._discarded_below = max(self._discarded_below, 1 + max(removed))
 
     @property
     def overdue(self) -> int:
-        """The count of numbers that policies have passed since the last sweep."""
+        """How many numbers policies have passed since the last sweep began (:meth:`looked`)."""
         return self._highest - self._swept_highest
 
     def windows(self, through: int) -> list[Window]:
-        """Return windows of the entries up to `through` that are held no more, and are not swept yet."""
+        """Return windows of the entries, numbered up to `through`, that are held no more and are not swept yet."""
         if not self._highest:
             return []
         found = []
@@ -323,11 +350,11 @@ class Retention:
         return [mark for mark in self._marks if mark.below > self._marks_saved]
 
     def saved(self, marks: Sequence[Mark], removed: Sequence[Window], discarded: Sequence[int] = ()) -> None:
-        """Note a write of the store.
+        """Note what the store has applied.
 
         Args:
-            marks: those that it has now.
-            removed: windows whose entries it has no more.
+            marks: the marks that it has now as well, in order.
+            removed: windows of :attr:`leaving` whose entries it has no more.
             discarded: numbers of single entries that it has no more.
         """
         for number in discarded:
@@ -343,11 +370,11 @@ class Retention:
     # ------------------------------------------------------------ from elsewhere
 
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
-        """Count the entries of a store, and take their marks; what has no policy that is known (`know`) is not counted.
+        """Take over the state of a restored session; call :meth:`know` with its subscriptions before.
 
         Args:
-            matched: number and subscriptions of each entry, by number.
-            marks: by number, with times in ms of the engine's clock.
+            matched: number and matched subscriptions of each stored entry, in order of number.
+            marks: of the store, in order of number, with times in ms of the engine's clock.
         """
         for number, subscriptions in matched:
             self.add(number, subscriptions)
@@ -355,12 +382,16 @@ class Retention:
         self.saved(marks, ())
 
     def take_marks(self, marks: Iterable[Mark]) -> None:
-        """Add marks of entries that came from a store or another proxy, in order, in ms of the engine's clock."""
+        """Add marks of entries that came from a store or another proxy; without a time to live they are ignored.
+
+        Args:
+            marks: in order of number, with times in ms of the engine's clock.
+        """
         for mark in marks:
             self.mark(mark.at_ms, mark.below)
 
     def reset(self) -> None:
-        """Forget all numbers, which begin anew: no entry that will come was dropped."""
+        """Forget all numbers and marks, because entries are numbered anew: no policy has removed any entry yet."""
         self._marks.clear()
         self._newest.clear()
         self._swept.clear()

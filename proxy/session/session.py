@@ -193,27 +193,35 @@ class Session:
     # ------------------------------------------------------------ where it is served
 
     def name_copy(self, incarnation: Incarnation) -> None:
-        """Name this copy for the proxies that it is copied to, from the first time on, by the lease that serves it."""
+        """Give this copy a name for the proxies that it is copied to, unless it has one (handover rule 23).
+
+        Args:
+            incarnation: that of this proxy; with the session's epoch it makes up the name.
+        """
         self.copy = self.copy or f"{incarnation}/{self.epoch}"
 
     def begin_rebuilding(self) -> None:
-        """Note that it was rebuilt from its last checkpoint, and has to catch up with every origin."""
+        """Note that the session was rebuilt from its last checkpoint, and has to catch up with every origin."""
         self.rebuilding = True
 
     def caught_up(self) -> None:
-        """Note that it has caught up with every origin."""
+        """Note that the session has caught up with every origin since it was rebuilt."""
         self.rebuilding = False
 
     def take_delivered(self, now_ms: int) -> Counter[ProxyId]:
-        """Return the notifications delivered since the last look, by the proxy of their receivers; count anew."""
+        """Return the number of notifications delivered since the last call, by their receivers' proxy; count anew.
+
+        Args:
+            now_ms: by the engine's clock.
+        """
         self.counted_since_ms = now_ms
         delivered, self.delivered = self.delivered, Counter()
         return delivered
 
     def next_serial(self) -> int:
-        """Return the serial of the next checkpoint: from 1 in each epoch.
+        """Return the serial of the next checkpoint, and use it up: 1, 2, 3, ... in each epoch (handover rule 19).
 
-        What another owner of that epoch wrote is no lower, and whoever is second is told.
+        Should another owner of that epoch have written, the changelog refuses a checkpoint whose rank is not higher.
         """
         epoch, serial = self.checkpointed
         serial = serial + 1 if epoch == self.epoch else 1
@@ -223,18 +231,24 @@ class Session:
     # ------------------------------------------------------------ its policy
 
     def apply_policy(self, expiry_s: int | None, reliability: Reliability, queue: Queue) -> None:
-        """Set its expiry in seconds without a receiver (None: never), its reliability, and the bounds of its queue."""
+        """Set the expiry in seconds without an attached receiver (None: never), reliability, and queue bounds.
+
+        :meth:`bound` puts the bounds in force.
+        """
         self.expiry_s, self.reliability, self.queue = expiry_s, reliability, queue
 
     def was_attached(self) -> None:
-        """Count the time without a receiver anew."""
+        """Reset the time without an attached receiver to 0."""
         self.idle_ms = 0
 
     def count_idle(self, grain_ms: int) -> bool:
-        """Count `grain_ms` more as time without a receiver, if nobody was attached at the last count and nobody is now.
+        """Count time without a receiver, if no receiver was attached at the last call and none is attached now.
+
+        Args:
+            grain_ms: the time to add; 0: none, and False is returned.
 
         Returns:
-            Whether the time was counted; with a `grain_ms` of 0 it never is.
+            Whether the time was counted.
         """
         was_idle, self.idle = self.idle, not self.receivers.attached()
         if not self.idle:
@@ -291,7 +305,11 @@ class Session:
         return frozenset((ended.generation, frozenset(ended.known_end.items())) for ended in self.ended)
 
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
-        """Set the ends that are known by now of ended subscriptions: origin -> the last offset that it matches."""
+        """Set ends of ended subscriptions that are known by now.
+
+        Args:
+            resolved: an ended subscription, and origin -> the last offset that it matches; others stay.
+        """
         for subscription, at in resolved:
             subscription.end = {**(subscription.end or {}), **at}
             for origin in at:
@@ -302,7 +320,11 @@ class Session:
         """Replace a subscription by its next generation, with the same id and other keys; return the one before.
 
         Args:
+            following: the next generation; it gets a generation's name here.
             at: origin -> the last offset that the generation before matches.
+
+        Raises:
+            KeyError: there is no active subscription of that id.
         """
         before = self.subscriptions[following.id]
         before.end, before.replaced = dict(at), True
@@ -311,7 +333,7 @@ class Session:
         return before
 
     def generations(self, identity: SubscriptionId) -> list[Subscription]:
-        """Return the subscription, behind its earlier generations that are still owed: one policy holds for all.
+        """Return the active subscription of an id, behind its earlier generations that are still owed.
 
         Empty: there is none, neither active nor owed.
         """
@@ -321,7 +343,7 @@ class Session:
         return [*replaced, self.subscriptions[identity]] if identity in self.subscriptions else replaced
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
-        """Forget the ended subscriptions that are owed to nobody any more, and whose end the journal has.
+        """Forget the ended subscriptions that no receiver is owed any more, and whose end the journal has.
 
         Args:
             acknowledged: the frontier up to which every receiver has all (:meth:`acknowledged_by_all`).
@@ -349,7 +371,10 @@ class Session:
         return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
 
     def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
-        """Return canonical expression -> protections of its subscriptions, unless it is open to everybody."""
+        """Return canonical expression -> the protections of its subscriptions, sorted, for what the site registers.
+
+        Expressions all of whose subscriptions are open to every notification (OPEN) are left out.
+        """
         needing = self.matching()
         if all(subscription.protection == OPEN for subscription in needing):
             return {}
@@ -359,15 +384,18 @@ class Session:
         return {expression: tuple(sorted(by)) for expression, by in sorted(found.items()) if by != {OPEN}}
 
     def all_expressions(self) -> tuple[str, ...]:
-        """Return the expressions by which a catch-up fetches: canonical, sorted, those of ended subscriptions too."""
+        """Return the expressions of all subscriptions, ended ones too, for a catch-up: canonical, sorted, each once."""
         return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
 
     def match(
         self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
     ) -> Matched:
-        """Return the ids of the subscriptions that match a notification, each once; ended ones too.
+        """Return the ids of the subscriptions that match a notification, each once; ended ones too. Empty: none.
 
         Args:
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
+            attributes: of the notification.
             protection: the keys of the notification; a subscription matches only if its own keys let it.
         """
         wanting = (
@@ -379,7 +407,7 @@ class Session:
         return tuple(dict.fromkeys(wanting))
 
     def set_access(self, access: Mapping[str, Grant]) -> None:
-        """Set the session's access, by principal; empty: everybody may do everything. Failures are forgotten."""
+        """Set the session's access, by principal; empty: everybody may do everything. Wrong passwords are forgotten."""
         self.access = dict(access)
         self.auth_failures.clear()
 
@@ -406,9 +434,13 @@ class Session:
         return seen
 
     def seen_apart(self, site: Mapping[Origin, int]) -> dict[Origin, int | None]:
-        """Return origin -> last offset seen, of the origins where the session differs from the site's frontier.
+        """Return origin -> the last offset seen, of the origins where the session differs from the site's frontier.
 
-        None: not known (a shadow). The store keeps it; once restored, all of these origins are gated there.
+        None: not known (a shadow). The store keeps these offsets; a restored session has all of these origins gated
+        there.
+
+        Args:
+            site: the frontier of the site log, as read here.
         """
         further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
         return further | {origin: gate.seen for origin, gate in self.gates.items()}
@@ -416,7 +448,11 @@ class Session:
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it was stored at once.
 
-        False: it waits behind a gate, or was seen before and is dropped.
+        False: the notification waits behind a gate, or was seen before and is dropped.
+
+        Args:
+            stored: the notification.
+            matched: the subscriptions that match it.
         """
         if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
             return False
@@ -441,14 +477,14 @@ class Session:
         return self.retention.active or self.queue_limits is not None
 
     def accept(self, stored: StoredNotification, matched: Matched) -> None:
-        """Store a notification that these subscriptions matched."""
+        """Store a notification that these subscriptions matched, without a look at gates and frontier."""
         entry = self.entries.add(stored, matched)
         self.retention.add(entry[0], matched)
         if self.queue_limits is not None:
             self.queue_limits.add(entry)
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
-        """Close a gate for every origin of `site` and `seen`.
+        """Close a gate for every origin of `site` and `seen`, in place of any gate that it has.
 
         Args:
             site: the frontier of the site log, as read here.
@@ -458,7 +494,11 @@ class Session:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     def gate(self, origin: Origin, seen: int) -> None:
-        """Close a gate for an origin that has caught up with the live stream, at the offset `seen`."""
+        """Close a gate for an origin up to which the session has all that the live stream has brought.
+
+        Args:
+            seen: the last offset seen, by the session and by the site log; live matches above it wait.
+        """
         self.gates[origin] = Gate(seen, seen)
 
     def begin_serving(self, epoch: Epoch, now_ms: int) -> None:
@@ -467,6 +507,9 @@ class Session:
         Args:
             epoch: that of the row.
             now_ms: by the engine's clock.
+
+        Raises:
+            Internal: the session is neither dormant, staged nor frozen (:meth:`become`).
         """
         self.epoch = epoch
         self.become(Role.SERVING)
@@ -476,14 +519,17 @@ class Session:
         self.remove_acknowledged()
 
     def raise_epoch(self, epoch: Epoch) -> None:
-        """Take over a later epoch at which the session is known to have been served; a lower one changes nothing."""
+        """Set the epoch to a later one at which the session is known to be served; a lower one changes nothing."""
         self.epoch = max(self.epoch, epoch)
 
     def freeze(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Freeze the session: live matches wait behind gates from here on. Return the cut.
+        """Freeze a session that is served: live matches wait behind gates from here on. Return the cut.
 
         Args:
             site: the frontier of the site log, as read here.
+
+        Raises:
+            Internal: the session is not served.
         """
         cut = self.frontier(site)
         for origin in site:
@@ -495,14 +541,17 @@ class Session:
     def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
         """Make of a shadow a staged copy at the source's cut.
 
-        Where the cut does not name an origin, the gate opens where coverage begins; unless it was promised, and the
-        source has lost what it knew of it with the end of its log: then all above the promise is missing (F112).
+        Where the cut does not name an origin, the gate opens where coverage begins; unless the origin was promised, and
+        the source has lost what it knew of it with the end of its log: then all above the promise is missing.
 
         Args:
             cut: the source's frontier when it froze.
             site: the frontier of the site log, as read here.
             oldest: the source's first number: entries below it went to all receivers.
             following: the number of the next entry.
+
+        Raises:
+            Internal: the session is not a shadow.
         """
         cut = {**self.promised_from(), **cut}
         for origin in {**cut, **site}:
@@ -516,7 +565,7 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        """Open the gate of an origin, and store what waited behind it. Raises KeyError: there is no gate."""
+        """Open the gate of an origin, and store the matches behind it. Raises KeyError: there is no gate."""
         gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
@@ -551,7 +600,8 @@ class Session:
     def raise_frontier(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """Note that the receiver's application was given all up to a frontier that the client reported.
 
-        Its acknowledged number follows as far as the entries are in memory; then entries are dropped that all have.
+        The receiver's acknowledged number follows as far as entries are in memory; then entries that all receivers have
+        are dropped.
         """
         if frontier:
             receiver.raise_frontier(frontier)
@@ -568,7 +618,11 @@ class Session:
             self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
-        """Bound the queue from now on. UNBOUNDED: by nothing; entries that are being discarded still go."""
+        """Bound the queue from now on, and count the entries in memory if the store has no others.
+
+        Args:
+            queue: the bounds; UNBOUNDED: none, but entries that are being discarded still go.
+        """
         discarding = self.queue_limits.discarding if self.queue_limits is not None else {}
         self.queue_limits = None if queue == UNBOUNDED and not discarding else QueueLimits(queue)
         if self.queue_limits is None:
@@ -611,9 +665,10 @@ class Session:
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Register a new receiver, and return it; it is owed every entry that is stored.
 
+        A receiver that was registered before is not sent again what it had then.
+
         Args:
-            above: the frontier above which it is owed notifications; None: :attr:`created_at`. Where it was registered
-                before, it is not given again what it had then.
+            above: the frontier above which the receiver is owed notifications; None: :attr:`created_at`.
         """
         begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
@@ -644,7 +699,9 @@ class Session:
         return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
     def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
-        """Remove the receiver's registration. If it was the last one, stored entries go, and the next one begins here.
+        """Remove a receiver's registration.
+
+        After the last one no entries are left, and the session begins anew at its frontier.
 
         Args:
             site: the frontier of the site log, as read here.
@@ -699,7 +756,10 @@ class Session:
         return self.receivers.have_frontier(seen, self.entries.last_number, self.promised_from(), all_of_them=True)
 
     def promised_from(self) -> dict[Origin, int]:
-        """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
+        """Return origin -> the lowest offset above which a subscription, active or ended, was promised.
+
+        A receiver that never reported the origin counts as having all up to there.
+        """
         start: dict[Origin, int] = {}
         for subscription in [*self.active(), *self.ended]:
             for origin, above in subscription.promised.items():
@@ -709,13 +769,19 @@ class Session:
     # ------------------------------------------------------------ best effort
 
     def mark_caught_up(self, site: Mapping[Origin, int]) -> None:
-        """Move the frontiers of best-effort receivers that have every entry up to the session's: no gap lies below."""
+        """Raise the frontiers of best-effort receivers that have every entry to the session's: no gap lies below it.
+
+        Args:
+            site: the frontier of the site log, as read here.
+        """
         for receiver in self.receivers.values():
             if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
                 receiver.raise_frontier(self.frontier(site))
 
     def expire_unpersisted(self, upto: Mapping[Origin, int]) -> None:
         """Turn the backlog of best-effort receivers, which was lost with its process, into gaps, and move them past it.
+
+        Their frontiers move, their numbers do not (:meth:`expire_unpersisted_copy`).
 
         Args:
             upto: the frontier above which the session goes on.
@@ -733,14 +799,22 @@ class Session:
             self.raise_promise_floors(upto)
 
     def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
-        """Promise nothing at or below the cut, in origins without a promise; starts stay (handover rule 7, L_FIXED)."""
+        """Promise nothing at or below the cut, in origins without a promise; starts stay (handover rule 7, L_FIXED).
+
+        Args:
+            cut: the frontier up to which no promise is made any more.
+        """
         for subscription in self.active():
             for origin, offset in cut.items():
                 if origin not in subscription.promised:
                     subscription.promise_floor[origin] = max(subscription.promise_floor.get(origin, offset), offset)
 
     def expire_unpersisted_copy(self, upto: Mapping[Origin, int]) -> None:
-        """Do the same for a copy of the store, whose numbers hold: best-effort receivers are moved past all entries."""
+        """Turn the lost backlog of best-effort receivers into gaps, and move them past all entries of this stored copy.
+
+        Args:
+            upto: the frontier above which the session goes on.
+        """
         self.mark_caught_up(upto)
         self.expire_unpersisted(upto)
         for receiver in self.receivers.values():
@@ -752,7 +826,7 @@ class Session:
 
     @property
     def described_bytes(self) -> int:
-        """The bytes of the session's descriptor, about: each change of it writes them to store and changelog."""
+        """An estimate of the bytes of the descriptor: each change of the session writes them to store and changelog."""
         return self._room_taken
 
     def check_room(self, more: int) -> None:
@@ -791,7 +865,7 @@ class Session:
         )
 
     def describe(self, descriptor: Descriptor) -> None:
-        """Set the whole state but the entries from a descriptor."""
+        """Set the whole state of the session but its entries, gates, role and epoch from a descriptor."""
         self.created_at = dict(descriptor.created_at)
         self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
@@ -808,7 +882,7 @@ class Session:
         )
 
     def renumber(self) -> None:
-        """Begin the numbers anew in a rebuilt session: entries are fetched again, by the receivers' frontiers."""
+        """Begin the numbers of entries anew in a rebuilt session, which fetches its entries again."""
         for receiver in self.receivers.values():
             receiver.renumber()
         self.retention.reset()

@@ -34,13 +34,19 @@ class StoredNotification:
         self.size = len(delivery)
 
     def read(self) -> tuple[Mapping[str, Value], int]:
-        """Return the notification's attributes, and when it was published, in Unix time."""
+        """Return the notification's attributes, and when it was published, in ms of Unix time."""
         delivery = _decode(self.delivery)
         return read_body(delivery.body), delivery.at_ms
 
     @classmethod
     def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> StoredNotification:
-        """Return the notification of a record, as it is stored and delivered."""
+        """Return the notification of a record, encoded as it is stored and delivered.
+
+        Args:
+            origin: of the notification.
+            offset: of the notification, in its origin's log.
+            record: from the log of this site: published here, or forwarded.
+        """
         delivery = Delivery(
             origin=origin,
             offset=offset,

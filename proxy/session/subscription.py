@@ -74,27 +74,27 @@ class Subscription:
 
     @property
     def has_unknown_end(self) -> bool:
-        """Whether it has ended, and its end is not known yet in some origin: the site must keep its interest."""
+        """Whether the subscription has ended and its end is not known yet in some origin: it still matches."""
         return self.end is not None and UNKNOWN_END in self.end.values()
 
     @property
     def unknown_ends(self) -> list[Origin]:
-        """The origins in which its end is not known yet."""
+        """The origins in which the subscription's end is not known yet; empty if it has not ended."""
         return [origin for origin, last in (self.end or {}).items() if last == UNKNOWN_END]
 
     @property
     def known_end(self) -> dict[Origin, int]:
-        """Origin -> the last offset that it matches, of all origins where that is known."""
+        """Origin -> the last offset that the subscription matches, where that is known; empty if it has not ended."""
         return {origin: last for origin, last in (self.end or {}).items() if last != UNKNOWN_END}
 
     @property
     def has_policy(self) -> bool:
-        """Whether it has a time to live or a maximum count."""
+        """Whether the subscription has a time to live or a maximum count."""
         return self.ttl_s is not None or self.max_count is not None
 
     @property
     def first_retained(self) -> int:
-        """The lowest number of an entry that it may still hold."""
+        """The lowest number of an entry that the subscription may still hold; policies have removed those below."""
         return max(self.expired_below, self.displaced_below)
 
     def set_policy(self, ttl_s: int | None, max_count: int | None) -> None:
@@ -104,16 +104,16 @@ class Subscription:
     # ------------------------------------------------------------ promises
 
     def promise(self, promises: Mapping[Origin, int]) -> None:
-        """Promise every match above these offsets, by origin. Nobody is told of it before :meth:`announced`."""
+        """Promise every match above these offsets, by origin. Receivers are not told before :meth:`announced`."""
         self.promised |= promises
         self.unannounced |= promises.keys()
 
     def announced(self, promises: Iterable[Origin]) -> None:
-        """Note that what was promised of these origins is durable: receivers may be told of it."""
+        """Note that the promises for these origins are durable: receivers may be told."""
         self.unannounced.difference_update(promises)
 
     def unpromise(self, promises: Iterable[Origin]) -> None:
-        """Take back what was promised of these origins, of which nobody was told."""
+        """Withdraw the promises for these origins; no receiver may have been told of them."""
         for origin in promises:
             self.promised.pop(origin, None)
             self.unannounced.discard(origin)
@@ -121,25 +121,29 @@ class Subscription:
     # ------------------------------------------------------------ its end
 
     def limit(self, limits: Mapping[Origin, int]) -> None:
-        """Let it match nothing above these offsets, by origin: so far went the log when its end was asked for.
+        """Match nothing above these offsets any more: their sites have said how far their logs went (handover rule 7).
 
-        In an origin that has begun there meanwhile it goes on: another log epoch.
+        The end stays unknown until the session has all up to there. In origins that are not named here the subscription
+        goes on as before.
+
+        Args:
+            limits: origin -> the last offset that may still match.
         """
         self.limits |= limits
         self.end = dict.fromkeys(limits, UNKNOWN_END) | (self.end or {})
 
     def end_unconfirmed(self, origin: Origin) -> None:
-        """Note that it ends in the origin without the word of that site how far its log went."""
+        """Note that the end in an origin was set although its site did not say how far its log went."""
         self.unconfirmed_ends.add(origin)
 
     def end_attested(self, *, on_record: bool) -> None:
-        """Note whether the journal has the fact of its end as it is now."""
+        """Note whether the journal has the subscription's end as it is now; until then the session keeps it."""
         self.is_end_on_record = on_record
 
     # ------------------------------------------------------------ what it is
 
     def settings(self) -> SubscriptionSettings:
-        """Return the settings that receivers are shown; of its keys the number only."""
+        """Return the settings that receivers are shown; of the subscription's keys their number only."""
         held = len(self.protection.keys)
         return SubscriptionSettings(
             expression=self.expression.text,
@@ -151,13 +155,16 @@ class Subscription:
         )
 
     def wants(self, origin: Origin, offset: int) -> bool:
-        """Tell whether a coordinate lies within its interval of that origin: above `start`, and not above `end`."""
+        """Tell whether a coordinate lies in the subscription's interval: above `start`, and not above its end or limit.
+
+        Neither its expression nor its keys are looked at.
+        """
         if offset <= self.start.get(origin, NOTHING):
             return False
         return self.end is None or offset <= min(self.end.get(origin, NOTHING), self.limits.get(origin, UNKNOWN_END))
 
     def row(self) -> SubscriptionRow:
-        """Return the row that store and changelog keep of it; a copy."""
+        """Return the row that store and changelog keep of the subscription; a copy."""
         return SubscriptionRow(
             id=self.id,
             expression=self.expression.text,

@@ -37,7 +37,17 @@ class CatchUpThrottle:
         self._lines: dict[SiteId, _Slot] = {}
 
     def begin(self, site: SiteId, session: Session, origin: Origin, now_ms: int) -> bool:
-        """Count a catch-up as under way, and return True; False: it waits in line (:meth:`try_start`)."""
+        """Count a catch-up as under way if its site has room for it now; otherwise put it in line.
+
+        Args:
+            site: the site that is asked.
+            session: the session that catches up.
+            origin: the origin that the session catches up with.
+            now_ms: by the engine's clock.
+
+        Returns:
+            False: the catch-up waits in line until :meth:`try_start` returns its session.
+        """
         line = self._lines.setdefault(site, _Slot())
         piece = (session.id, origin)
         if line.under_way >= CATCH_UPS_AT_ONCE or now_ms < line.again_at:
@@ -48,7 +58,12 @@ class CatchUpThrottle:
         return True
 
     def ended(self, site: SiteId, now_ms: int, *, well: bool) -> None:
-        """Count a catch-up that has ended; `well`: with an answer, else the site is left alone for a while."""
+        """Count a catch-up of a site as ended; :meth:`begin` must have let it begin.
+
+        Args:
+            now_ms: by the engine's clock.
+            well: whether the site has answered; if not, no other catch-up of it begins before a pause, which doubles.
+        """
         line = self._lines[site]
         line.under_way -= 1
         if well:
@@ -58,7 +73,14 @@ class CatchUpThrottle:
             line.again_at = now_ms + min(self._pause_ms << (line.failures - 1), CATCH_UP_MAX_PAUSE_MS)
 
     def try_start(self, now_ms: int) -> list[Session]:
-        """Take the sessions out of the lines whose turn it is; each calls :meth:`begin` again for what it misses."""
+        """Remove the catch-ups from the lines for which there is room now, and return their sessions.
+
+        A session comes once for each origin that it waited for. The caller calls :meth:`begin` again for what it
+        misses.
+
+        Args:
+            now_ms: by the engine's clock.
+        """
         due = []
         for line in self._lines.values():
             room = CATCH_UPS_AT_ONCE - line.under_way if now_ms >= line.again_at else 0
@@ -67,7 +89,7 @@ class CatchUpThrottle:
         return due
 
     def next_deadline(self) -> int:
-        """Return when the next turn comes without an answer, in ms of the engine's clock; NEVER: not before one."""
+        """Return when :meth:`try_start` is due, in ms of the engine's clock; NEVER: not before a catch-up ends."""
         due = NEVER
         for line in self._lines.values():
             if line.waiting and line.under_way < CATCH_UPS_AT_ONCE:

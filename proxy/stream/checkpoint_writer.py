@@ -54,26 +54,31 @@ class CheckpointWriter:
         self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
 
     def drop(self, session: SessionId) -> None:
-        """Forget the session: it is not here any more."""
+        """Forget what is known of the session's checkpoints: it is here no more. The changelog keeps them."""
         self._durable.pop(session, None)
         self._touched.discard(session)
 
     def changelog_lost(self) -> None:
-        """Write all checkpoints again, each in its turn: the changelog may have lost them.
+        """Have all checkpoints of served sessions written again, each in its turn: the changelog may have lost them.
 
-        At an orderly end all that are not written again by then are, of sessions that were served here.
+        :meth:`write_last` writes those that are not written again by then.
         """
         self._durable = {session: checkpoint._replace(reached=None) for session, checkpoint in self._durable.items()}
 
     def is_answered(self, session: SessionId) -> None:
-        """Have the registry note the last durable checkpoint: clients were answered what it has."""
+        """Note that clients are answered what the last durable checkpoint has, for :meth:`note_answered`."""
         if session in self._durable:
             self._answered[session] = self._durable[session].rank
 
     def write(self, session: Session, on_done: OnDone) -> None:
-        """Write the session's checkpoint to the changelog; `on_done` is called once it is durable there, or has failed.
+        """Write the session's checkpoint to the changelog, as the session is now.
 
-        One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
+        One checkpoint of a session is under way at a time: calls meanwhile share the next one.
+
+        Args:
+            on_done: called with None once the checkpoint is durable, or with the error; CheckpointOutdated: the
+                changelog has a checkpoint that counts more (handover rule 19). A call that waits while the session
+                leaves gets None.
         """
         if session in self._next:
             self._next[session].append(on_done)
@@ -130,7 +135,7 @@ class CheckpointWriter:
         """Write the checkpoint of a session before it is created, with serial 0: all that follow have a higher one.
 
         Args:
-            on_done: called once it is durable in the changelog, or has failed.
+            on_done: called with None once it is durable in the changelog, or with the error.
         """
         frontier = self._env.state.frontier
         checkpoint = Checkpoint(
@@ -139,7 +144,7 @@ class CheckpointWriter:
         self._output.emit(PutCheckpoint(checkpoint, on_done))
 
     def note_answered(self) -> None:
-        """Let the registry note what clients were answered: of each session once a look, however often it changes."""
+        """Have the registry note up to which checkpoint of each session clients were answered (handover rule 19)."""
         if self._noting or not self._answered:
             return
         ranks = dict(islice(self._answered.items(), NOTED_AT_ONCE))
@@ -159,10 +164,10 @@ class CheckpointWriter:
         self._output.emit(NoteCheckpoints(ranks, on_done))
 
     def write_changed(self) -> None:
-        """Write the checkpoints of those that changed, and of some others: their frontiers move with the site's.
+        """Write checkpoints of served sessions that changed, and of some others: frontiers move with the site's.
 
-        The others have theirs in turn, once a minute where they are many: a failover reads on from there, and logs
-        keep their records for longer than that.
+        The others come in turn, within CHECKPOINTS_A_ROUND calls: a failover reads on from there, and logs keep their
+        records for longer than that.
         """
         touched, self._touched = self._touched | self._store.drain_flushed(), set()
         for identity in sorted(touched.union(self._others.next_batch(self._sessions))):
@@ -180,10 +185,13 @@ class CheckpointWriter:
                 self.write(session, ignore_result)
 
     def write_last(self, on_done: Callable[[None], None]) -> None:
-        """Write the checkpoints of all sessions that changed since their last one; `on_done` is called after the last.
+        """Write the checkpoints of all sessions that changed since their last one, at an orderly end of the process.
 
         The lease is given up: sessions that were served or frozen are dormant by now. A copy that was never served by
         this process has nothing that its last checkpoint lacks. What the changelog has lost is written again.
+
+        Args:
+            on_done: called with None after the last write, failed or not; at once if there are none.
         """
         sessions = self._sessions
         self._touched |= self._store.drain_flushed()

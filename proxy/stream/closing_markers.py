@@ -26,11 +26,15 @@ class ClosingMarkers:
 
     @property
     def undrained(self) -> int:
-        """The number of sessions whose receivers do not have all yet that is owed below the last marker."""
+        """The number of sessions with receivers that lack something owed below the last marker."""
         return len(self._undrained)
 
     def append(self, on_done: Callable[[int | WaypostError], None]) -> None:
-        """Append a marker; `on_done`: as of :class:`proxy.core.inputs.CloseLog`."""
+        """Append a closing marker: what this proxy has read of the site log is complete up to here.
+
+        Args:
+            on_done: called with the marker's offset once log and journal have it, or with the error of the append.
+        """
         closed = Closed(self._output.journal.writer, self._env.time.unix_ms, dict(self._env.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
@@ -43,13 +47,13 @@ class ClosingMarkers:
         self._output.append(closed, appended)
 
     def read(self) -> None:
-        """Note each served session's frontier at a marker that was read just now."""
+        """Note that a marker was read from the log: what is owed below it is all up to the sessions' frontiers now."""
         for session in self._sessions.values():
             if session.role is Role.SERVING:
                 self._undrained[session.id] = self._env.frontier(session)
 
     def attest_drained(self) -> None:
-        """Attest the receivers that have all below the last marker by now."""
+        """Attest the receivers of each session in which all receivers have everything below the last marker by now."""
         for identity in list(self._undrained):
             session = self._sessions.serving(identity)
             if session is None:

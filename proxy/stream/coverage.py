@@ -48,14 +48,18 @@ class Coverage:
         self._promises.watch(session)
 
     def covered(self, expressions: Iterable[str]) -> None:
-        """Advance all gated sessions, and the promises of those with these expressions: the site covers more."""
+        """Advance all gated sessions, and make the promises that are due: the site covers more.
+
+        Args:
+            expressions: those that the site covers more of, in canonical form.
+        """
         for expression in expressions:
             for session in self._sessions.matcher.holding(expression):
                 self._promises.watch(session)
         self.advance_all()
 
     def interest_registered(self, session: Session) -> None:
-        """Advance the session: the site log has the record of its interest."""
+        """Advance the session's gates and promises: the site log has a record of its interest."""
         self.advance(session)
         self._promises.promise(session)
 
@@ -66,7 +70,7 @@ class Coverage:
         self._promises.promise_all()
 
     def tick(self) -> None:
-        """Advance all sessions now and then, and begin catch-ups whose turn it is."""
+        """Advance all watched sessions every `retry_ms`, and begin the catch-ups whose turn it is."""
         now = self._env.time.now_ms
         if now >= self._next_check_ms:
             self._next_check_ms = now + self._env.settings.retry_ms
@@ -79,7 +83,10 @@ class Coverage:
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
-        """Open the session's gates that may open, and begin to fetch what is missing for others."""
+        """Open the session's gates that may open, and begin to fetch what is missing for others.
+
+        A shadow or a frozen session stays as it is; a session without gates counts as caught up.
+        """
         if self._sessions.get(session.id) is not session or not session.gates:
             if self._gated.get(session.id) is session:
                 # Not another copy, which came in its place while it waited in line for history.
@@ -256,7 +263,10 @@ class Coverage:
             self._tell_gaps(receiver, Gaps([gap]))
 
     def announce_gaps(self, session: Session, receiver: Receiver) -> None:
-        """Tell an attached receiver the gaps that concern it; the journal must have them (handover rule 21)."""
+        """Tell a receiver the gaps that it was not told of since it attached; nothing is done if it is not attached.
+
+        The journal must have the gaps (handover rule 21).
+        """
         self._tell_gaps(receiver, session.gaps)
 
     def _tell_gaps(self, receiver: Receiver, gaps: Gaps) -> None:
@@ -270,7 +280,7 @@ class Coverage:
     def broken(self, session: Session) -> None:
         """Close the session's gates of all origins of other sites: its interest was not registered for a while.
 
-        The log may have a hole that looks like silence (handover rule 9).
+        The log may have a hole that looks like silence (handover rule 9). Ended origins stay as they are.
         """
         state = self._env.state
         for origin in state.frontier:
@@ -319,11 +329,10 @@ class Coverage:
             _gate(session, origin, above, NOTHING)
 
     def ended(self, event: OriginClosed) -> None:
-        """Close the gates of an origin that has ended, and of the one that follows it.
+        """Close the gates of an origin that has ended, and of the one that follows, in all sessions (handover rule 27).
 
-        Sessions catch up with the ended one up to its end, are told of what is lost, and go on in the next one.
-
-        So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
+        Sessions catch up with the ended origin up to its end, and their receivers are told of what is lost. So that no
+        notification of a producer overtakes what it published before, the next origin waits for that (P3).
         """
         known = self._env.state.ended[event.origin]
         for session in self._sessions.values():
@@ -338,7 +347,11 @@ class Coverage:
             self._gates_closed(session)
 
     def interrupted(self, expression: str, origin: Origin) -> None:
-        """Close the gates of an origin for sessions with an expression that is covered no more (handover rule 12)."""
+        """Close the gates of an origin for sessions with an expression that is covered no more (handover rule 12).
+
+        Args:
+            expression: in canonical form.
+        """
         for session in self._sessions.matcher.holding(expression):
             self._close(session, origin)
             self._gates_closed(session)

@@ -44,7 +44,7 @@ class Expiry:
         self._mark_at = self._sweep_at = 0
 
     def watch(self, session: Session) -> None:
-        """Watch the session from now on, if it has a policy, a deadline or an expiry."""
+        """Watch the session, if it has a retention policy or deadlines, or if it or a receiver may expire."""
         if _has_policy(session):
             self._watched[session.id] = session
 
@@ -59,15 +59,19 @@ class Expiry:
         self._sessions.mark_changed(session.id)
 
     def expire(self, session: Session) -> None:
-        """Apply times to live and deadlines as of now; called before every delivery."""
+        """Apply times to live and deadlines as of now; call it before every delivery.
+
+        Entries past their deadline are attested, and removed when the journal has that.
+        """
         session.retention.expire(self._env.time.now_ms)
         if session.queue_limits is not None and session.queue_limits.queue.deadlines:
             self._discard(session, session.queue_limits.expired(self._env.time.unix_ms), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
-        """Discard entries beyond the bounds of the session's queue; attached receivers with room were sent them before.
+        """Discard entries beyond the bounds of the session's queue; send them to attached receivers with room before.
 
-        Nothing is done while a receiver waits for the store or the journal, or until all stored entries are counted.
+        Discarded entries are attested, and removed when the journal has that. Nothing is done while a receiver waits
+        for the store or the journal. Where entries in the store are not counted yet, they are read first.
         """
         queue_limits = session.queue_limits
         if queue_limits is None or any(receiver.window.is_waiting for receiver in session.receivers.values()):
@@ -111,7 +115,7 @@ class Expiry:
         self._output.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
 
     def resume(self, session: Session) -> None:
-        """Discard the entries that were being discarded when the session ceased to be served."""
+        """Attest and remove the entries that were being discarded when the session was last served."""
         if session.queue_limits is not None:
             by_policy: dict[RemovalPolicy, list[QueuedEntry]] = {}
             for kept, policy in session.queue_limits.discarding.values():
@@ -139,7 +143,11 @@ class Expiry:
         self._output.journal.once_attested(go)
 
     def note(self, session: Session, removed: Iterable[tuple[Origin, int, Policies]]) -> None:
-        """Attest entries that were removed from the session: (origin, offset, policies that removed it)."""
+        """Attest entries that policies removed from the session; nothing is removed here.
+
+        Args:
+            removed: (origin, offset, policies that removed the entry).
+        """
         by_policies: dict[tuple[Origin, Policies], list[int]] = {}
         for origin, offset, policies in removed:
             by_policies.setdefault((origin, policies), []).append(offset)
@@ -209,12 +217,13 @@ class Expiry:
         reason: str = "",
         on_done: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Unregister a receiver, once the journal has that on record; entries kept for it alone go.
+        """Unregister a detached receiver, once the journal has that on record; entries kept for it alone go.
 
         Args:
             cause: why its registration ends.
             reason: the same for people, where there is more to say.
-            on_done: called with True once it is unregistered; False: it attached again, or the session has moved.
+            on_done: called with True once the receiver is unregistered; False: it attached again, or the session is not
+                served here any more.
         """
         self._output.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
 
@@ -235,7 +244,10 @@ class Expiry:
     # ------------------------------------------------------------ sweeping
 
     def sweep(self, session: Session) -> None:
-        """Remove entries from the store that no subscription holds any more; one sweep of a session runs at a time."""
+        """Begin to remove stored entries that no subscription holds; one sweep of a session runs at a time.
+
+        They are attested first, and removed when the journal has that.
+        """
         self.expire(session)
         session.retention.looked()
         through = session.entries.saved_number

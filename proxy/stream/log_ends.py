@@ -49,9 +49,9 @@ class LogEnds:
     # ------------------------------------------------------------ asking
 
     def ask(self, site: SiteId) -> int:
-        """Ask a site for the end of its log; return the number of the question, for :meth:`answer`.
+        """Ask a site, our own too, for the end of its log; return the number of the question, for :meth:`answer`.
 
-        Only one question is under way for a site: an ask meanwhile gets the number of the next one.
+        Only one question is under way for a site: a call meanwhile gets the number of the next one.
         """
         query = self._sites.setdefault(site, _Site())
         query.wanted = query.sent + 1
@@ -60,7 +60,10 @@ class LogEnds:
         return query.wanted
 
     def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
-        """Return the frontier of the site's own origins when it was asked, or later; None: there is no answer yet."""
+        """Return the answer to a question: origin of that site -> its last offset when it was asked, or later.
+
+        None: there is no answer yet; another site than our own may never answer.
+        """
         query = self._sites.get(site)
         return query.frontier if query is not None and query.answered >= number else None
 
@@ -88,7 +91,7 @@ class LogEnds:
             self._ask_next(site, query)
 
     def tick(self) -> None:
-        """Repeat questions that have no answer; other sites than our own are given up after LOG_END_MS."""
+        """Repeat questions that have no answer; those to other sites than our own are given up after LOG_END_MS."""
         now = self._env.time.now_ms
         for site, query in self._sites.items():
             if now < query.again_at:

@@ -29,10 +29,13 @@ class Persister:
         self.checkpoints.drop(session)
 
     def written(self, session: Session, on_done: OnDone) -> None:
-        """Call `on_done` once store and changelog have the session as it is, or one of them failed (handover rule 6).
+        """Write the session as it is now to store and changelog (handover rule 6).
 
-        Both: after a crash with the disk kept the store counts, without it the changelog. What was answered, the
-        registry notes: a changelog that has lost it says so by that.
+        Both: after a crash with the disk kept the store counts, without it the changelog. Where both have it, the
+        registry notes the checkpoint as answered: a changelog that has lost it is found out by that (handover rule 19).
+
+        Args:
+            on_done: called once both have answered: with None if both have the session, else with an error.
         """
         waits = 2
         failure: WaypostError | None = None
@@ -55,12 +58,12 @@ class Persister:
         self._snapshots.changelog_lost()
 
     def leaving(self) -> None:
-        """Prepare for the end of the process: the next write has the site's state, and ranks are noted."""
+        """Prepare for the end: the next write has the site's state, and the registry notes answered checkpoints."""
         self.store.include_site_state()
         self.checkpoints.note_answered()
 
     def tick(self) -> None:
-        """Write what changed, and the checkpoints that are due."""
+        """Write what changed to the store, and the checkpoints and snapshots that are due to the changelog."""
         self.store.tick()
         now = self._env.time.now_ms
         if now >= self._checkpoint_at:

@@ -34,19 +34,20 @@ class Promises:
         return len(self._unpromised)
 
     def watch(self, session: Session) -> None:
-        """Look at the session the next time: a promise may be due."""
+        """Have :meth:`promise_all` look at the session: a promise may be due."""
         self._unpromised[session.id] = session
 
     def promise_all(self) -> None:
-        """Make the promises of all watched sessions, as far as that can be done now."""
+        """Make the promises of all watched sessions, as far as they can be made now."""
         for session in list(self._unpromised.values()):
             self.promise(session)
 
     def promise(self, session: Session) -> None:
-        """Promise from where on each subscription is effective, as far as that is known, once per origin.
+        """Promise from where on each active subscription is effective, as far as that is known, once per origin.
 
         A promise is made durable, then attested, and only then are receivers told (proxy/core/durability_law.py).
-        Nothing is promised while the session is not served here, or no receiver is attached.
+        Nothing is promised while the session is not served here, its interest is not in the log, or no receiver is
+        attached. The session is watched no more.
         """
         self._unpromised.pop(session.id, None)
         if self._sessions.get(session.id) is not session:

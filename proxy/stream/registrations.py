@@ -26,9 +26,10 @@ class Registrations:
         )
 
     def expired(self, event: RegistrationsExpired) -> None:
-        """Mark sessions as broken whose interests expired with a lease of ours: the log may have a hole from here on.
+        """Close gates of sessions whose interests expired with a lease of ours: the log may have a hole from here on.
 
-        Also where another session has registered the same: it may withdraw that before our next record is read.
+        Another session's registration of the same does not help: it may be withdrawn before our next record is read. If
+        the lease was an earlier incarnation's, all interests are registered again.
         """
         for session in list(self._sessions.values()):
             if session.interest_expressions() and not self._sessions.interest.is_covered(session):
@@ -38,27 +39,31 @@ class Registrations:
             self.register_all()
 
     def reset(self) -> None:
-        """Register all interests again after a reset of the site's state; of other origins we may lack something."""
+        """Register all interests again after a reset of the site's state; sessions catch up with other sites."""
         for session in list(self._sessions.values()):
             self._coverage.broken(session)
             self._sessions.interest.forget(session.id)
         self.register_all()
 
     def withdrawn(self, event: InterestWithdrawn) -> None:
-        """Mark a session as broken that needs a withdrawn interest again: the new one counts from its record on."""
+        """Close the gates of a session that needs a withdrawn interest again: a new one counts from its record on."""
         session = self._sessions.get(event.session)
         if session is not None and event.expressions.intersection(session.interest_expressions()):
             self._coverage.broken(session)
 
     def registered_by_earlier_incarnation(self, identity: SessionId) -> None:
-        """Register again where a record of an earlier incarnation came to the log after ours."""
+        """Register a session's interest again, where a record of an earlier incarnation came to the log after ours.
+
+        Raises:
+            KeyError: the session is not here.
+        """
         session = self._sessions[identity]
         if session.interest_expressions() and not self._sessions.interest.is_exact(session):
             self._sessions.interest.forget(session.id)
             self._sessions.interest.register(session)
 
     def log_end_lost(self) -> None:
-        """Register again what the lost end of our log may have had: records of ours that we had not read yet."""
+        """Register again what the lost end of our log may have had; withdraw interests of sessions not here."""
         for session in self._sessions.values():
             if not self._sessions.interest.is_exact(session):
                 self._sessions.interest.forget(session.id)

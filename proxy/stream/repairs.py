@@ -18,7 +18,7 @@ class Repairs:
         """When the next repair may be requested."""
 
     def tick(self) -> None:
-        """Ask all proxies to repeat the records that could not be read."""
+        """Request, every `repair_ms`, that all proxies repeat the records that could not be read (handover rule 29)."""
         env = self._env
         if self._is_wanted() and not env.rereading and env.time.now_ms >= self._next_ms:
             self._next_ms = env.time.now_ms + env.settings.repair_ms

@@ -21,11 +21,14 @@ class SiteSnapshots:
         """The position of the last snapshot that we wrote."""
 
     def changelog_lost(self) -> None:
-        """Write the state again: the changelog may have lost it."""
+        """Have the next :meth:`tick` write the site's state again: the changelog may have lost it."""
         self._due_at = self._position = 0
 
     def tick(self) -> None:
-        """Write the state if it is time; not where something of the log could not be read: others may know better."""
+        """Write the site's state, every `snapshot_ms`, if it has changed and this proxy is the one that writes it.
+
+        Where something of the log could not be read nothing is written: other proxies may know better.
+        """
         now_ms, position = self._env.time.now_ms, self._env.state.position
         is_due = now_ms >= self._due_at and position != self._position
         if not is_due or not self._env.cluster.is_site_reporter or self._env.state.is_broken:

@@ -58,21 +58,21 @@ class StoreWriter:
         """The size of entries that are being written."""
 
     def drop(self, session: SessionId) -> None:
-        """Delete the session from the store at the next flush."""
+        """Delete the session from the store at the next write; its changes are not written any more."""
         self._deleted.add(session)
         self._sessions.unmark(session)
         self._flushed.discard(session)
 
     def drain_flushed(self) -> set[SessionId]:
-        """Return the sessions that were written since the last call."""
+        """Return the sessions of which a write has begun since the last call."""
         flushed, self._flushed = self._flushed, set()
         return flushed
 
     def once_dropped(self, session: SessionId, on_done: OnDone) -> None:
-        """Call `on_done` once the store has no copy of this session any more that was dropped.
+        """Call `on_done` with None once the store has no dropped copy of this session, or with the write's error.
 
-        Else a process that ends before that is written finds the copy on its disk, and its own name in the row of a
-        later epoch: it would take the copy for the latest one.
+        It is called at once if there is no such copy. A process that ends before would find the copy on its disk, and
+        its own name in the row of a later epoch: it would take the copy for the latest one (handover rule 28).
         """
         if self.is_dropping(session):
             self.save(on_done)
@@ -84,20 +84,21 @@ class StoreWriter:
         return session in self._deleted or session in self._dropping
 
     def replace_copy(self, session: SessionId) -> None:
-        """Replace the store's copy of the session by the new one, with the next flush; its entries go."""
+        """Have the next write replace the store's copy of the session, and its entries, by the one that is here."""
         self._deleted.discard(session)
         self._replaced.add(session)
         self._sessions.mark_changed(session)
 
     def save(self, on_done: OnDone) -> None:
-        """Flush, and call `on_done` once the store has everything as it is now, or with the error of the write."""
+        """Write what changed; call `on_done` with None once the store has all as it is now, or with the error."""
         self._waiting.append(on_done)
         self.flush()
 
     def flush(self) -> None:
-        """Write what changed, unless a write is under way; it is followed by the next one.
+        """Begin to write what changed. Nothing is done while a write is under way, or the log is still read again.
 
-        Nothing is written before the log is read up to where the store is already.
+        A write that has callers of :meth:`save` waiting is followed by the next one. The log is read again after a
+        start until the site's state is as new as the store.
         """
         if self._saving or self._env.rereading:
             return
@@ -211,7 +212,7 @@ class StoreWriter:
         return session.entries.fitting(max_entries, max_bytes)
 
     def tick(self) -> None:
-        """Write if it is time, or if there is much to write."""
+        """Write what changed, if `flush_ms` are over or there is much to write."""
         if self._is_much() or (self._env.time.now_ms >= self._flush_at and self._has_anything()):
             self.flush()
 
@@ -229,14 +230,11 @@ class StoreWriter:
 
     @property
     def unstored_bytes(self) -> int:
-        """Bytes of entries that came since the last write, or are being written."""
+        """The bytes of entries that came since the last write began, or are being written."""
         return self._unstored_bytes + self._saving_bytes
 
     def count_unstored(self, stored: StoredNotification, matched: Matched) -> None:
-        """Count an entry that has come, and its bytes: the store has it with the next write.
-
-        The names of the subscriptions are theirs in memory, and written once for all entries of the same.
-        """
+        """Count an entry that has come, and its bytes; :meth:`tick` writes earlier where there are many."""
         self._unstored += 1
         self._unstored_bytes += stored.size + MATCH_BYTES * len(matched)
 

@@ -54,9 +54,9 @@ class SubscriptionEnds:
         self._endings: dict[tuple[SessionId, str], _Ending] = {}
 
     def watch(self, session: Session) -> None:
-        """Find the unknown ends of the session's subscriptions: ask the sites for the ends of their logs.
+        """Begin to find the unknown ends of the session's subscriptions: ask the sites how far their logs go.
 
-        Answers from before the session was served anew do not count: it has matched more since.
+        Answers from before the session was served anew do not count: it has matched more since (handover rule 7).
         """
         for subscription in session.ended:
             key = (session.id, subscription.generation)
@@ -70,7 +70,11 @@ class SubscriptionEnds:
             self._endings[key] = _Ending(session, session.term, subscription, unanswered, until)
 
     def proceed(self) -> None:
-        """Set the ends that can be known now: the log was read further, a site has answered, or time went on."""
+        """Answer other proxies as far as the log is read, and set the ends of subscriptions that can be known now.
+
+        Call it when the log was read further, a site has answered, or time went on. EndsChanged is reported of each
+        session that knows more.
+        """
         self._log_ends.proceed()
         by_session: dict[Session, list[_Ending]] = {}
         for key, ending in list(self._endings.items()):
@@ -93,7 +97,7 @@ class SubscriptionEnds:
         self.proceed()
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Repeat questions that have no answer, and set the ends that are waited for no longer."""
         self._log_ends.tick()
         self.proceed()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,17 @@ async def test_the_environment_may_name_the_site(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WAYPOST_SITE", "A")
     assert [announcement.site for announcement in await proxies()] == ["A", "B"]
     assert [announcement.site for announcement in await proxies("B")] == ["B", "A"]
-    assert await find() == [IDLE.url, FAR.url]
+    assert [proxy.url for proxy in await find()] == [IDLE.url, FAR.url]
+
+
+async def test_the_environment_may_name_the_federation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def everybody() -> list[Announcement]:
+        return [replace(FAR, federation="1a2b3c"), replace(IDLE, federation="9f8e"), BUSY]
+
+    monkeypatch.setattr(browse, "browse", everybody)
+    assert len(await find()) == 3
+    monkeypatch.setenv("WAYPOST_FEDERATION", "1a2b")
+    assert [proxy.proxy for proxy in await find()] == [FAR.proxy]
 
 
 async def test_without_a_network_the_finder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

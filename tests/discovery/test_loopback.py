@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from discovery.announce import Announcement, announced
 from discovery.browse import browse
@@ -36,17 +37,25 @@ async def test_a_proxy_that_has_ended_is_not_found_any_more_while_another_is() -
     assert gone.proxy not in seen
 
 
-async def test_updated_load_is_seen_by_a_later_browse() -> None:
+async def test_what_has_changed_is_seen_by_a_later_browse() -> None:
     said = announcement("busy", 7405)
     async with announced(said) as place:
-        await place.update(17)
-        assert (await found())[said.proxy].load == 17
+        now = replace(said, load=17, federation="1a2b")
+        await place.update(now)
+        assert (await found())[said.proxy] == now
 
 
 async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
     announcement = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
     async with announced(announcement):
         assert (await found())[announcement.proxy].url == "wss://proxy.example:7301"
+
+
+async def test_a_proxy_on_the_loopback_of_ipv6_is_found() -> None:
+    said = Announcement(f"six{new_incarnation()}", "A", "ws://[::1]:7302")
+    assert said.addresses == ["::1"]
+    async with announced(said):
+        assert (await found())[said.proxy] == said
 
 
 async def test_announcement_without_a_proxy_address_is_ignored() -> None:

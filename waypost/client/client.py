@@ -64,7 +64,12 @@ class Client:
     # ------------------------------------------------------------ life cycle
 
     def begin(self) -> None:
-        """Connect, and do not wait for it. Raises Refused: it was begun before."""
+        """Start the connection in a task of the running event loop, and return at once. Entering the client does so,
+        too.
+
+        Raises:
+            Refused: the client was begun or entered before.
+        """
         if self._task is not None:
             raise Refused("it was entered before", hint=MAKE_ANOTHER)
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._protocol.name}")
@@ -83,12 +88,20 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Leave in order: tell the proxy, and disconnect. Publishes without an answer fail with Unreachable."""
+        """Leave in order: tell the proxy, for two seconds (DETACH_S) at most, and disconnect.
+
+        Publishes without an answer fail with Unreachable; their notifications may be durable. A second call has no
+        effect.
+        """
         await self._transport.leave(self._protocol.detach())
         await self._stop()
 
     async def abandon(self) -> None:
-        """Break the connection off without a word to the proxy, as a client does that loses its network."""
+        """Break the connection off without a word to the proxy, as a client does that loses its network, and end this
+        client.
+
+        Requests without an answer fail with Unreachable.
+        """
         self._transport.break_off()
         await self._stop()
 
@@ -175,8 +188,8 @@ class Client:
     ) -> Coordinate:
         """Publish a notification; return its coordinate once it is durable in the log of its origin.
 
-        It is sent again under the same id until it is acknowledged, however long that takes: `timeout_s` does not
-        apply.
+        The notification is sent again under the same id until it is acknowledged, however long that takes: `timeout_s`
+        does not apply. A call that is cancelled does not take the notification back.
 
         Args:
             notification: the attributes by name.
@@ -184,10 +197,12 @@ class Client:
             insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
 
         Raises:
-            BadArgument: an argument is of the wrong type, or there are too many keys.
+            BadArgument: an argument is of the wrong type.
             BadNotification: an attribute or the size is not allowed.
-            Refused: the client was not entered, or the proxy refused the notification.
-            Unreachable: the client was closed, or was so before an answer came; then it may be published.
+            Refused: the client was not entered, there are too many keys, or the proxy refused the notification.
+            Unreachable: the client was closed before the call, or before an answer came; then the notification may be
+                durable.
+            WaypostError: the error that ended the client.
         """
         future = await self.publish_soon(notification, keys=keys, insecure=insecure)
         return await future
@@ -197,12 +212,21 @@ class Client:
     ) -> asyncio.Future[Coordinate]:
         """Queue a notification; return a future of its coordinate, which is done once the notification is durable.
 
-        Waits only while PUBLISH_WINDOW notifications are unacknowledged. Arguments as of :meth:`publish`.
+        The call waits only while PUBLISH_WINDOW notifications are unacknowledged. The future fails with Refused if the
+        proxy refuses the notification, with Unreachable if the client is closed before an answer came, or with the
+        error that ended the client.
+
+        Args:
+            notification: the attributes by name.
+            keys: security keys of this notification, beside those of :meth:`publish_with`.
+            insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
 
         Raises:
-            Refused: as :meth:`publish`, for all that is checked before the notification is sent.
+            BadArgument: an argument is of the wrong type.
+            BadNotification: an attribute or the size is not allowed.
+            Refused: the client was not entered, or there are too many keys.
             Unreachable: the client was closed.
-            WaypostError: the error that ended the session.
+            WaypostError: the error that ended the client.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -213,11 +237,19 @@ class Client:
     async def publish_body(
         self, body: bytes, keys: list[Key] | None, *, insecure: bool, sequence: int | None = None
     ) -> asyncio.Future[Coordinate]:
-        """Queue an encoded notification, as :meth:`publish_soon`.
+        """Queue an encoded notification, which is not checked here; return a future, as :meth:`publish_soon` does.
 
         Args:
-            keys: that go with it; None: none.
-            sequence: its number, above all before it; None: the next one.
+            body: the encoded notification (:attr:`Notification.body`).
+            keys: security keys that go with this notification; None: none.
+            insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
+            sequence: the sequence number of its id, above those of all before it; None: the next one.
+
+        Raises:
+            BadMessage: no proxy would accept the keys.
+            Refused: the client was not entered.
+            Unreachable: the client was closed.
+            WaypostError: the error that ended the client.
         """
         self._check_open()
         while self._protocol.publish_room <= 0:
@@ -248,7 +280,9 @@ class Client:
 
         Raises:
             BadArgument: a name is no text, too long or empty, or there are too many names.
-            NoAnswer, NoProxy: the interest was not known within `timeout_s`.
+            Refused: the client was not entered, or there are too many keys.
+            NoAnswer, NoProxy: the interest was not known within `timeout_s` of the client.
+            Unreachable: the client was closed.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -286,7 +320,11 @@ class Client:
         return self._protocol.quench_view.wanted(notification)
 
     async def wait_wanted(self, notification: Mapping[str, Value], timeout_s: float) -> bool:
-        """Wait until :meth:`wanted` is True, for at most `timeout_s` seconds; return its value then.
+        """Wait until a subscription may match the notification (:meth:`wanted`), for at most `timeout_s` seconds.
+
+        Returns:
+            The value of :meth:`wanted` then; False: the time is over, or the client has ended, and no known
+            subscription matches.
 
         Raises:
             BadArgument: `timeout_s` is no time.

@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from waypost.client.events import ClientEvent, NearerProxy, PublishFailed, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.protocol import ClientProtocol
-from waypost.client.roaming import ProxyChooser, Roaming
+from waypost.client.roaming import ProxyChooser, Roaming, of_one_federation
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
 from waypost.messages import Attached, Proxies, ProxyAddress, ProxyMessage, WaitCause, Welcome
@@ -212,7 +212,7 @@ class Connector:
             case Start() if state is ConnectorState.STOPPED:
                 return self._open_next()
             case Found(proxies=proxies) if state is ConnectorState.FINDING:
-                return self._found(proxies)
+                return self._found(proxies, now_ms)
             case Measured(round_trips=round_trips) if state is ConnectorState.MEASURING:
                 return self._open_best(round_trips, now_ms)
             case Measured(round_trips=round_trips) if state is ConnectorState.CONNECTED:
@@ -296,9 +296,15 @@ class Connector:
         self.state, self._must_find = ConnectorState.FINDING, False
         return [Find()]
 
-    def _found(self, proxies: Sequence[ProxyAddress]) -> list[Effect]:
+    def _found(self, proxies: Sequence[ProxyAddress], now_ms: int) -> list[Effect]:
         if self._next_url is not None:
             return self._open_next()
+        try:
+            proxies = of_one_federation(proxies, self._protocol.federation)
+        except BadConfiguration as error:
+            return [Report(Refusal(error))]
+        if not proxies:
+            return self._lost(Lost("no proxy of this federation is known"), now_ms)
         if self._chooser is not None:
             self._chooser.found(proxies)
             self.state = ConnectorState.MEASURING

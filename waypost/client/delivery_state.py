@@ -196,14 +196,16 @@ class DeliveryState:
     # ------------------------------------------------------------ arriving deliveries
 
     def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
-        """Add a delivery to the inbox, without its duplicates.
+        """Add a delivery to the inbox, without its duplicates. A delivery of an earlier owner than that of the state is
+        ignored.
 
         Args:
             deliver: the message.
             proxy: the one that sent it.
 
         Returns:
-            Whether there is nothing new in it and nothing before it: then it can be acknowledged at once.
+            Whether nothing new is in it and no delivery waits before it: then :meth:`acknowledge` can acknowledge it at
+            once.
 
         Raises:
             Altered: a notification is not what was published. None of the delivery is accepted.
@@ -266,7 +268,8 @@ class DeliveryState:
         return bool(self._inbox)
 
     def next_items(self, max_items: int | None) -> list[DeliveredItem]:
-        """Return the next items for the application.
+        """Return the next items for the application; empty: none waits. They count as acknowledged only by
+        :meth:`acknowledge`.
 
         They are of one delivery; where notifications are ordered by attributes, they are the first of all deliveries.
 
@@ -304,10 +307,11 @@ class DeliveryState:
         self._unacknowledged.clear()
 
     def acknowledge(self) -> list[Acknowledge]:
-        """Acknowledge every item returned so far; return the messages about it.
+        """Record that the application has every item returned so far; return the messages about them, to be sent to the
+        proxy.
 
-        They acknowledge the deliveries of which the application has all. Now and then they also have the coordinates
-        that it has of others.
+        The messages acknowledge the deliveries of which the application has all. Where notifications are ordered by
+        attributes, they now and then also have the coordinates that it has of other deliveries.
         """
         for batch in self._unacknowledged:
             self._take_over(batch)
@@ -394,7 +398,9 @@ class DeliveryState:
     # ------------------------------------------------------------ attesting
 
     def attest(self) -> None:
-        """Attest everything acknowledged, also in deliveries of which the application has a part."""
+        """Make attestations of everything acknowledged, also in deliveries of which the application has a part. They go
+        with the next message of :meth:`acknowledge` or :meth:`attest_now`.
+        """
         for batch in self._inbox:
             if batch.attested < batch.acknowledged:
                 self._attest(batch)
@@ -429,7 +435,10 @@ class DeliveryState:
         return _saying(attestations)
 
     def partial_acks(self) -> list[Acknowledge]:
-        """Return messages with the frontier in the middle of a delivery of which the application has a part."""
+        """Return messages with the attestations that were not sent yet, and with what the application has above all
+        deliveries that it has as a whole: the frontier in the middle of a delivery, or coordinates. Empty: there is
+        nothing to report.
+        """
         if self._goes_by_attributes:
             return self._coordinate_acks()
         if not self._inbox or not self._inbox[0].acknowledged:
@@ -446,7 +455,7 @@ class DeliveryState:
         return _saying(list(self.state.unconfirmed))
 
     def confirmed(self, number: int) -> None:
-        """Forget the attestations up to this number: a journal has them."""
+        """Forget the attestations up to this number, inclusive: a journal has them."""
         unconfirmed = self.state.unconfirmed
         while unconfirmed and unconfirmed[0].number <= number:
             unconfirmed.popleft()

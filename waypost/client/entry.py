@@ -69,7 +69,7 @@ def attach(
         state: the receiver's position, from an earlier `Receiver.state`. Without it, notifications whose
             acknowledgement had not reached the proxy when the last connection ended are delivered again.
         name: of the client, for people and as the producer's name; None: ``session/receiver``.
-        create: False: refuse if there is no such session.
+        create: whether to create the session if there is none; False: entering raises NotFound then.
         session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
         receiver_expiry_s: the registration of this receiver ends when it was not attached for so many seconds; nothing
             is stored for it any more. `Receiver.joined` tells it when it comes back. None: never;
@@ -94,8 +94,8 @@ def attach(
             certificate proves the principal that it names.
 
     Raises (on entering):
-        NoProxy: no proxy let the client in within `timeout_s`.
-        WaypostError: the session was refused; `code` says why.
+        NoAnswer, NoProxy: no proxy let the client in within `timeout_s`.
+        WaypostError: the session was refused, NotFound without `create` among others; `code` says why.
 
     Raises:
         Refused: an argument is of the wrong type or out of its range, an address is not valid, or the state is that of
@@ -165,7 +165,7 @@ def produce(
         tls: the TLS context for ``wss://`` addresses; None: by WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY.
 
     Raises (on entering):
-        NoProxy: no proxy let the client in within `timeout_s`.
+        NoAnswer, NoProxy: no proxy let the client in within `timeout_s`.
         WaypostError: the proxy refused the client; `code` says why.
 
     Raises:
@@ -187,7 +187,18 @@ def producer_of(
     on_event: Callable[[object], None] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Producer:
-    """Return a producer, as :func:`produce`, that goes on in the place of an earlier one; None: of no other."""
+    """Return a producer, as :func:`produce`, that may go on in the place of an earlier one; entering it connects.
+
+    Args:
+        name: of the client, and of the producer in the ids of its notifications.
+        incarnation: the secret of the earlier producer's incarnation, and the federation in which that one has
+            published; the sequence numbers then have to go on, too (:meth:`Client.publish_body`). None: a new
+            incarnation.
+        proxy, roaming, token, timeout_s, on_event, tls: as of :func:`produce`.
+
+    Raises:
+        Refused: an argument is of the wrong type or out of its range, or an address is not valid.
+    """
     connect = _connect_options(proxy, roaming, tls)
     _check_options(timeout_s, token, on_event)
     text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")

@@ -188,9 +188,10 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
     """Return several sessions as one stream; entering it attaches to each, and creates it if there is none.
 
     Args:
-        sessions: their ids.
-        state: the position in them, from an earlier :attr:`Joined.state`.
-        options: of :func:`waypost.attach`, the same for all. `order` may not be ``priority`` or ``deadline``.
+        sessions: their ids, at least one, each once.
+        state: the position in them, from an earlier :attr:`Joined.state`; it is changed in place. None: a new position.
+        options: of :func:`waypost.attach` but `state`, the same for all. `order` may not be ``priority`` or
+            ``deadline``.
 
     Raises:
         Refused: there is no session, or one twice; the order is not supported; or an option is not valid.

@@ -114,7 +114,10 @@ class Outbox:
         await self.close()
 
     async def close(self) -> None:
-        """Write what is posted, disconnect, and close the file; whoever opens it next sends on what waits there."""
+        """Write what is posted, disconnect, and close the file; whoever opens it next sends on what waits there.
+
+        Posts that the disk has not taken after CLOSE_S seconds fail with Unreachable. A second call has no effect.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -163,9 +166,10 @@ class Outbox:
     # ------------------------------------------------------------ the application's view
 
     async def post(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> int:
-        """Post a notification; return its sequence number once it is on the disk.
+        """Post a notification; return its sequence number once it is on the disk. It is sent on when a proxy can be
+        reached.
 
-        A call that is cancelled may have posted it, or not.
+        A call that is cancelled may have posted the notification, or not.
 
         Args:
             notification: the attributes by name.
@@ -173,9 +177,10 @@ class Outbox:
             insecure: deliver it also to subscriptions whose keys do not meet these, if they accept that.
 
         Raises:
-            BadArgument: an argument is of the wrong type, or there are too many keys.
+            BadArgument: an argument is of the wrong type.
             BadNotification: an attribute or the size is not allowed.
-            LimitExceeded: more would wait than may.
+            Refused: the outbox was not entered, or there are too many keys.
+            LimitExceeded: more bytes would wait than the `max_bytes` of :func:`open_outbox`.
             StoreDamaged, StoreFailed: the disk does not take it.
             Unreachable: the outbox was closed.
         """
@@ -190,7 +195,12 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """The number of notifications in the file that no site log is known to have."""
+        """The number of notifications in the file that no site log is known to have.
+
+        Raises:
+            Refused: the outbox was not entered.
+            WaypostError: the outbox was closed, or its disk has failed.
+        """
         return self._opened().count - len(self._acknowledged)
 
     @property
@@ -201,9 +211,14 @@ class Outbox:
         return self._producer.trouble.removeprefix(": ") if self._producer is not None else ""
 
     async def wait_sent(self, timeout_s: float) -> None:
-        """Wait until site logs have all that was posted before.
+        """Wait until no post waits any more: a site log has it, or it was refused for good (:meth:`refused`).
+
+        Args:
+            timeout_s: the longest wait, in seconds.
 
         Raises:
+            BadArgument: `timeout_s` is no time.
+            Refused: the outbox was not entered.
             Unreachable: after `timeout_s` seconds some still wait; the message says what hinders the sending. Or the
                 outbox was closed.
             StoreDamaged, StoreFailed: the disk has failed.
@@ -220,11 +235,24 @@ class Outbox:
             raise Unreachable(f"{wait} in {self._path}{trouble}") from None
 
     async def refused(self, limit: int = BATCH) -> list[RefusedNotification]:
-        """Return up to `limit` notifications that were refused for good: by a proxy, or because they were damaged."""
+        """Return up to `limit` notifications that were refused for good, by a proxy or because they were damaged; those
+        of the lowest sequence numbers first.
+
+        They stay in the file until :meth:`forget_refused`.
+
+        Raises:
+            Refused: the outbox was not entered.
+            WaypostError: the outbox was closed, or its disk has failed.
+        """
         return await self._on_disk(partial(self._opened().refused, limit))
 
     async def forget_refused(self, *sequences: int) -> None:
-        """Remove notifications that were refused, by their sequence numbers."""
+        """Remove refused notifications from the file, by their sequence numbers; a number without one has no effect.
+
+        Raises:
+            Refused: the outbox was not entered.
+            WaypostError: the outbox was closed, or its disk has failed.
+        """
         await self._on_disk(partial(self._opened().forget_refused, sequences))
 
     # ------------------------------------------------------------ the disk

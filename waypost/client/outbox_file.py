@@ -146,10 +146,11 @@ class OutboxFile:
         self._database.close()
 
     def append(self, posts: Sequence[Post]) -> int:
-        """Write notifications behind all others; return the sequence number of the first one.
+        """Write notifications behind all others; return the sequence number of the first one. The others have the next
+        ones.
 
         Raises:
-            LimitExceeded: more would wait than may; none is written.
+            LimitExceeded: more bytes would wait than `max_bytes`; none is written.
             StoreFailed: the disk did not take them; none is written.
         """
         size = sum(len(post.body) for post in posts)
@@ -171,9 +172,14 @@ class OutboxFile:
         return first
 
     def read(self, first: int, limit: int) -> list[tuple[int, Post]]:
-        """Return up to `limit` of those that wait, from sequence number `first` on, in order, each with its number.
+        """Return up to `limit` notifications that wait, from sequence number `first` on, ascending, each with its
+        number. They stay in the file.
 
         One that is not as it was written is moved to the refused ones.
+
+        Raises:
+            StoreDamaged: SQLite returns damaged rows, or rows out of order.
+            StoreFailed: the file cannot be read or written.
         """
         found: list[tuple[int, Post]] = []
         with self._translated():
@@ -195,13 +201,17 @@ class OutboxFile:
         return found
 
     def remove(self, sequences: Sequence[int]) -> None:
-        """Remove notifications that a site log has. Raises StoreFailed: none is removed."""
+        """Remove the notifications of these sequence numbers from those that wait: a site log has them. A number that
+        does not wait is ignored. Raises StoreFailed: none is removed.
+        """
         with self._translated(), self._transaction():
             sizes = self._delete(sequences)
         self._count_less(sizes)
 
     def refuse(self, sequence: int, error: WaypostError) -> None:
-        """Keep a notification apart that was refused for good, with why. Raises StoreFailed."""
+        """Move a waiting notification that was refused for good to the refused ones, with code and message of the
+        error. A number that does not wait is ignored. Raises StoreFailed: nothing is changed.
+        """
         with self._translated(), self._transaction():
             self._database.execute(
                 "INSERT OR IGNORE INTO refused SELECT sequence, body, ?, ? FROM waiting WHERE sequence = ?",
@@ -211,7 +221,9 @@ class OutboxFile:
         self._count_less(sizes)
 
     def refused(self, limit: int) -> list[RefusedNotification]:
-        """Return up to `limit` of the notifications that were refused, the first ones first."""
+        """Return up to `limit` of the notifications that were refused, those of the lowest sequence numbers first.
+        Raises StoreFailed.
+        """
         with self._translated():
             rows = self._database.execute(
                 "SELECT sequence, body, code, message FROM refused ORDER BY sequence LIMIT ?", (limit,)
@@ -219,14 +231,18 @@ class OutboxFile:
         return [RefusedNotification(*row) for row in rows]
 
     def forget_refused(self, sequences: Sequence[int]) -> None:
-        """Remove notifications that were refused: somebody has seen them. Raises StoreFailed."""
+        """Remove refused notifications, by their sequence numbers, once they were looked at. A number that was not
+        refused is ignored. Raises StoreFailed: none is removed.
+        """
         with self._translated(), self._transaction():
             self._database.executemany(
                 "DELETE FROM refused WHERE sequence = ?", [(sequence,) for sequence in sequences]
             )
 
     def set_federation(self, federation: str) -> None:
-        """Note in which federation is published. Raises StoreFailed."""
+        """Write down the identity of the federation in which the outbox publishes. Raises StoreFailed: nothing is
+        changed.
+        """
         with self._translated(), self._transaction():
             self._write_identity(federation, self._next, self.count)
         self.federation = federation

@@ -197,6 +197,11 @@ class ClientProtocol:
         """The receiver's position in its session."""
         return self._delivery_state.state
 
+    @property
+    def federation(self) -> str:
+        """The identity of the federation that has the session, or in which the producer publishes; "": unknown."""
+        return self._session_federation or self._published_in
+
     # ------------------------------------------------------------ outputs
 
     def take_messages(self) -> list[msgspec.Struct]:
@@ -212,7 +217,11 @@ class ClientProtocol:
     # ------------------------------------------------------------ connections
 
     def connected(self) -> None:
-        """Begin a new connection: greet, send every publish without an answer again, and attach."""
+        """Begin a new connection: greet, send every publish without an answer again, ask for interest again, and
+        attach.
+
+        The messages are for :meth:`take_messages`. Messages that an earlier connection did not send are dropped.
+        """
         self._greeted = self._resting = False
         self._rejected.clear()
         self._out = [Hello(VERSION, self.name, Credential(token=self._token()), self._published_in)]
@@ -224,7 +233,7 @@ class ClientProtocol:
 
     def attach(self) -> None:
         """Send an Attach on the present connection. Notifications that the application does not have are delivered
-        again.
+        again. A producer without a session sends nothing.
         """
         self.attached = False
         if self.session is not None:
@@ -265,7 +274,9 @@ class ClientProtocol:
             self.attach()
 
     def disconnected(self) -> None:
-        """End the connection; requests without an answer are sent again on the next one."""
+        """Note that the connection has ended, and drop its unsent messages; requests without an answer are sent again
+        on the next one.
+        """
         self.attached = self._connected = self._greeted = False
         self.quench_view.lost()
         self._out.clear()
@@ -273,7 +284,7 @@ class ClientProtocol:
     # ------------------------------------------------------------ messages of a proxy
 
     def message(self, message: ProxyMessage) -> None:  # noqa: PLR0912 - a dispatch
-        """Handle a message of the proxy; it may add messages and events.
+        """Handle a message of the proxy; it may add messages (:meth:`take_messages`) and events (:meth:`take_events`).
 
         Raises:
             Altered: a notification is not what was published. Nothing of the message was applied; close the connection.
@@ -372,7 +383,9 @@ class ClientProtocol:
         self._events.append(message if requested else Refusal(error))
 
     def forget(self) -> None:
-        """Unregister this receiver; :class:`RequestResult` of REGISTRATION reports that it is done."""
+        """Request the end of this receiver's registration, now or at the next attach; :class:`RequestResult` of
+        REGISTRATION reports that the receiver is unregistered. Everything returned so far is acknowledged.
+        """
         self.flush_acks()
         self._forgetting = True
         if self.attached:
@@ -382,10 +395,11 @@ class ClientProtocol:
         return self._last_word(forget=True)
 
     def detach(self) -> Detach:
-        """Return the last message of this attachment, with the receiver's frontier.
+        """Return the last message of this attachment, with the receiver's frontier; the caller sends it behind
+        :meth:`take_messages`.
 
-        Attestations of partly acknowledged deliveries are put in front of it (:meth:`take_messages`). The owner answers
-        with Left, which sets :attr:`is_left`.
+        Attestations of partly acknowledged deliveries are added to :meth:`take_messages`. The owner answers with Left,
+        which sets :attr:`is_left`.
         """
         self.is_left = False
         if self.attached:
@@ -396,8 +410,8 @@ class ClientProtocol:
         return Detach(forget, dict(self.state.frontier), self.state.selective.rows())
 
     def delete(self) -> None:
-        """Delete the session, for all its receivers; the event Deleted, or a :class:`RequestResult`, reports the
-        outcome.
+        """Request the deletion of the session, for all its receivers, now or at the next attach; the event Deleted, or
+        a :class:`RequestResult` with the error, reports the outcome.
         """
         self._deleting = True
         if self.attached:
@@ -406,7 +420,10 @@ class ClientProtocol:
     # ------------------------------------------------------------ access
 
     def set_access(self, grants: dict[str, Granted]) -> None:
-        """Replace the session's access; :class:`RequestResult` of ACCESS reports the outcome. One change at a time.
+        """Request another access of the session, now or at the next attach; :class:`RequestResult` of ACCESS reports
+        the outcome.
+
+        A second change before the outcome of the first replaces it; the outcome of the first is then not reported.
 
         Args:
             grants: by principal; empty: everybody may do everything.
@@ -529,7 +546,7 @@ class ClientProtocol:
 
     @property
     def waiting(self) -> bool:
-        """Whether deliveries wait for the application."""
+        """Whether deliveries wait for the application, or for its acknowledgement."""
         return self._delivery_state.waiting
 
     @property
@@ -538,25 +555,32 @@ class ClientProtocol:
         return self._delivery_state.duplicates_dropped
 
     def next_items(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[DeliveredItem]:
-        """Return the next notifications for the application; acknowledge those returned before.
+        """Return the next notifications for the application, empty if none has arrived; acknowledge those returned
+        before.
 
         A delivery is acknowledged to the proxy when the application has all of it.
 
         Args:
             max_items: the most to return; None: no bound.
-            manual_ack: acknowledge only by :meth:`acknowledge` or :meth:`flush_acks`.
+            manual_ack: do not acknowledge; that is done by :meth:`acknowledge` or :meth:`flush_acks`.
         """
         if not manual_ack:
             self._acknowledge()
         return self._delivery_state.next_items(max_items)
 
     def flush_acks(self) -> None:
-        """Acknowledge everything returned so far, and attest it, with the next messages."""
+        """Acknowledge and attest everything returned so far.
+
+        The messages are for :meth:`take_messages`; a delivery of which the application has a part goes with a later
+        acknowledgement.
+        """
         self._acknowledge()
         self._delivery_state.attest()
 
     def acknowledge(self) -> None:
-        """Acknowledge everything returned so far, and send it at once, also in the middle of a delivery."""
+        """Acknowledge and attest everything returned so far; the messages for :meth:`take_messages` report it also in
+        the middle of a delivery. While not attached there are none: the next Attach has the frontier.
+        """
         self.flush_acks()
         if self.attached:
             self._out.extend(self._delivery_state.partial_acks())
@@ -587,7 +611,9 @@ class ClientProtocol:
         *,
         insecure: bool = True,
     ) -> None:
-        """Request a subscription, or a change of one; :class:`Outcome` reports the result.
+        """Request a subscription, or a change of one, now or at the next attach; :class:`Outcome` reports the result.
+
+        A second request for the same subscription replaces the first, whose outcome is then not reported.
 
         Args:
             subscription: its id.
@@ -595,10 +621,10 @@ class ClientProtocol:
             ttl_s: for how many seconds a matching notification is kept; None: until all receivers have it.
             max_count: how many of the newest are kept; None: all.
             keys: raw for the consumer's side, public for the producer's; None: none.
-            insecure: accept notifications whose keys do not meet these.
+            insecure: accept notifications whose keys do not meet these, if their producers allow that.
 
         Raises:
-            BadMessage: no proxy would accept it.
+            BadMessage: no proxy would accept the request.
         """
         number = self._next_number()
         self._request(
@@ -614,10 +640,14 @@ class ClientProtocol:
         )
 
     def set_keys(self, keys: list[Key]) -> None:
-        """Replace the keys of all subscriptions of this receiver; :class:`RequestResult` of KEYS reports the outcome.
+        """Request other keys for all subscriptions of this receiver; :class:`RequestResult` of KEYS reports the
+        outcome.
 
-        A second change replaces the first, whose outcome is then not reported. Without a connection it is sent on the
-        next one.
+        A second change replaces the first, whose outcome is then not reported. While not attached the request waits for
+        the next attach.
+
+        Args:
+            keys: raw for the consumer's side, public for the producer's; empty: none.
 
         Raises:
             BadMessage: no proxy would accept these keys.
@@ -634,7 +664,12 @@ class ClientProtocol:
             self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Request the end of a subscription; :class:`Outcome` reports the result, once it is known where that is."""
+        """Request the end of a subscription, now or at the next attach; :class:`Outcome` reports the result, once the
+        end in every origin is known (handover rule 7).
+
+        Raises:
+            BadMessage: no proxy would accept the id.
+        """
         self._request(Unsubscribe(subscription, self._next_number()))
 
     def _next_number(self) -> int:
@@ -653,7 +688,9 @@ class ClientProtocol:
 
     @property
     def publish_room(self) -> int:
-        """The number of notifications that may be published before others are acknowledged."""
+        """The number of notifications that may be published before others are acknowledged; 0 or less: none. The caller
+        keeps to it.
+        """
         return self._publish_buffer.room
 
     @property
@@ -684,7 +721,7 @@ class ClientProtocol:
         return self._publish_buffer.publish(body, keys, insecure=insecure, sequence=sequence)
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Set the keys that go with every later notification."""
+        """Set the keys that go with every later notification, beside its own; they replace those set before."""
         self._publish_buffer.publish_with(keys)
 
     def quench(self, names: list[str], keys: list[Key], *, insecure: bool) -> None:
@@ -704,7 +741,9 @@ class ClientProtocol:
             self._out.append(message)
 
     def flush(self) -> None:
-        """Move the notifications of the publish buffer to the messages to be sent, if they may be sent now."""
+        """Move the notifications of the publish buffer to the messages to be sent; without a connection, or in the
+        pause after a :class:`PublishFailed`, they stay.
+        """
         if self._connected and not self._resting:
             self._out.extend(self._publish_buffer.flush())
 

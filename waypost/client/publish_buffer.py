@@ -68,7 +68,7 @@ class PublishBuffer:
 
     @property
     def room(self) -> int:
-        """The number of notifications that may be published now."""
+        """The number of notifications that may be published now; 0 or less: none. The caller keeps to it."""
         return PUBLISH_WINDOW - self._outstanding
 
     @property
@@ -100,7 +100,7 @@ class PublishBuffer:
         return sequence
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Set the keys that go with every notification added later."""
+        """Set the keys that go with every notification added later, beside its own; they replace those set before."""
         self._cut_frames()
         self._cut.append(PublishWith(keys))
 
@@ -150,7 +150,8 @@ class PublishBuffer:
         return first.first if isinstance(first, Publish) else None
 
     def refused(self, first: int, error: WaypostError) -> list[Published]:
-        """Remove a frame that was refused for good; return the answer to each of its notifications.
+        """Remove a frame that was refused for good; return the answer to each of its notifications. Empty: the frame
+        was answered before.
 
         Args:
             first: the sequence number at which the frame begins.
@@ -161,8 +162,8 @@ class PublishBuffer:
         return [Published(first + index, None, error) for index in range(len(bodies))]
 
     def acknowledged(self, message: Acknowledged) -> list[Published]:
-        """Remove a frame that is durable; return the coordinate of each of its notifications. Empty: it was answered
-        before.
+        """Remove a frame that is durable; return the answer to each of its notifications, with the coordinate. Empty:
+        the frame was answered before.
         """
         if self._land(message.first) is None:
             return []

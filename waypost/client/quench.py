@@ -34,6 +34,8 @@ class QuenchView:
     def ask(self, names: list[str], keys: list[Key], *, insecure: bool) -> Quench:
         """Return the message that asks for the interest in these attributes, in place of what was asked before.
 
+        The interest reported so far is forgotten; the message is kept for later connections (:meth:`reset`).
+
         Args:
             names: of attributes; empty: interest is not asked for any more.
             keys: that will be published with.
@@ -52,7 +54,9 @@ class QuenchView:
         self.caught_up = False
 
     def reset(self) -> list[Quench]:
-        """Return the message that asks again on a new connection, if there is one to send."""
+        """Forget the reported interest; return the message that asks for it again on a new connection. Empty: none was
+        asked for.
+        """
         self.lost()
         return [] if self._requested is None else [self._requested]
 
@@ -72,7 +76,8 @@ class QuenchView:
     def wanted(self, notification: Mapping[str, Value]) -> bool:
         """Tell whether a subscription may match the notification.
 
-        It is True also before all interest was reported, and for a notification with an attribute that was not named.
+        The result is True also where no interest was asked for, before all interest was reported, and for a
+        notification with an attribute that was not named.
         """
         if self._requested is None or not self.caught_up:
             return True

@@ -25,7 +25,9 @@ class Received(Notification):
 
     @classmethod
     def of(cls, item: DeliveredItem) -> Received:
-        """Make one from an item of the delivery state."""
+        """Return the notification of an item that :meth:`DeliveryState.next_items` returned. Its body is not decoded
+        yet.
+        """
         received = cls.__new__(cls)
         entry, received.subscriptions, received.secure = item
         received._body = entry.body

@@ -188,7 +188,11 @@ class Receiver(Client):
     async def batches(self) -> AsyncIterator[list[Received]]:
         """Yield batches of the notifications that have arrived; asking for the next batch acknowledges the one before.
 
-        Ends when the session was left. Raises WaypostError: the error that ended the session.
+        A batch has one notification or more; the iteration waits for it. It ends when this receiver was closed.
+
+        Raises:
+            Refused: the receiver was not entered.
+            WaypostError: the error that ended the session.
         """
         while True:
             try:
@@ -197,16 +201,17 @@ class Receiver(Client):
                 return
 
     async def next_batch(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[Received]:
-        """Wait for notifications, and return those that have arrived; acknowledge those returned before.
+        """Wait for notifications, and return those that have arrived, one or more; acknowledge those returned before.
 
         Args:
-            max_items: the most notifications to return; None: no bound.
+            max_items: the most notifications to return, from 1; None: no bound.
             manual_ack: acknowledge only by :meth:`acknowledge`. What is not acknowledged comes again after the next
                 attach. The proxy sends at most the `window` of :func:`attach` beyond the last acknowledgement.
 
         Raises:
             BadArgument: an argument is of the wrong type or out of range.
-            StopAsyncIteration: the session was left.
+            Refused: the receiver was not entered.
+            StopAsyncIteration: this receiver was closed, or has deleted the session.
             WaypostError: the error that ended the session.
         """
         whole_or_none(max_items, "max_items", 1, MAX_ITEMS)
@@ -225,12 +230,14 @@ class Receiver(Client):
             await self._news.wait()
 
     def acknowledge(self) -> None:
-        """Acknowledge every notification returned so far. Asking for the next one does that, too."""
+        """Acknowledge every notification returned so far, and do not wait for an answer. Asking for the next one does
+        that, too, unless with `manual_ack`.
+        """
         self._protocol.acknowledge()
         self._transport.flush_soon()
 
     def nack(self) -> None:
-        """Give back the notifications returned since the last acknowledgement: the next call returns them again.
+        """Give back the notifications returned since the last acknowledgement: :meth:`next_batch` returns them again.
 
         Nothing is sent to the proxy. Those acknowledged before stay acknowledged.
         """
@@ -238,7 +245,9 @@ class Receiver(Client):
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's position in its session, for a later :func:`attach`. It changes until the receiver closes."""
+        """The receiver's position in its session, for a later :func:`attach`. The object changes in place until the
+        receiver is closed.
+        """
         return self._protocol.state
 
     @property
@@ -247,13 +256,14 @@ class Receiver(Client):
         return self._protocol.duplicates_dropped
 
     async def wait_attested(self, timeout_s: float = 5) -> bool:
-        """Acknowledge everything returned so far, and wait until a journal has the attestations of it.
+        """Acknowledge everything returned so far, and wait until a journal has the receiver's report (attestation) of
+        all of it.
 
         Args:
             timeout_s: the longest wait, in seconds.
 
         Returns:
-            Whether the journal has them all.
+            Whether the journal has all attestations; False: the time is over.
 
         Raises:
             BadArgument: `timeout_s` is no time.
@@ -281,7 +291,8 @@ class Receiver(Client):
     ) -> SubscriptionId:
         """Add a subscription; return its id once it is durable. For an id that exists, change its policy and its keys.
 
-        For notifications of other sites it becomes effective later: see :meth:`effective` and :meth:`wait_effective`.
+        For notifications of other sites the subscription becomes effective later: see :meth:`effective` and
+        :meth:`wait_effective`.
 
         Args:
             expression: in the subscription language (docs of :mod:`waypost.subscription`).
@@ -293,10 +304,12 @@ class Receiver(Client):
             insecure: accept also notifications whose keys do not meet these, if their producers allow that.
 
         Raises:
-            Refused: the expression or the id is not acceptable; `code` and `field` say why.
-            LogUnavailable, StoreFailed: it could not be written. It may be in force all the same, until a proxy that
-                reads the written state serves the session: subscribe again under its id, or unsubscribe.
-            Unreachable: no answer came within `timeout_s`; it may be in force.
+            Refused: an argument is not acceptable, or the session has another expression under this id, or a limit or
+                the access does not allow it; `code` and `field` say why.
+            LogUnavailable, StoreFailed: the subscription could not be written. It may be in force all the same, until a
+                proxy that reads the written state serves the session: subscribe again under its id, or unsubscribe.
+            Unreachable: no answer came within the `timeout_s` of :func:`waypost.attach`, or before the receiver was
+                closed; the subscription may be in force.
         """
         text(expression, "expression", 1, such_as=EXPRESSION)
         identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
@@ -321,6 +334,7 @@ class Receiver(Client):
 
         Raises:
             BadArgument: these are no keys.
+            Refused: there are too many keys.
             Forbidden: the receiver may not subscribe.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the keys may be changed.
         """
@@ -371,10 +385,14 @@ class Receiver(Client):
     def effective(self, subscription: str) -> Mapping[Origin, int]:
         """Return the offsets, by origin, above which the subscription is promised to be complete.
 
-        An origin that is missing has no promise yet; so has every origin after each attach until the proxy has said so.
+        An origin that is missing has no promise yet. After each attach all are missing until the proxy has stated its
+        promises again.
 
         Args:
             subscription: its id; an unknown one has no promises.
+
+        Raises:
+            BadArgument: the id is no id.
         """
         return self._effective.get(SubscriptionId(_checked_id(subscription, "subscription")), {})
 
@@ -424,10 +442,12 @@ class Receiver(Client):
         self.attached = None
 
     async def wait_attached(self) -> Attached:
-        """Wait until a proxy serves the session to this receiver; return its answer to the attach.
+        """Wait until a proxy serves the session to this receiver; return its answer to the attach. At once, if it is
+        attached.
 
         Raises:
-            NoAnswer, NoProxy: that took longer than `timeout_s`.
+            NoAnswer, NoProxy: that took longer than the `timeout_s` of :func:`waypost.attach`.
+            Unreachable: this receiver was closed.
             WaypostError: the error that ended the session.
         """
         await self._within(self._ready.wait, "the session could not be attached")

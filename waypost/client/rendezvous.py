@@ -112,7 +112,8 @@ class Offering(_Party):
         await super().__aexit__(*problem)
 
     async def serve(self) -> None:
-        """Answer the requests that wait, and those to come, some at a time, until cancelled.
+        """Answer the requests that wait, and those to come, some at a time, until cancelled or until the session was
+        closed.
 
         A request is acknowledged when the answers of all requests of its batch are durable. Until then it comes again
         to the next owner of this name.
@@ -135,7 +136,13 @@ class Offering(_Party):
             self.answered += len(batch)
 
     async def withdraw(self) -> None:
-        """Stop offering: delete the session, with the requests that wait in it. Later requests do not wait for it."""
+        """Stop offering: delete the owner's session, with the requests that wait in it, and close it. Later requests do
+        not wait for the owner.
+
+        Raises:
+            Forbidden: the access does not allow it.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
+        """
         await self.session.delete()
 
     async def _answer(self, requests: list[Request], keys: Keys) -> None:
@@ -213,15 +220,17 @@ class RendezvousConsumer(_Party):
     ) -> str:
         """Request a resource; return the id of the rendezvous once the request is durable.
 
-        The owner sends the resource when it is back. :attr:`known` tells whether an owner of that name was heard of:
-        up to KNOWN_S seconds are waited for one, and then as long as the publish takes.
+        The owner sends the resource when it is back; iterating over this consumer returns it. :attr:`known` tells
+        whether interest of an owner of that name was known: up to KNOWN_S seconds are waited for one, and then as long
+        as the publish takes.
 
         Args:
             owner: the name of its :func:`offer`.
             path: of the resource, as its owner understands it.
             id: of the rendezvous; None: a new one. A request that is repeated under its id is answered once.
             max_bytes: in bytes, from 1 to MAX_RESOURCE_BYTES; the owner refuses to send a larger resource.
-            key: the public form of the owner's key: nobody else can read the request.
+            key: the public form of the owner's key: nobody else can read the request. None: the request is not
+                protected.
 
         Raises:
             Refused: the path or a name is too long, or the key is no key.
@@ -339,20 +348,23 @@ def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
 async def request(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
-    """Send one request, and leave; a :class:`RendezvousConsumer` of the same name that is running goes on.
+    """Send one request for a resource, wait until it is durable, and leave. A :class:`RendezvousConsumer` of the same
+    name receives the answer: one that is running, which goes on, or a later one.
 
     Args:
         requester: the name for which the answer waits (:func:`connect_rendezvous`).
         owner: the name of its :func:`offer`.
-        path: of the resource.
-        owner_key: the public form of the owner's key.
+        path: of the resource, as its owner understands it.
+        owner_key: the public form of the owner's key; None: the request is not protected.
         options: of :func:`connect_rendezvous`.
 
     Returns:
-        The id of the rendezvous, and whether an owner of that name was heard of.
+        The id of the rendezvous, and whether interest of an owner of that name was known
+        (:attr:`RendezvousConsumer.known`).
 
     Raises:
-        Refused: as :meth:`RendezvousConsumer.arrange`.
+        Refused: the path or a name is too long, a key is no key, or the session was refused.
+        NoAnswer, NoProxy: no proxy let the client in, or interest was not known in time.
     """
     check_name(requester, "requester")
     key, attaching = options.pop("key", None), {name: options[name] for name in options.keys() - {"kept_s"}}

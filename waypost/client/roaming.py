@@ -3,8 +3,8 @@
 Theory
 ------
 A round trip is the time from a ping to its pong (round_trip.py), so a proxy that does not answer is not chosen. Two
-round trips that differ by less than the margin count as the same: among the proxies within the margin of the shortest one, the least
-loaded is chosen. So neither noise nor a proxy's name sends all clients to one proxy.
+round trips that differ by less than the margin count as the same: among the proxies within the margin of the shortest
+one, the least loaded is chosen. So neither noise nor a proxy's name sends all clients to one proxy.
 
 Each move of a receiver is a handover, so a client stays where it is unless another proxy is clearly nearer, has been so
 for some measurements in a row, and the client has been where it is for a while (hysteresis): the round trip to the
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waypost.arguments import seconds, text, whole
-from waypost.errors import BadArgument
+from waypost.errors import BadArgument, BadConfiguration
 from waypost.limits import MAX_ID_LENGTH
 from waypost.messages import ProxyAddress
 
@@ -64,6 +64,32 @@ class Roaming:
             seconds(value, f"roaming.{field}")
             if not least_s <= value <= LONGEST_S:
                 raise BadArgument(f"{value:g}; it is {least_s:g} to {LONGEST_S} seconds", field=f"roaming.{field}")
+
+
+def of_one_federation(proxies: Sequence[ProxyAddress], federation: str = "") -> list[ProxyAddress]:
+    """Return those of the proxies that were found that a client may use, in their order.
+
+    Args:
+        proxies: of which some may not know their federation.
+        federation: the identity of the client's federation; "": any, if all are of the same one.
+
+    Raises:
+        BadConfiguration: the proxies are of several federations, and the client has none yet.
+    """
+    if federation:
+        return [proxy for proxy in proxies if proxy.federation in ("", federation)]
+    found: dict[str, list[str]] = {}
+    for proxy in proxies:
+        if proxy.federation:
+            found.setdefault(proxy.federation, []).append(proxy.proxy)
+    if len(found) > 1:
+        listed = "; ".join(f"{identity}: {', '.join(sorted(names))}" for identity, names in sorted(found.items()))
+        raise BadConfiguration(
+            f"proxies of {len(found)} federations announce themselves on this network ({listed})",
+            field="proxy",
+            hint="name a proxy by its address, or set WAYPOST_FEDERATION to one of these",
+        )
+    return list(proxies)
 
 
 class ProxyChooser:

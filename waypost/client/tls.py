@@ -19,7 +19,7 @@ NOT_YET_VALID, EXPIRED, WRONG_NAME = 9, 10, 62
 
 
 def wrong_tls(url: str, error: ssl.SSLError) -> BadConfiguration | None:
-    """Return what in the configuration of client or proxy a failed TLS handshake shows to be wrong.
+    """Return the error that names the configuration of client or proxy that a failed TLS handshake shows to be wrong.
 
     Args:
         url: the address, as ``wss://host:port``.
@@ -44,7 +44,15 @@ def wrong_tls(url: str, error: ssl.SSLError) -> BadConfiguration | None:
 
 
 async def speaks_tls(url: str) -> bool:
-    """Tell whether what listens at an address completes a TLS handshake, whoever it is."""
+    """Connect to an address, and tell whether the server there completes a TLS handshake; its certificate is not
+    checked.
+
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``.
+
+    Returns:
+        False: no connection can be opened, or the handshake fails or takes longer than SPEAKS_TLS_S.
+    """
     parts = urlsplit(url)
     context = ssl.create_default_context()
     context.check_hostname = False

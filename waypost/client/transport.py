@@ -59,13 +59,13 @@ REFUSING = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 def check_address(url: object) -> str:
-    """Return the address of a proxy.
+    """Return `url` as it is, if it is the address of a proxy.
 
     Args:
         url: ``ws://host:port`` or ``wss://host:port``.
 
     Raises:
-        Refused: it is none.
+        Refused: `url` is no such address; the field is ``proxy``.
     """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None

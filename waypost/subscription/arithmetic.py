@@ -51,12 +51,12 @@ def _exact_integer(value: int) -> int | None:
 
 
 def wrap32(number: int) -> int:
-    """Return the number as 32 bits with a sign have it."""
+    """Return the number wrapped to 32 bits with a sign: modulo 2**32, from -2**31 to 2**31 - 1."""
     return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def wrap64(number: int) -> Int64:
-    """Return the number as 64 bits with a sign have it."""
+    """Return the number wrapped to 64 bits with a sign: modulo 2**64, from -2**63 to 2**63 - 1."""
     return Int64(((number + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000)
 
 

@@ -115,10 +115,15 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def notification_from_json(attributes: object) -> Notification:
-    """Return the notification of a JSON object; its values are typed or plain, as the module describes.
+    """Return the notification of a JSON object that was read (:func:`read_json`).
+
+    Args:
+        attributes: values by name, typed, as ``{"int64": 1}`` or ``{"opaque": "00ff"}``, or plain: an integer is then
+            int32 or int64 by its size. A real64 may be one of the strings "nan", "inf" and "-inf" where it is typed.
 
     Raises:
-        BadNotification: it is no object, or a value has no Elvin type; `field` names the attribute.
+        BadNotification: it is no object, or a value has no Elvin type, or a limit is passed; `field` names the
+            attribute.
     """
     if not isinstance(attributes, dict):
         raise BadNotification("a notification is an object of names and values", field="notification")

@@ -20,10 +20,14 @@ from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Nod
 
 
 def fold_or_refuse(tree: Node, text: str) -> Node:
-    """Return the folded tree.
+    """Return the tree with its constant parts computed.
+
+    Args:
+        tree: checked (:func:`check`).
+        text: the source, for the error.
 
     Raises:
-        SubscriptionError: EXP_IS_TRIVIAL.
+        SubscriptionError: EXP_IS_TRIVIAL: the expression has the same result for every notification.
     """
     folded = fold(tree)
     if not isinstance(folded, bool) and names(folded):

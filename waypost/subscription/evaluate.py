@@ -50,7 +50,12 @@ def compile_test(node: Node) -> Test:
 
 
 def compile_operand(node: Node) -> Operand:
-    """Return the function that computes a value, or None for bottom."""
+    """Return the function that computes a checked value from a notification's attributes; it returns None for bottom,
+    and never raises.
+
+    Raises:
+        Internal: the tree is a predicate and no value.
+    """
     match node:
         case Name(name=name):
             return _attribute(name)

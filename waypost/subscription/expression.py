@@ -51,10 +51,13 @@ class Expression:
     _test: Test = field(repr=False)
 
     def matches(self, attributes: Mapping[str, Value]) -> bool | None:
-        """Return whether it matches a notification: True, False, or None for bottom. Only True delivers. Never raises.
+        """Return whether the expression matches a notification: True, False, or None for bottom. Only True delivers.
 
         Args:
             attributes: of the notification, or the notification itself.
+
+        Raises:
+            BadNotification: a :class:`Notification` made without a check has a body that is not valid.
         """
         if type(attributes) is Notification:
             attributes = attributes.attributes

@@ -44,7 +44,9 @@ def glued(name: str, followed_by: str = "") -> str | None:
 
 
 def word_for_operator(name: str) -> str | None:
-    """Return the advice about a word that is an operator in other languages."""
+    """Return the advice about a word that is an operator in other languages, such as ``and``; None: the name is no such
+    word.
+    """
     if name not in _WORDS:
         return None
     return f"{name} is a name here and no operator; write {_WORDS[name]}"

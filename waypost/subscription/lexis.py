@@ -174,7 +174,11 @@ def write_string(value: str) -> str:
 
 
 def number_of(token: str, offset: int) -> int | Int64 | float:
-    """Return the number that a NUMBER token stands for.
+    """Return the number that a NUMBER token stands for: int32 as ``int``, int64 as ``Int64``, real64 as ``float``.
+
+    Args:
+        token: its text, with the minus if it has one.
+        offset: where it begins in the source, for the error.
 
     Raises:
         SubscriptionError: OVERFLOW, the number does not fit its type; there is no promotion of literals.

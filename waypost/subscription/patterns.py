@@ -44,16 +44,20 @@ def searcher(patterns: Sequence[str]) -> Callable[[str], bool]:
 
 
 def globber(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Return a test for strings that one of the wildcard patterns matches whole.
+    """Return a test of a string: whether one of these wildcard patterns matches the whole of it.
 
     Raises:
-        BadPattern: one of them has a set that is empty, not closed or the wrong way round.
+        BadPattern: one of them is too large, or has a set that is empty, not closed or the wrong way round.
     """
     return _any_of([_compiled(_translated(pattern)).fullmatch for pattern in patterns])
 
 
 def instructions(function: str, pattern: str) -> int:
-    """Return the size of a compiled pattern of `regex` or `wildcard`.
+    """Return the size of a compiled pattern, in instructions of RE2.
+
+    Args:
+        function: ``regex``, or else ``wildcard``: what the pattern is of.
+        pattern: its text.
 
     Raises:
         BadPattern: it does not compile.

@@ -115,7 +115,13 @@ Node = Name | Literal | Unary | Binary | Compare | Not | Logic | Call
 
 
 def join(operator: str, legs: Iterable[Node], offset: int = 0) -> Logic:
-    """Return the flat `Logic` of these legs, those of the same operator taken apart."""
+    """Return the flat `Logic` of these legs: a leg that is a `Logic` of the same operator is replaced by its own legs.
+
+    Args:
+        operator: one of ``&& || ^^``.
+        legs: two or more, in order.
+        offset: where it begins in the source, for messages.
+    """
     flat: list[Node] = []
     for leg in legs:
         flat.extend(leg.legs if isinstance(leg, Logic) and leg.operator == operator else (leg,))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_proxy(engine: Engine) -> Iterator[Waiting]:
-    """Yield what takes more room in a proxy than it may, in words."""
+    """Yield all that has a bound in a proxy, also what is within it: a name, the present number, and the bound."""
     yield from of_engine(engine)
     queue_in_memory = engine.env.settings.bounds.queue_in_memory
     for session in engine.sessions.values():

@@ -53,7 +53,10 @@ class Statement:
         self._message = message
 
     def missing(self) -> list[str]:
-        """Return where it is not durable, although the law says so."""
+        """Return the places, sorted and in words, in which the message has to be durable by law, and is not.
+
+        Empty: the law (`proxy/core/durability_law.py`) is kept, or demands nothing of such a message.
+        """
         law = LAW.get(type(self._message), frozenset())
         return sorted(where.value for where in law if not self._is_durable(where))
 
@@ -112,13 +115,20 @@ class Statement:
 
 
 def is_logged(node: Process, message: Acknowledged) -> bool:
-    """Tell whether the log has what a producer is told to be safe; one that has lost its end proves nothing."""
+    """Tell whether the proxy's site log has all offsets that are acknowledged to a producer.
+
+    True also if the log has ever lost its end: it proves nothing then.
+    """
     log = node.world.logs[node.site]
     return Durable.SITE_LOG not in LAW[Acknowledged] or log.losses > 0 or max(message.offsets, default=-1) < len(log)
 
 
 def claim_is_durable(node: Process, claim: CreateRow | ClaimRow) -> bool:
-    """Tell whether the row of a new session has its first checkpoint; a staged copy is looked at by `STAGE`."""
+    """Tell whether a changelog has the first checkpoint of the session that a claim makes.
+
+    True also for a claim that makes no session: a deletion, one in the place of an owner, or one of a session that the
+    process has already. The law is in `proxy/core/durability_law.py`.
+    """
     new = claim.ownership if isinstance(claim, CreateRow) else claim.new
     expected = None if isinstance(claim, CreateRow) else claim.expected
     is_new = not new.deleted and (expected is None or expected.deleted)

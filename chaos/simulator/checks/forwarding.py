@@ -18,7 +18,9 @@ CAUSES = (LinkLed, Severed, TreeEntered)
 
 
 def check_forwarding(world: Environment) -> list[str]:
-    """Return what is wrong with the forwarded records of all logs.
+    """Return the violations in the forwarded records of all site logs; empty: there are none.
+
+    FLOOD: a notification that its site never wanted. REPEAT: one that came more often than links began anew.
 
     A log that has lost records is left out: with them the requests may be gone by which others came.
     """

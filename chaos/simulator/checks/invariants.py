@@ -48,11 +48,14 @@ class Invariants:
         """The latest generation in which each session was served."""
 
     def registry_put_back(self) -> None:
-        """Rows may have earlier epochs again."""
+        """Let the epochs of rows ascend anew from the present rows, once the registry was put back to a copy."""
         self._epochs = {session: row.epoch for session, row in self._world.registry.owners.items()}
 
     def row_changed(self, event: OwnerChanged) -> None:
-        """The epoch of a row only ascends."""
+        """Check that the epoch of a session's row only ascends; a breach becomes a violation of the world.
+
+        If the session was deleted, nothing of what was published so far is owed to its receivers any more.
+        """
         self.restores.row_changed(event)
         if event.ownership is None:
             # What the registry's floor says of it is no less.
@@ -75,7 +78,16 @@ class Invariants:
                 client.reset()
 
     def delivers(self, node: Process, client: Listener, epoch: int) -> None:
-        """One incarnation of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
+        """Check a delivery when it is sent; a breach becomes a violation of the world.
+
+        One incarnation of one proxy delivers a session at an epoch, under a lease, to a client that may read it, and
+        within the window of each receiver.
+
+        Args:
+            node: the process that delivers; it is up.
+            client: the receiver; it has a session.
+            epoch: of the session, as the delivery states it.
+        """
         engine, world = node.engine, self._world
         session = client.session
         assert engine is not None and session is not None
@@ -91,14 +103,20 @@ class Invariants:
             self._within(node.proxy, of_windows(held))
 
     def tells(self, node: Process, client: Listener, message: object) -> None:
-        """What a client is told is durable by then: the law of the order (proxy/core/durability_law.py)."""
+        """Check, when a message is sent to a client, that what it tells is durable (`proxy/core/durability_law.py`).
+
+        A breach becomes a violation of the world.
+        """
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
             self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
         if client.session and not isinstance(message, Acknowledged):
             self._holds_law(node, client.session, client.identity[1], message)
 
     def relays(self, node: Process, effect: SendPeer) -> None:
-        """What a receiver at another proxy is told is durable by then, as what a client here is told."""
+        """Check, when a proxy sends a message for a relayed receiver, that what it tells the receiver is durable.
+
+        A breach becomes a violation of the world. A message to another proxy that is no such one is not checked.
+        """
         match effect.message:
             case RelayDown(relay=relay, frame=frame) if frame and node.engine is not None:
                 dispatcher = node.engine.dispatcher
@@ -122,11 +140,17 @@ class Invariants:
             self._world.add_violation(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
 
     def sends(self, proxy: ProxyId, endpoints: LinkEndpoints) -> None:
-        """What is sent over a link stays within its window."""
+        """Check that all queues of a proxy's ends of links are within their bounds.
+
+        A breach becomes a violation of the world.
+        """
         self._within(proxy, endpoints.queues())
 
     def rests(self, node: Process) -> None:
-        """Every queue of a process is within its bound."""
+        """Check that all queues of a process and of its ends of links are within their bounds, if it runs.
+
+        A breach becomes a violation of the world.
+        """
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))
             self._within(node.proxy, node.link_shell.machine.queues())
@@ -137,10 +161,13 @@ class Invariants:
                 self._world.add_violation(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
-        """Check a fact when it is made; a breach becomes a violation of the world.
+        """Check a fact when a proxy makes it; a breach becomes a violation of the world.
 
-        Whoever releases a session is not its owner at that very epoch, by the registry; policy removes only what it
-        may; and an epoch of a session begins once.
+        A proxy that releases a session is not its owner at that very epoch, by the registry; policy removes only what
+        it may; and an epoch of a session begins once.
+
+        Raises:
+            KeyError: the fact removes a notification that was never published.
         """
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
@@ -155,14 +182,20 @@ class Invariants:
             self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
     def saves(self, node: Process, save: Save) -> None:
-        """A stored copy is not deleted while the registry names it."""
+        """Check, before a write to the store, that it deletes no session whose copy is named by the registry.
+
+        A breach becomes a violation of the world.
+        """
         for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
             if kept is not None and self.restores.names(session, Ownership(node.proxy, kept.epoch)):
                 self._world.add_violation(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
     def ownership(self, node: Process, claim: CreateRow | ClaimRow) -> None:
-        """Who commits a handover has on its disk what it will own; who makes a session, its first checkpoint."""
+        """Check a claim of a session's row when a process makes it; a breach becomes a violation of the world.
+
+        A proxy that commits a handover has the session on its disk; a proxy that makes a session, a first checkpoint.
+        """
         assert node.engine is not None
         if not durability.claim_is_durable(node, claim):
             self._world.add_violation(
@@ -206,7 +239,14 @@ class Invariants:
                 self._world.add_violation(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
     def on_message(self, proxy: ProxyId, message: object) -> None:
-        """What is frozen stands still: of one transfer the cut is always the same; of one copy every number is."""
+        """Check a message of a handover when `proxy` sends it; a breach becomes a violation of the world.
+
+        In one transfer the cut is always the same, and in one copy a number means one entry for ever (handover rule
+        23). Any other message changes nothing.
+
+        Raises:
+            KeyError: the message is a chunk of a transfer of which no Prepared was sent.
+        """
         match message:
             case Prepared():
                 self._copies[message.transfer] = message.copy

@@ -26,7 +26,7 @@ Met = tuple[str, str, str]
 
 
 def phases(world: Environment) -> set[str]:
-    """Return the phases in which any proxy is now."""
+    """Return those of :data:`PHASES` in which any proxy is now; empty: none."""
     found: set[str] = set()
     for node in world.nodes.values():
         engine = node.engine
@@ -45,10 +45,21 @@ def phases(world: Environment) -> set[str]:
 
 
 def meetings(world: Environment, features: frozenset[str], action: str) -> list[Met]:
-    """Return what this action meets now."""
+    """Return what an action meets now: a triple (feature, action, phase) of each feature with each phase of the world.
+
+    Args:
+        features: of the schedule; empty: the triples have "plain" in their place.
+        action: its name.
+    """
     return list(product(features or {"plain"}, [action], phases(world) or {NO_PHASE}))
 
 
 def never(met: Counter[Met], features: tuple[str, ...], actions: tuple[str, ...]) -> list[Met]:
-    """Return the triples that never met."""
+    """Return all triples (feature, action, phase) that `met` does not count, for all of :data:`PHASES`.
+
+    Args:
+        met: how often each triple met.
+        features: the features to combine; "plain" is added.
+        actions: the actions to combine.
+    """
     return [each for each in product((*features, "plain"), actions, PHASES) if not met[each]]

@@ -11,7 +11,14 @@ from waypost.subscription import parse
 
 
 def removed(world: Environment, fact: Fact) -> list[str]:
-    """Return the violations of a removal, at the moment in which its fact is made."""
+    """Return the violations of a removal by policy, judged at the moment in which its fact is made; empty: it is right.
+
+    Args:
+        fact: of kind REMOVED.
+
+    Raises:
+        KeyError: a removed notification was never published.
+    """
     return [
         violation
         for offset in fact.offsets
@@ -47,7 +54,7 @@ def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[
 def excused(world: Environment, session: str) -> set[Coordinate]:
     """Return the notifications that policy removed from a session, by the journal, or that its deletion removed.
 
-    A removal whose fact was never written excuses nothing (P1).
+    A removal whose fact was never written to the journal excuses nothing (P1).
     """
     removals = {
         Coordinate(Origin(fact.origin), offset)

@@ -32,8 +32,10 @@ class RegistryRestores:
         """Sessions whose row perhaps nobody corrects."""
 
     def may_put_back(self, copy: PlainRegistry) -> bool:
-        """Tell whether anything is promised: a session that was deleted since may be there again, and a row of one
-        whose owner does not run is corrected by nobody.
+        """Tell whether the promises still hold if the registry is put back to this copy now.
+
+        They do not where a deleted session would be there again, where a row that is lost or changed has an owner that
+        cannot correct it now, nor where a watch or the state of a log is not up to date.
         """
         if not all(self._knows_its_log(site) for site in self._world.logs):
             return False
@@ -57,13 +59,16 @@ class RegistryRestores:
         return any(node.could_act_for(0) for node in here) and not any(node.appends_wait for node in here)
 
     def put_back(self, copy: PlainRegistry) -> None:
-        """The registry has what the copy has."""
+        """Note which rows the copy lacks or has otherwise. To be called before the registry is put back to the copy."""
         rows = self._world.registry.owners | self._known
         self._lost |= {session for session in rows if not _has_row(copy, session)}
         self._known = {session: row for session, row in rows.items() if copy.owners.get(session) != row}
 
     def row_changed(self, event: OwnerChanged) -> None:
-        """Compare a session's row with what the registry had before it went back."""
+        """Note that a session's row has changed.
+
+        A row is corrected once it is as it was before the registry was put back, or of a later epoch.
+        """
         known, now = self._known.get(event.session), event.ownership
         if known is not None and now is not None and (now == known or now.epoch > known.epoch):
             del self._known[event.session]
@@ -76,8 +81,13 @@ class RegistryRestores:
         return node is not None and node.engine is not None and session in node.engine.sessions
 
     def disturbed(self, what: str) -> None:
-        """Before all is corrected no proxy is to end, nor to begin with what it had (docs/operating.md), nor to lose
-        touch with the registry.
+        """Note that a proxy ends, starts, stalls or loses touch with the registry (docs/operating.md).
+
+        If a row is not corrected by then, what was promised of its session may not hold: at once, or once another proxy
+        goes on with it.
+
+        Args:
+            what: the disturbance, in words, for the reason why no promise holds.
         """
         for session in self._known:
             self._disturbed[session] = f"{what} before the row of {session} was corrected"
@@ -85,15 +95,22 @@ class RegistryRestores:
                 self._world.void = self._disturbed[session]
 
     def names(self, session: SessionId, owner: Ownership) -> bool:
-        """Tell whether the registry names this owner, and did so before it was put back."""
+        """Tell whether the registry names this owner at this epoch, also by what it had before it was put back."""
         return self._world.registry.owner(session) == owner == self._known.get(session, owner)
 
     def has_lost(self, session: SessionId) -> bool:
-        """Tell whether the registry knows nothing of the session since it was put back."""
+        """Tell whether the session's row was lost when the registry was put back, and was not corrected since."""
         return session in self._lost
 
     def recorded(self, checkpoint: Checkpoint, changelog: PlainChangelog) -> None:
-        """A checkpoint is to be written: no session is made anew where its site's changelog has it (rule 28)."""
+        """Check, before a checkpoint is written, that it makes no session anew of which the changelog has one.
+
+        A breach of this (handover rule 28) becomes a violation of the world.
+
+        Args:
+            checkpoint: the one to be written.
+            changelog: where it is to be written.
+        """
         if not checkpoint.is_first or checkpoint.session not in self._lost:
             return
         for known in changelog.latest(checkpoint.session):
@@ -103,9 +120,18 @@ class RegistryRestores:
                 )
 
     def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
-        """A proxy serves the session from now on; tell whether it is made anew, in the place of one that was lost.
+        """Note that a proxy serves a session from now on; one that is made anew must be served by no other proxy.
 
-        One that goes on after its owner ended may go on from what was before that owner.
+        A breach becomes a violation of the world. A session that goes on after its owner ended may go on from what was
+        before that owner: if that was noted by :meth:`disturbed`, no promise holds any more.
+
+        Args:
+            proxy: the proxy that serves the session.
+            session: its name.
+            is_made: whether the proxy has created the session.
+
+        Returns:
+            Whether the session is made anew, in the place of one whose row was lost.
         """
         world, is_anew = self._world, is_made and session in self._lost
         why = self._disturbed.pop(session, "")

@@ -70,10 +70,14 @@ class LinkRunner(Protocol):
 
     @property
     def machine(self) -> LinkEndpoints:
-        """The end of the link that this runs."""
+        """The state machine of the process's ends of links."""
 
     def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
-        """Step the machine if the process still runs; `action` gets the time in ms, and returns the effects."""
+        """Step the state machine of the process's ends of links, and perform the effects, if the process runs.
+
+        Args:
+            action: gets the world's time in ms, and returns the effects; it is called later if the process is stalled.
+        """
 
 
 class Process(ABC):
@@ -116,7 +120,10 @@ class Process(ABC):
 
     @abstractmethod
     def step_engine(self, input: EngineInput) -> None:
-        """Step engine and links, perform what comes out, and set the timers; do nothing if the process is down."""
+        """Step engine and links, perform what comes out, and set the timers; do nothing if the process is down.
+
+        A process that is stalled does so when the stall is over.
+        """
 
     @abstractmethod
     def append(self, effect: effects.Append) -> None:
@@ -128,15 +135,21 @@ class Process(ABC):
 
     @abstractmethod
     def receive_event(self, event: RegistryEvent) -> None:
-        """The registry's watch sends an event."""
+        """Have the registry's watch bring the process an event that concerns no link: later, behind all earlier ones.
+
+        A process that ends before, or whose watch is broken then, does not get it.
+        """
 
     @abstractmethod
     def receive_tree_event(self, event: RegistryEvent) -> None:
-        """The registry's watch sends an event of a link or the tree."""
+        """Have the registry's watch bring the process an event of links or their tree: later, behind all earlier ones.
+
+        A process that ends before, or whose watch is broken then, does not get it.
+        """
 
     @abstractmethod
     def watch_breaks(self) -> None:
-        """The registry's watch has dropped events: it sends all rows next."""
+        """Break the registry's watch, which has dropped events; all rows come next. Ignored if the process is down."""
 
     @abstractmethod
     def log_grew(self) -> None:
@@ -144,23 +157,36 @@ class Process(ABC):
 
     @abstractmethod
     def restart_on_new_log(self, why: str, end: int | None = None) -> None:
-        """The log is not what was read of it: the process begins anew. `end`: where the log ends now."""
+        """Have the process end and begin anew, since its site's log is not what was read of it (handover rule 27).
+
+        A process that is down, or ends for this reason already, ignores it.
+
+        Args:
+            why: the reason, in words, for the trace.
+            end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
+        """
 
     @abstractmethod
     def schedule(self, wait_ms: int, action: Callable[[], None]) -> None:
-        """Let the process do something later that is not the engine's, if it still lives then."""
+        """Call `action` in `wait_ms` ms, outside the engine, unless the process has ended by then.
+
+        If the process is stalled then, `action` is called when the stall is over.
+        """
 
     @abstractmethod
     def advance_seen(self, below: int) -> None:
-        """All of the site's log below this offset was read, or its append was answered."""
+        """Note that the site's log was read, or an append to it answered, below this offset; the highest one counts."""
 
     @abstractmethod
     def log_interrupted(self) -> None:
-        """The log was out of reach."""
+        """Have the process compare its site's log, which was out of reach, with what was seen of it, if it runs."""
 
     @abstractmethod
     def seen_beyond(self, origin: Origin, offset: int) -> None:
-        """A neighbour has seen an origin of this site up to `offset`, further than this process."""
+        """Note that a neighbour has seen an origin of this site up to `offset`, further than this process.
+
+        The next check of the log finds whether the log has lost its end (handover rule 27).
+        """
 
     @abstractmethod
     def seen(self, origin: Origin) -> int:
@@ -168,31 +194,42 @@ class Process(ABC):
 
     @abstractmethod
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
-        """Refuse what another proxy has said."""
+        """Count and trace the refusal of a message of another proxy; do nothing if the process is down.
+
+        Args:
+            peer: the proxy that sent the message.
+            error: why it is refused.
+            what: the message, in words: ``what a1 says``.
+        """
 
     # ------------------------------------------------------------ condition
 
     @property
     @abstractmethod
     def leaving(self) -> bool:
-        """The process ends in good order."""
+        """Whether the process is ending in good order, as after SIGTERM."""
 
     @property
     @abstractmethod
     def appends_wait(self) -> bool:
-        """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
+        """Whether the log was out of reach, and nothing is appended until it was compared with what was read of it."""
 
     @property
     @abstractmethod
     def is_watch_current(self) -> bool:
-        """Whether the registry's watch has told the process of all that happened, if it runs."""
+        """Whether the registry's watch has told the process of all that happened; True also if the process is down."""
 
     @abstractmethod
     def could_act_for(self, for_ms: int) -> bool:
-        """Tell whether the process was up all that time, and in touch with the registry."""
+        """Tell whether the process has a lease, is not ending, and was up, not stalled, and in touch with the registry
+        for the last `for_ms` ms; 0: whether this is so now.
+        """
 
     def stalls(self, action: Callable[[], None]) -> bool:
-        """Tell whether the process does nothing now; `action` waits then, in its place."""
+        """Tell whether the process is stalled now; then the caller returns, and `action` is called when the stall ends.
+
+        Actions that are kept so are called in their order.
+        """
         wait = self.stalled_until - self.world.clock.time_ms
         self.still = wait > 0 or bool(self._stalled)
         if self._replays_stalled or not self.still:
@@ -217,7 +254,7 @@ class Carrier(Protocol):
     """A connection from one proxy to another."""
 
     def carry(self, data: bytes) -> None:
-        """Take bytes to the other side, or lose them."""
+        """Send an encoded handover message to the other proxy: it arrives later, or never if the connection fails."""
 
 
 class Listener(Protocol):
@@ -227,7 +264,7 @@ class Listener(Protocol):
 
     @property
     def credential(self) -> Credential:
-        """What the client proves itself by."""
+        """The credential with which the client attaches."""
 
     @property
     def session(self) -> SessionId | None:
@@ -235,14 +272,14 @@ class Listener(Protocol):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Session and receiver, by which subscriptions are named."""
+        """Session and receiver of the client, by which subscriptions are named; the name for both without a session."""
 
     @property
     def joined(self) -> dict[Origin, int] | None:
-        """Above what the client is owed, by origin; None: it has no place yet."""
+        """Origin -> the offset from which on the client is owed notifications; None: it was never let in."""
 
     def reset(self) -> None:
-        """Forget what was asked for: the session was deleted."""
+        """Forget all requests of the client, of which nothing is owed any more: its session was deleted."""
 
 
 class Environment(Kernel):
@@ -267,13 +304,13 @@ class Environment(Kernel):
         super().__init__(seed)
         self.registry = PlainRegistry()
         self.registry_copy: PlainRegistry | None = None
+        """The registry as it was last copied."""
         self.roaming: Roaming | None = None
         """The policy of receivers that come from now on."""
         self.nearest: dict[str, str] = {}
         """Client -> the proxy that is nearest to the client; all others are as far away as each other."""
         self.expressions: tuple[str, ...] = ()
         """Expressions of which a schedule's steps subscribe to one each."""
-        """The registry as it was last copied."""
         self.revision = self.tree_revision = 0
         """The number of events that the registry has sent to its watches; and of those of links and the tree."""
         self.logs = {site: PlainLog(site) for site in sites}
@@ -338,7 +375,11 @@ class Environment(Kernel):
         return self._connections
 
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
-        """Append records to a site's log; return their offsets."""
+        """Append records to a site's log, note its notifications as published, and have the site's proxies read on.
+
+        Returns:
+            The offsets of the records, ascending.
+        """
         offsets, origin = self.logs[site].append(records), self.logs[site].origin
         for offset, record in zip(offsets, records, strict=True):
             if isinstance(record, Published):
@@ -364,14 +405,14 @@ class Environment(Kernel):
         return present | ended
 
     def last_offsets(self) -> dict[Origin, int]:
-        """Return origin -> the last offset at which a notification was published so far."""
+        """Return origin -> the last offset at which a notification was published; origins without any are left out."""
         last: dict[Origin, int] = {}
         for origin, offset in self.published:
             last[origin] = max(offset, last.get(origin, NOTHING))
         return last
 
     def count(self, message: object) -> None:
-        """Count a handover message, for the coverage of a run."""
+        """Count a message between proxies for the coverage of a run; one that is not of a handover changes nothing."""
         match message:
             case HandoverOffer():
                 self.offers += 1
@@ -387,7 +428,7 @@ class Environment(Kernel):
                 pass
 
     def check_log(self, site: SiteId) -> None:
-        """Raises LogUnavailable: the log is away."""
+        """Raise LogUnavailable if the log of a site is away now; do nothing otherwise."""
         if self.clock.time_ms < self.logs[site].away_until:
             raise LogUnavailable("no answer")
 
@@ -396,7 +437,10 @@ class Environment(Kernel):
         return self.clock.time_ms >= self.registry_away_until
 
     def registry_changed(self) -> None:
-        """Send the registry's events to the watches of all nodes."""
+        """Send the registry's pending events to the watches of all processes.
+
+        To be called after each change of its rows.
+        """
         events, self.registry.events = self.registry.events, []
         for event in events:
             self.revision += 1
@@ -408,7 +452,10 @@ class Environment(Kernel):
         self.tree_changed()
 
     def tree_changed(self) -> None:
-        """Send the registry's events of links and the tree to the watches of all nodes."""
+        """Send the registry's pending events of links and the dispatching tree to the watches of all processes.
+
+        To be called after each change of links, leaders or the tree; :meth:`registry_changed` calls it too.
+        """
         events, self.registry.tree_events = self.registry.tree_events, []
         for event in events:
             self.tree_revision += 1
@@ -423,5 +470,5 @@ class Environment(Kernel):
         return NEAR_MS if self.nearest.get(client, proxy) == proxy else FAR_MS
 
     def live_nodes(self, site: SiteId | None = None) -> list[Process]:
-        """Return the nodes that are ready, of one site or of all."""
+        """Return the processes that have a lease, of one site; None: of all sites."""
         return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]

@@ -81,16 +81,20 @@ class PlainLog:
 
     @property
     def origin(self) -> Origin:
-        """The origin of notifications that are appended now, by the log's own records."""
+        """The origin of a notification that is appended now: the site, and the log epoch by the log's own records."""
         return self.origin_at(len(self))
 
     def origin_at(self, offset: int) -> Origin:
-        """Return the origin of a record at this offset."""
+        """Return the origin of a notification at this offset: site, and log epoch by the records up to there."""
         epochs = [record.log_epoch for at, record in self.everything() if isinstance(record, LogBegun) and at <= offset]
         return origin_of(self._site, log_epoch=max(epochs, default=1))
 
     def lose_end(self, count: int) -> list[tuple[int, Record]]:
-        """Lose the last records, as a broker that had not synced them; return them."""
+        """Lose the last `count` records, from 0 to all, as a broker that had not synced them.
+
+        Returns:
+            The lost records with their offsets, ascending; a damaged one as it was before.
+        """
         self.losses += 1
         end = len(self._records) - count
         lost = self.everything()[end:]
@@ -100,15 +104,24 @@ class PlainLog:
         return lost
 
     def has(self, mark: LogMark) -> bool | None:
-        """Tell whether the log has the record of the mark; None: it cannot be compared."""
+        """Tell whether the record at the offset of a mark is the one that was read (handover rule 27).
+
+        Returns:
+            None: no comparison is possible, for the mark has no checksum, or the log has no readable record at that
+                offset.
+        """
         if not mark.is_comparable or not self.first <= mark.offset < len(self) or mark.offset in self._damaged:
             return None
         return mark.is_confirmed_by(*self._records[mark.offset])
 
     def damage(self, offset: int) -> bool:
-        """Flip a bit in a record at rest; tell whether it is one that may be damaged.
+        """Flip a bit in the record at `offset`, which must be in the log: from now on it is read as Damaged.
 
         Records about the log itself are not damaged: they are appended again only when a proxy begins.
+
+        Returns:
+            False, and nothing is changed: retention has removed the record, it is damaged already, or is about the log
+                itself.
         """
         at, record = self._records[offset]
         if at < self.first or isinstance(record, LogBegun | OriginEnded | Damaged):
@@ -119,23 +132,32 @@ class PlainLog:
         return True
 
     def append(self, records: list[Record]) -> list[int]:
-        """Append records; return their offsets."""
+        """Append copies of records in this order; return their offsets, ascending."""
         start = len(self)
         self._records += enumerate([decode_record(encode_record(record)) for record in records], start)
         return list(range(start, len(self)))
 
     def read(self, offset: int, upto: int | None = None) -> list[tuple[int, Record]]:
-        """Return records and their offsets from `offset` to below `upto`; None: to the end. Raises HistoryTruncated."""
+        """Return records and their offsets from `offset` to below `upto`, ascending; `upto` None: to the end.
+
+        Empty: there are none yet.
+
+        Raises:
+            HistoryTruncated: retention has removed the record at `offset`.
+        """
         if offset < self.first:
             raise HistoryTruncated(f"offset {offset} is gone; the log begins at {self.first}", first=self.first)
         return self._records[offset:upto]
 
     def truncate(self, before: int) -> None:
-        """Remove the records below an offset, as retention does."""
+        """Let the log begin at offset `before`, as retention does; a log that begins there or later is not changed."""
         self.first = max(self.first, before)
 
     def everything(self) -> list[tuple[int, Record]]:
-        """Return all records that were not lost, with their offsets, also removed and damaged ones as they were."""
+        """Return all records that were not lost, with their offsets, ascending.
+
+        Those that retention has removed are there too, and damaged ones as they were.
+        """
         return [(at, self._damaged.get(at, record)) for at, record in self._records]
 
     def __len__(self) -> int:
@@ -165,13 +187,16 @@ class PlainRegistry:
         self.tree_events: list[LeaderChanged | LinkChanged | TreeChosen] = []
 
     def copy(self) -> PlainRegistry:
-        """Return a registry with the rows that this one has now."""
+        """Return a registry of its own with the rows that this one has now, and without its pending events."""
         copy = PlainRegistry()
         copy.put_back(self)
         return copy
 
     def put_back(self, copy: PlainRegistry) -> None:
-        """Take the rows of a copy in place of all present ones."""
+        """Replace all rows by those of a copy, count that in :attr:`restored`, and drop the pending events.
+
+        An incarnation that loses its lease so may act until the lease would have ended: :meth:`lease_until`.
+        """
         self.forgotten |= {incarnation: until for incarnation, (_, until) in self.incarnations.items()}
         self.owners, self.generation_floor = dict(copy.owners), copy.generation_floor
         self.incarnations, self.leaders = dict(copy.incarnations), dict(copy.leaders)
@@ -182,24 +207,39 @@ class PlainRegistry:
         self.tree_events.clear()
 
     def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set the row of a site's log."""
+        """Compare and set the row of a site's log.
+
+        Args:
+            site: whose log it is.
+            expected: the row that is to be replaced; None: there is none.
+            new: the row in its place.
+
+        Returns:
+            Whether the row was as expected, and is `new` now.
+        """
         if self.site_logs.get(site) != expected:
             return False
         self.site_logs[site] = new
         return True
 
     def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Note the highest rank of a durable checkpoint of each session."""
+        """Note the rank of a durable checkpoint of each session; a lower one, or one of no row, changes nothing."""
         for session, rank in ranks.items():
             if session in self.owners:
                 self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
-        """Return a session's row, as the port does."""
+        """Return a session's row; for one without, what it counts as: :func:`waypost.identity.without_row`."""
         return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove the rows of deleted sessions that are still as given."""
+        """Remove the rows of deleted sessions that are still as given; each removal adds an event for the watches.
+
+        The floor rises to the generations of all given rows (:meth:`owner`).
+
+        Args:
+            deleted: session -> its row as it is expected to be; a row that has changed stays.
+        """
         self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if expected.deleted and self.owners.get(session) == expected:
@@ -208,7 +248,16 @@ class PlainRegistry:
                 self.events.append(OwnerChanged(session, None))
 
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
-        """Compare and set a session's row."""
+        """Compare and set a session's row, or create it; if that succeeds, add an event for the watches.
+
+        Args:
+            session: whose row it is.
+            expected: what :meth:`owner` is to return now; None: the session never had a row.
+            new: the row in its place.
+
+        Returns:
+            Whether the row is `new` now, and the row in force.
+        """
         if self.owner(session) != expected:
             return Claimed(False, self.owner(session))
         self.owners[session] = new
@@ -223,11 +272,13 @@ class PlainRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> None:
-        """Add a proxy's row, with a lease until `until_ms`; an incarnation that it replaces is not renewed any more.
+        """Add a proxy's row under a lease, note the address of its site's changelog, and add an event for the watches.
+
+        An incarnation of the name whose place it takes is not renewed any more.
 
         Args:
             row: of the proxy.
-            until_ms: when its lease ends.
+            until_ms: when its lease ends, by the world's clock.
             earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
             replace: take the name from any holder.
 
@@ -243,7 +294,11 @@ class PlainRegistry:
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
-        """Renew a lease; return False where it has ended."""
+        """Let the lease of an incarnation end at `until_ms` instead.
+
+        Returns:
+            False, and nothing is changed: the lease has ended, or another incarnation has taken the place of this one.
+        """
         known = self.incarnations.get((proxy, incarnation))
         if known is None or (proxy, incarnation) in self.replaced:
             return False
@@ -251,7 +306,7 @@ class PlainRegistry:
         return True
 
     def revoke(self, proxy: ProxyId, incarnation: Incarnation) -> None:
-        """End the lease of an incarnation, if it has one."""
+        """End the lease of an incarnation, if it has one, and its leadership of links; adds events for the watches."""
         if self.incarnations.pop((proxy, incarnation), None) is not None:
             self._end_leadership((proxy, incarnation))
             self.events.append(ProxyDown(proxy, incarnation))
@@ -261,20 +316,30 @@ class PlainRegistry:
             self.resign(link, incarnation)
 
     def resign(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> None:
-        """End the leadership of a link, if this incarnation has it."""
+        """End the leadership of a link, with an event for the watches, if this incarnation leads the link.
+
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            incarnation: proxy and incarnation of the leader.
+        """
         leader, epoch = self.leaders.get(link, (None, 0))
         if leader == incarnation:
             self.leaders[link] = (None, epoch)
             self.tree_events.append(LeaderChanged(link, None, epoch))
 
     def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Write the row of a link; with `seed` only if it has none."""
+        """Write the row of a link, and add an event for the watches; with `seed` only if the link has no row yet."""
         if not seed or row.sites not in self.links:
             self.links[row.sites] = row
             self.tree_events.append(LinkChanged(row))
 
     def forget_site(self, site: SiteId) -> bool:
-        """Remove where the checkpoints of a site are, unless a proxy of it has a lease."""
+        """Remove the address of a site's changelog, and add an event for the watches.
+
+        Returns:
+            False, and nothing is removed: a proxy of the site has a lease. True: the registry has no address of it any
+                more.
+        """
         if any(row.site == site for row, _ in self.incarnations.values()):
             return False
         if self.changelogs.pop(site, None) is not None:
@@ -282,7 +347,10 @@ class PlainRegistry:
         return True
 
     def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree; return whether it was as expected."""
+        """Compare and set the row of the dispatching tree; return whether it was as expected.
+
+        Success adds an event for the watches.
+        """
         if self.tree != expected:
             return False
         self.tree = new
@@ -290,12 +358,26 @@ class PlainRegistry:
         return True
 
     def lease_until(self, proxy: ProxyId, incarnation: Incarnation) -> int:
-        """Return the time until which an incarnation may act; 0: it may not."""
+        """Return the time, by the world's clock in ms, until which an incarnation may act, also if that is past.
+
+        0: it has no lease, and lost none when the registry was put back to a copy.
+        """
         known = self.incarnations.get((proxy, incarnation))
         return max(known[1] if known else 0, self.forgotten.get((proxy, incarnation), 0))
 
     def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
-        """Return the next epoch of the link if this incarnation leads it now, else None."""
+        """Make an incarnation the leader of a link, unless another one with a lease leads the link.
+
+        An election adds an event for the watches.
+
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            incarnation: proxy and incarnation of the candidate.
+
+        Returns:
+            The link's epoch, which grows with each election, also of the same leader. None: another incarnation leads
+                the link, or this one has no lease.
+        """
         leader, epoch = self.leaders.get(link, (None, 0))
         if leader in self.incarnations and leader != incarnation:
             return None
@@ -306,13 +388,13 @@ class PlainRegistry:
         return epoch + 1
 
     def prolong(self, until_ms: int) -> None:
-        """Prolong every lease to `until_ms` at least."""
+        """Let every lease that ends before `until_ms` end then."""
         self.incarnations = {
             incarnation: (row, max(until_ms, until)) for incarnation, (row, until) in self.incarnations.items()
         }
 
     def expire(self, now_ms: int) -> None:
-        """End the leases that are over."""
+        """End the leases that end at `now_ms` or earlier, and leaderships under them, with events for the watches."""
         for incarnation in [
             incarnation for incarnation, (_, until_ms) in self.incarnations.items() if until_ms <= now_ms
         ]:
@@ -321,7 +403,7 @@ class PlainRegistry:
             self.events.append(ProxyDown(*incarnation))
 
     def reloaded(self) -> Reloaded:
-        """Return all rows, as a watch gets them first."""
+        """Return the event with all present rows, with which every watch begins."""
         proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
         leaders = {
             link: (leader[0], epoch) for link, (leader, epoch) in self.leaders.items() if leader in self.incarnations
@@ -339,20 +421,32 @@ class PlainChangelog:
         self.site: SiteSnapshot | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint, as it is now. Raises CheckpointOutdated, as the port does."""
+        """Add a copy of a checkpoint; one that is there already changes nothing.
+
+        Raises:
+            CheckpointOutdated: there is a checkpoint of the session that counts more (handover rule 19).
+        """
         self.highest.put(_copied(checkpoint))
 
     def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions, up to the given epoch."""
+        """Remove the checkpoints of deleted sessions.
+
+        Args:
+            deleted: session -> the epoch up to which, inclusive, its checkpoints go; an unknown session changes
+                nothing.
+        """
         self.highest.forget(deleted)
 
     def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Add a snapshot of the site; the highest rank stays."""
+        """Replace the snapshot of the site, unless the present one has the same rank or a higher one."""
         if self.site is None or self.site.rank < snapshot.rank:
             self.site = snapshot
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return what :meth:`federation.ports.Changelog.latest` does: at most two, the owner's first."""
+        """Return copies of a session's highest checkpoints: that of an owner, and behind it a first one that is higher.
+
+        Empty: there is no checkpoint of the session. The port is :meth:`federation.ports.Changelog.latest`.
+        """
         return tuple(map(_copied, self.highest.latest(session)))
 
 
@@ -378,13 +472,20 @@ class PlainStore:
     """Entries with a flipped bit."""
 
     def damage(self, pick: int) -> bool:
-        """Flip a bit in one of the entries; tell whether there is one."""
+        """Flip a bit in one entry, so that every read that comes upon the entry raises StoreDamaged.
+
+        Args:
+            pick: any number, which picks the entry.
+
+        Returns:
+            False: the store has no entries.
+        """
         entries = [(session, number) for session, rows in sorted(self.rows.items()) for number in rows]
         self.damaged.update(entries[pick % len(entries) :][:1] if entries else ())
         return bool(entries)
 
     def apply(self, batch: StoreBatch) -> None:
-        """Write a batch, all or nothing."""
+        """Write all changes of a batch, or none. Raises StoreFailed: a session to extend is not in the store."""
         # First what may not be possible: all or nothing.
         descriptors = {
             session_change.saved.id: msgspec.json.encode(session_change.saved.descriptor)
@@ -420,7 +521,7 @@ class PlainStore:
         self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}
 
     def load(self) -> Restored | None:
-        """Return the contents, without the entries; None: the store is empty."""
+        """Return the contents, without the entries; None: nothing was ever written."""
         if self.site_checkpoint is None:
             return None
         sessions = [
@@ -438,7 +539,18 @@ class PlainStore:
         return Restored(*self.site_checkpoint, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
-        """Return entries above a number, as the port does. Raises StoreDamaged."""
+        """Return up to `limit` stored entries of a session with a number above `after`, in order; empty: none follow.
+
+        Args:
+            session: whose entries they are.
+            after: the number above which the entries begin.
+            limit: the most entries to return.
+            passing: entries at or below this frontier are left out, except the last one that this read looks at: fewer
+                than `limit` do not mean that no others follow.
+
+        Raises:
+            StoreDamaged: an entry that this read looks at has a flipped bit.
+        """
         rows = self.rows.get(session, {})
         numbers = sorted(rows)
         numbers = numbers[bisect_right(numbers, after) :]
@@ -449,7 +561,10 @@ class PlainStore:
         return [row for row in looked_at if row is last or row[1].offset > passing.get(row[1].origin, NOTHING)][:limit]
 
     def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-        """Return the entries of a session that lie in one of the windows, as the port does."""
+        """Return the first `limit` entries of a session, by number, that lie in one of the windows.
+
+        Nothing is removed. The answer also has the lowest number that the store would keep without them.
+        """
         rows = [row for _, row in sorted(self.rows.get(session, {}).items())]
         gone = [row for row in rows if _lies_in(windows, row)][:limit]
         lowest = min((row[0] for row in rows if row not in gone), default=None)

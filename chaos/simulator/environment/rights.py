@@ -19,26 +19,40 @@ class Rights:
         self._may_be: dict[str, list[Grants]] = {}
 
     def access_requested(self, session: str, grants: Grants) -> None:
-        """Note what was asked for: it may be in force from now on. AssertionError: a grant names no password."""
+        """Note that a client has requested this access: it may be in force from now on, beside those noted before.
+
+        Args:
+            session: whose access it is.
+            grants: principal -> its rights; empty: the session is open to everybody.
+
+        Raises:
+            AssertionError: a password is None; "" is one without which a name is enough.
+        """
         assert all(granted.password is not None for granted in grants.values()), (
             "name every password: it is compared here"
         )
         self._may_be.setdefault(session, [{}]).append(grants)
 
     def confirmed(self, session: str, grants: Grants) -> None:
-        """Note that these rights are in force, and no earlier ones."""
+        """Note that the access `grants` of the session is in force, and none that was requested before it."""
         self._may_be[session] = [grants]
 
     def forget(self, session: str) -> None:
-        """The session was deleted; the next one of its name is open."""
+        """Forget what was noted of a session, if anything was: it was deleted, and the next one of its name is open."""
         self._may_be.pop(session, None)
 
     def surely_reads(self, session: str, credential: Credential) -> bool:
-        """Tell whether the credential may read the session under every access that may be in force."""
+        """Tell whether the credential may read the session under every access that may be in force.
+
+        A session of which no access was noted is open.
+        """
         return all(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
 
     def may_read(self, session: str, credential: Credential) -> bool:
-        """Tell whether the credential may read the session under at least one access that may be in force."""
+        """Tell whether the credential may read the session under at least one access that may be in force.
+
+        A session of which no access was noted is open.
+        """
         return any(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
 
 

@@ -26,16 +26,20 @@ class Secrets(NamedTuple):
         return (self.insecure and other.insecure) or bool(set(self.secrets) & set(other.secrets))
 
     def published(self) -> Keys:
-        """Return the keys that a notification with these secrets has."""
+        """Return the keys, raw and of the producer scheme, of a notification published with these secrets."""
         return Keys.producer(*(secret.encode() for secret in self.secrets))
 
     def subscribed(self) -> Keys:
-        """Return the keys that a subscription with these secrets has."""
+        """Return the keys, public and of the producer scheme, of a subscription requested with these secrets."""
         return Keys.producer(*(public_key(secret.encode()) for secret in self.secrets))
 
     @classmethod
     def of(cls, words: list[str]) -> Secrets:
-        """Read ``key=NAME`` and ``secure``."""
+        """Return the secrets that the options of a scenario's directive name.
+
+        Args:
+            words: ``key=NAME`` adds a secret; ``secure``: no delivery where no keys meet; other words are ignored.
+        """
         secrets = tuple(word.removeprefix("key=") for word in words if word.startswith("key="))
         return cls(secrets, "secure" not in words)
 
@@ -68,23 +72,32 @@ class History:
 
     @property
     def last(self) -> Secrets:
-        """The secrets that were asked for last."""
+        """The secrets that were requested last; OPEN if none were."""
         return self._changes[-1].keys if self._changes else OPEN
 
     def requested(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
-        """Note that these secrets were asked for, when that much stood in the logs."""
+        """Note that the subscription was requested with these secrets, unless they are the last ones.
+
+        Args:
+            keys: the requested secrets.
+            before: the notifications that the receiver had by then.
+        """
         if not self._changes or keys != self.last:
             self._changes.append(_Change(keys, before))
 
     def applied(self, lengths: dict[Origin, int]) -> None:
-        """Note that what was asked for last is in force above these ends of the logs."""
+        """Note that the last request was answered: its secrets are in force for all that is published from now on.
+
+        Args:
+            lengths: origin -> the offset below which all was published by now.
+        """
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 
     def candidates(self, origin: Origin, offset: int) -> Iterator[Secrets]:
         """Yield the secrets that may have been in force when a notification was matched, the latest ones first.
 
-        Nothing is yielded if no secrets were requested, or if the receiver had it before all requests.
+        Nothing is yielded if no secrets were requested, or if the receiver had the notification before all requests.
 
         Args:
             origin: of the notification.

@@ -22,11 +22,21 @@ class PublishedBefore(NamedTuple):
     read: dict[Origin, int]
 
     def floor(self, origin: Origin, *, is_confirmed: bool) -> int:
-        """Return up to where the origin is owed at least."""
+        """Return the offset up to which the ended subscription is owed at least what an origin has; -1: nothing.
+
+        Args:
+            origin: whose notifications they are.
+            is_confirmed: whether the origin's site answered in time how far its log went (handover rule 7).
+        """
         return (self.published if is_confirmed else self.read).get(origin, NOTHING)
 
     def without(self, origins: Iterable[Origin], offset: int) -> PublishedBefore:
-        """Return it after a log has lost what these origins had from `offset` on: others will stand there."""
+        """Return a copy for logs that have lost their end: what was published of these origins ends below `offset`.
+
+        Args:
+            origins: of the lost records; those that the subscription knows nothing of are ignored.
+            offset: from here on other records will stand in the log.
+        """
         last = {origin: min(self.published[origin], offset - 1) for origin in {*origins} & self.published.keys()}
         return self._replace(published=self.published | last)
 
@@ -42,13 +52,20 @@ class ReusedNames:
         return bool(self._earlier)
 
     def reuse(self, session: str, subscription: str, first: str, facts: Iterable[Fact]) -> None:
-        """The name is used again: all its generations up to here, by the facts, are called `first`."""
+        """Note that another subscription takes the name of an ended one, whose generations so far get the name `first`.
+
+        Args:
+            session: of both subscriptions.
+            subscription: the name that is used again.
+            first: the new name of the ended subscription, unused so far.
+            facts: all facts so far, which tell the generations.
+        """
         for fact in facts:
             if (fact.session, fact.subscription) == (session, subscription):
                 key = (session, subscription, fact.subscription_generation)
                 self._earlier.setdefault(key, first)
 
     def name_of(self, fact: Fact) -> tuple[str, str]:
-        """Return the session and the subscription that the fact is about."""
+        """Return the session and the subscription of a fact; the latter by its new name, if its own was used again."""
         name = self._earlier.get((fact.session, fact.subscription, fact.subscription_generation), fact.subscription)
         return (fact.session, name)

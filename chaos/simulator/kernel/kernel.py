@@ -63,11 +63,17 @@ class Kernel:
         return 1 if self.seed is None else 1 + int(self.rng.random() * most_ms)
 
     def tree_delay(self, most_ms: int = 20) -> int:
-        """Return a random delay as :meth:`delay`, of what concerns the tree alone."""
+        """Return a random delay from 1 to `most_ms` ms, for leases of links and the dispatching tree; 1 without a seed.
+
+        The delay comes from a random source of its own, so that it changes no delay of a session.
+        """
         return 1 if self.seed is None else 1 + int(self.tree_rng.random() * most_ms)
 
     def later(self, wait_ms: int, action: Callable[[], None]) -> None:
-        """Schedule an action, behind those of the same time."""
+        """Schedule an action in `wait_ms` ms, 0 or more, behind those that are scheduled for the same time.
+
+        :meth:`run` performs it.
+        """
         at = self.clock.time_ms + wait_ms
         if at in self._actions:
             self._actions[at].append(action)
@@ -76,7 +82,18 @@ class Kernel:
             heappush(self._times, at)
 
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let `for_ms` pass, or less if `until` comes true before; return whether it did."""
+        """Perform what is scheduled for the next `for_ms` ms, and set the clock to their end.
+
+        Args:
+            for_ms: the time that passes at most.
+            until: a condition that is tested before the time goes on; once it holds, the clock stays where it is.
+
+        Returns:
+            Whether `until` holds; False without it.
+
+        Raises:
+            Exception: what an action raises.
+        """
         times, clock = self._times, self.clock
         end = clock.time_ms + for_ms
         while times and (at := times[0]) <= end:
@@ -95,7 +112,7 @@ class Kernel:
     # ------------------------------------------------------------ chance
 
     def chances(self, probability: float) -> bool:
-        """Return True with this probability."""
+        """Draw whether something of this probability, from 0 to 1, happens now."""
         return probability > 0 and self.rng.random() < probability
 
     def salt(self) -> int:
@@ -104,13 +121,18 @@ class Kernel:
         return self._salts
 
     def skew(self) -> int:
-        """Return the random skew of a clock in ms; 0 without a seed."""
+        """Return a random skew of a machine's clock: at most an hour (SKEW_MS) either way, in ms; 0 without a seed."""
         return 0 if self.seed is None else self.rng.randint(-SKEW_MS, SKEW_MS)
 
     # ------------------------------------------------------------ trace, narrative and recording
 
     def note(self, line: str, *, narrate: bool = False, by: str | None = None) -> None:
-        """Add a line to the trace, and with `narrate` to the scenario; a picture shows it in the lane `by`, if any."""
+        """Add a line, with the present time, to the trace.
+
+        Args:
+            narrate: add the line to the narrative too, without the time.
+            by: the lane in which a picture shows the line; None: a picture does not show it.
+        """
         self.trace.append(f"{self.clock.time_ms:6} {line}")
         if narrate:
             self.narrative.append(line)
@@ -120,15 +142,22 @@ class Kernel:
                 self.recording.note(self.clock.time_ms, by, line)
 
     def carries(self, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
-        """Record a message that is under way for `wait_ms`; None: it is lost."""
+        """Record, for a picture alone, that a message is sent now; nothing is delivered by this call.
+
+        Args:
+            sender: the lane of the sender: the name of a proxy or client.
+            to: the lane of the addressee.
+            kind: the name of the message.
+            wait_ms: how long the message is under way; None: it is lost.
+        """
         if self.recording is not None:
             self.recording.carries(self.clock.time_ms, sender, to, kind, wait_ms)
 
     def add_violation(self, what: str) -> None:
-        """Add a violation, which begins with its kind, such as LOST."""
+        """Add a violation to the violations, the trace and the narrative; its first word is its kind, such as LOST."""
         self.violations.append(what)
         self.note(f"WRONG {what}", narrate=True, by=VIOLATED)
 
     def hash(self) -> str:
-        """Return a hash of the trace: the same seed gives the same one."""
+        """Return the SHA-256 of the trace, in hex: runs of one seed by the same code have the same one."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()

@@ -20,7 +20,7 @@ NARRATED_FACTS = {
 
 
 def line_of(fact: Fact) -> str:
-    """Return a line about a fact of one of NARRATED_FACTS."""
+    """Return a line for the narrative about a fact of a proxy. Raises KeyError: its kind is not in NARRATED_FACTS."""
     phrases = {
         FactKind.OWNED: f"serves {fact.session} at epoch {fact.epoch} ({fact.cause})",
         FactKind.RELEASED: f"lets go of {fact.session} at epoch {fact.epoch}",
@@ -39,7 +39,7 @@ def _where(frontier: dict[str, int]) -> str:
 
 
 def brief(record: Record) -> str:
-    """Return the fields of a record that identify it, as name=value."""
+    """Return the fields that identify a record, as name=value with blanks between them; empty: it has no such field."""
     return " ".join([f"{name}={getattr(record, name)}" for name in _shown(type(record))])
 
 

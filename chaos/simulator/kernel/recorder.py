@@ -10,7 +10,7 @@ STEPS, VIOLATED, REGISTRY = "steps", "wrong", "registry"
 
 
 def log_lane(site: str) -> str:
-    """Return the lane of a site's log."""
+    """Return the name of the lane in which a picture shows a site's log."""
     return f"log {site}"
 
 
@@ -65,16 +65,27 @@ class Recording:
         self._open: dict[tuple[str, str], Span] = {}
 
     def note(self, now_ms: int, lane: str, text: str) -> None:
-        """Record a note."""
+        """Record a line of text in a lane, at the time `now_ms` of the world."""
         self.notes.append(Note(now_ms, lane, text))
 
     def carries(self, now_ms: int, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
-        """Record a message that is sent now, and arrives after `wait_ms`; None: it is lost."""
+        """Record a message that is sent at `now_ms`.
+
+        Args:
+            now_ms: the time of the world.
+            sender: the lane of the sender.
+            to: the lane of the addressee.
+            kind: the name of the message.
+            wait_ms: how long the message is under way; None: it is lost.
+        """
         arrives_ms = None if wait_ms is None else now_ms + wait_ms
         self.messages.append(Message(now_ms, sender, to, kind, arrives_ms))
 
     def observe(self, now_ms: int) -> None:
-        """Record the conditions that have changed since the last call."""
+        """Record as spans which conditions of lanes have begun or ended since the last call.
+
+        A condition that begins and ends at the same `now_ms` leaves no span.
+        """
         now = self._conditions()
         for key, span in list(self._open.items()):
             if now.get(key) != (span.condition, span.epoch):

@@ -94,12 +94,12 @@ class Wire:
         self._due = {"up": 0, "down": 0}
 
     def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
-        """Take a message of the proxy to the client."""
+        """Carry a message of the proxy to the client, behind all earlier ones; lost if the connection ends before."""
         data = encode_message(message)
         self._carry("down", _named(message), lambda: self.client.receive(self, data))
 
     def to_proxy(self, message: msgspec.Struct) -> None:
-        """Take a message of the client to the proxy."""
+        """Carry a message of the client to the proxy, behind all earlier ones; lost if the connection ends before."""
         if isinstance(message, Hello):
             message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
@@ -117,20 +117,20 @@ class Wire:
         self.world.later(self._due[direction] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
-        """End the connection; what is on its way may still come to the proxy."""
+        """End the connection at both ends now; what is on its way is lost."""
         lost, self.open = self.open, False
         self._deliver_to_proxy()
         if lost:
             self.client.cut_off(self)
 
     def tear(self, after_ms: int) -> None:
-        """The client has lost it; the proxy hears of that so much later, and until then speaks into the void."""
+        """Lose the connection and all messages on it; the client learns of that now, the proxy in `after_ms` ms."""
         self.open = False
         self.world.later(after_ms, self._deliver_to_proxy)
         self.client.cut_off(self)
 
     def hang_up(self) -> None:
-        """The proxy ends it; the client hears first what was said before."""
+        """End the connection at the proxy now, and at the client behind all messages that are on their way there."""
         self._deliver_to_proxy()
         self._carry("down", "hangs up", self.close)
 
@@ -228,7 +228,13 @@ class Client:
     # ------------------------------------------------------------ where it is
 
     def go(self, name: str) -> None:
-        """Be at this proxy from now on."""
+        """Connect to the proxy of this name, in place of any present connection, and stay connected.
+
+        A client that has left for good stays away. If the proxy does not run, the client tries others.
+
+        Raises:
+            KeyError: the world has no such proxy.
+        """
         if self.gone:
             return
         self.proxy, self.away, self.stopped = name, False, False
@@ -240,7 +246,7 @@ class Client:
         self._step(Start())
 
     def leave_for_good(self) -> None:
-        """Unregister, and go when that was answered."""
+        """Ask for the receiver to be unregistered, and disconnect once that is answered; further calls do nothing."""
         if not self.forgotten:
             self._trace("leaves for good")
             self.forgotten = True
@@ -248,12 +254,12 @@ class Client:
             self._speak()
 
     def leave(self) -> None:
-        """Disconnect, and stay away."""
+        """Disconnect, and stay away until :meth:`go`."""
         self.away = True
         self._step(Stop())
 
     def cut_off(self, wire: Wire) -> None:
-        """Learn that a connection has broken."""
+        """Learn that a connection has broken; if it is the present one, connect anew, unless the client is away."""
         if self.wire is wire:
             self.wire = None
             self._step(Lost("the connection broke"))
@@ -322,7 +328,12 @@ class Client:
     # ------------------------------------------------------------ what it hears
 
     def receive(self, wire: Wire, data: bytes) -> None:
-        """Take a message of the proxy."""
+        """Take an encoded message of the proxy, and react to it; notifications are read a moment later (:meth:`take`).
+
+        Args:
+            wire: the connection that brought the message.
+            data: the message.
+        """
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self._step(Received(message))
@@ -420,7 +431,10 @@ class Client:
             self._speak()
 
     def take(self) -> None:
-        """Look at what came, and say so."""
+        """Read the notifications that wait, add them to :attr:`delivered`, and acknowledge them, unless :attr:`paused`.
+
+        With a poll interval one is read and acknowledged, and the next one after that time.
+        """
         self._pausing = False
         if self.paused:
             return
@@ -442,10 +456,12 @@ class Client:
     # ------------------------------------------------------------ what it is owed
 
     def ends(self, subscription: str) -> dict[Origin, int]:
-        """Return up to where a promise holds: where the subscription ended; of several tries the lowest, by origin.
+        """Return origin -> the last offset that is owed of a subscription at least, in all present and former origins.
 
-        What its logs had when it was asked to end is owed in any case, but for that of a site that did not say in time
-        how far its log went: then what the owner's site had read.
+        A subscription that has not ended has no such bound: a huge offset, 1 << 60, stands for it. For an ended one it
+        is the lowest attested end. What the logs had when the client asked for the end is owed in any case, but for
+        that of a site that did not say in time how far its log went: then what the owner's site had read (handover rule
+        7).
         """
         origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         if subscription not in self.ended:
@@ -462,11 +478,11 @@ class Client:
         }
 
     def ends_at_latest(self, subscription: str) -> dict[Origin, int]:
-        """Return up to where anything may be given for an ended subscription: the highest attested end, by origin.
+        """Return origin -> the highest attested end of an ended subscription, above which nothing may be given.
 
         An origin of which none was attested is not in it, nor one whose site did not answer at the end of the last
-        generation. None is, as long as a generation of the subscription has no
-        end; nor where the session was deleted, whose last generations nobody attests.
+        generation. Empty: the subscription, or a generation of it, has not ended, or the session was deleted: then
+        nobody attests the ends of the last generations.
         """
         if subscription not in self.ended:
             return {}
@@ -501,7 +517,17 @@ class Client:
         max_count: int | None = None,
         secrets: Secrets | None = None,
     ) -> None:
-        """Ask for a subscription; `secrets` None: by the secrets that it has."""
+        """Ask for a subscription, or for a change of the one of this name, and note what is owed by it.
+
+        The answer takes the name from :attr:`open`; a write that failed is asked for again.
+
+        Args:
+            subscription: its name in the session.
+            expression: what it matches.
+            ttl_s: how long matching notifications are stored; None: no bound.
+            max_count: how many of them are stored at most; None: no bound.
+            secrets: by which notifications are let through; None: those that the subscription has, or none.
+        """
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.requests[subscription] = expression
@@ -515,7 +541,11 @@ class Client:
         self._speak()
 
     def subscribe_again(self, subscription: str, expression: str) -> None:
-        """Use the name of a subscription that has ended for another one; what was owed of the first is owed still."""
+        """Ask for another subscription under the name of one that has ended, of which what was owed is still owed.
+
+        Raises:
+            KeyError: there was no subscription of this name.
+        """
         first = f"{subscription}'{len(self.requests)}"
         session = self.session or self.name
         self.requests[first] = self.requests[subscription]
@@ -531,10 +561,13 @@ class Client:
         self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:
-        """Ask for another access of the session.
+        """Ask for another access of the session, which :attr:`changing` has until that is answered.
 
         Args:
-            grants: the rights of each principal who has any.
+            grants: principal -> its rights, with a password; empty: the session is open to everybody.
+
+        Raises:
+            AssertionError: the client has no session, or a password is None.
         """
         assert self.session is not None
         self.changing = self.wanted = grants
@@ -563,7 +596,7 @@ class Client:
         self._speak()
 
     def reset(self) -> None:
-        """The session was deleted: what was asked for, nobody is owed any more."""
+        """Forget all requests of the client, of which nothing is owed any more: its session was deleted."""
         self.unaware = True
         self.ended.update(self.requests)
         self.promised.clear()
@@ -572,7 +605,7 @@ class Client:
         self.world.rights.forget(self.session or "")
 
     def unsubscribe(self, subscription: str) -> None:
-        """Ask for a subscription to end, and note what was published before."""
+        """Ask for a subscription to end, and note what was published before, which is still owed."""
         is_first = subscription not in self.ended
         self.ended.add(subscription)
         self.open.add(subscription)
@@ -595,7 +628,14 @@ class Client:
             self.subscribe(subscription, *self.policies[subscription])
 
     def publish(self, number: int, secrets: Secrets = OPEN) -> None:
-        """Publish a number, with these secrets."""
+        """Publish a notification with the attribute `n`, and as its priority the remainder of `number` by PRIORITIES.
+
+        :attr:`safe` has its coordinate once the proxy has acknowledged it.
+
+        Args:
+            number: unused so far, in the whole world.
+            secrets: by which the notification reaches subscriptions.
+        """
         self.world.keys_of[number] = secrets
         keys = secrets.published().listed()
         body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body

@@ -90,22 +90,32 @@ class PerformingProcess(Process):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin a process, with what the store has."""
+        """Begin a process of this proxy, with what its store has; not if its site has ended for good."""
 
     @abstractmethod
     def crash(self, *, disk_lost: bool = False) -> None:
-        """End the process; `disk_lost`: its store is gone too."""
+        """End the process at once; its connections break, and what it had not stored is lost.
+
+        Args:
+            disk_lost: whether its store is lost too.
+        """
 
     @abstractmethod
     def trace(self, what: str) -> None:
-        """Note what the process does, in the trace and in the narrative."""
+        """Note, in the trace and in the narrative, what the process does: ``starts``, behind the name of the proxy."""
 
     @abstractmethod
     def afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
-        """Answer effects later, as `action` does, if the process still lives then."""
+        """Call `action` with the engine in `wait_ms` ms, as a step of the engine, and perform what comes out.
+
+        `action` is not called if the process has ended by then.
+        """
 
     def answer(self, wait_ms: int, on_done: effects.OnDone, answer: object) -> None:
-        """Answer an effect in `wait_ms`, if somebody waits for it, and the process still lives then."""
+        """Call an effect's `on_done` with `answer` in `wait_ms` ms, as a step of the engine.
+
+        Nothing happens if `on_done` is `ignore_result`, or if the process has ended by then.
+        """
         if on_done is not effects.ignore_result:
             self.afterwards(wait_ms, lambda engine: on_done(answer))
 
@@ -124,11 +134,14 @@ class EffectRunner:
         """Until then appends are under way."""
 
     def perform(self, effect: effects.Effect) -> None:
-        """Have the effect happen, and be answered if it is."""
+        """Start an effect of the engine, which happens later, or fails by the world's faults.
+
+        The effect's `on_done`, if it has one, is called with the answer, unless the process has ended by then.
+        """
         self._performers[type(effect)](self, effect)
 
     def once_written(self, on_done: Callable[[object], None]) -> None:
-        """Call `on_done` when the journal has all facts so far."""
+        """Call `on_done` with None when the journal has all facts attested so far; never if the process ends before."""
         self._step_journal(Put(effects.Attest((), on_done)))
 
     def _send(self, effect: effects.Send) -> None:

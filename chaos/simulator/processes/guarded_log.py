@@ -57,22 +57,26 @@ class GuardedLog:
 
     @property
     def has_to_wait(self) -> bool:
-        """Whether an append has to wait."""
+        """Whether an append has to wait: the log was not compared, or not read up to where it states its identity."""
         return self.is_interrupted or not self.guard.is_read
 
     def add_waiting(self, append: Callable[[], None]) -> None:
-        """Keep an append until :attr:`has_to_wait` is over."""
+        """Keep an append, behind those that are kept already, for :meth:`release`."""
         self._waiting.append(append)
 
     def release(self) -> None:
-        """Perform the appends that wait, in order, if they may be now."""
+        """Perform the kept appends, in order, until one has to wait again (:attr:`has_to_wait`)."""
         while self._waiting and not self.has_to_wait:
             self._waiting.pop(0)()
 
     # ------------------------------------------------------------ procedures
 
     def begin(self, then: Callable[[], None]) -> None:
-        """Have the log state its identity; `then` follows once it does."""
+        """Append the identity of the log, unless the log states it, and perform the kept appends once that was read.
+
+        Args:
+            then: called when the log states its identity; never if the process ends, or restarts on a new log, before.
+        """
 
         def done(error: Unreachable | None) -> None:
             if error is not None:
@@ -90,7 +94,13 @@ class GuardedLog:
             self._node.schedule(1, self._release_once_read)
 
     def check(self, *, reports: bool) -> None:
-        """Check all that is due now, unless that is under way."""
+        """Check whether the log is still the one that was read, and has what others saw; else the process restarts.
+
+        Nothing happens while such a check is under way, or while the log is to be compared after an interruption.
+
+        Args:
+            reports: whether this process reports to the registry how far its site has read the log.
+        """
         if self._is_checking or self.is_interrupted:
             return
         self._is_checking = True
@@ -101,7 +111,10 @@ class GuardedLog:
         self._run(self.guard.check(len(self._log), reports=reports), done)
 
     def compare(self) -> None:
-        """Compare the log, which was out of reach, with all that anybody has seen of it."""
+        """Compare the log, which was out of reach, with all that anybody has seen of it; then perform the kept appends.
+
+        A log that has lost its end restarts the process. Nothing happens while a comparison is under way.
+        """
         if self._is_comparing:
             return
         self._is_comparing, interruptions = True, self._log.interruptions
@@ -117,7 +130,12 @@ class GuardedLog:
         self._run(self.guard.compare(), done)
 
     def raise_epoch(self, end: int | None, then: Callable[[], None]) -> None:
-        """Have the registry enter the next log epoch; `then` follows, whether it did or not."""
+        """Have the registry enter the next log epoch, since the log is not what was read of it (handover rule 27).
+
+        Args:
+            end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
+            then: called when the registry has done so, or does not answer; never if the process ends before.
+        """
         self._run(self.guard.raise_epoch(end), lambda error: then())
 
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:

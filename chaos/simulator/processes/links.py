@@ -56,7 +56,13 @@ class LinkShell:
     # ------------------------------------------------------------ inputs
 
     def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
-        """Step the machine if its process still lives, perform what comes out, and set the timer again."""
+        """Step the machine of the process's ends of links, perform what comes out, and set the timer again.
+
+        Nothing happens if the process has ended or is ending, or its site has no link.
+
+        Args:
+            action: gets the world's time in ms, and returns the effects; it is called later if the process is stalled.
+        """
         node = self._node
         if node.engine is not self._engine or node.leaving or not any(node.site in ends for ends in self._links):
             return
@@ -67,7 +73,7 @@ class LinkShell:
         self.arm()
 
     def arm(self) -> None:
-        """Set the timer of the machine."""
+        """Set the timer for the machine's next deadline, if there is one, unless it is set for an earlier time."""
         now, due = self._world.clock.time_ms, self.machine.next_deadline()
         if due == NEVER or now < self._tick_at <= due:
             return
@@ -82,7 +88,7 @@ class LinkShell:
     # ------------------------------------------------------------ effects
 
     def perform(self, effect: LinkEffect) -> None:
-        """Perform one effect of the machine."""
+        """Perform one effect of the machine, which is stepped with the answer later, if there is one."""
         world, log = self._world, self._world.logs[self._node.site]
         match effect:
             case link_effects.SendPeer():
@@ -203,21 +209,40 @@ class Link:
         self._connections: dict[tuple[ProxyId, ProxyId], Connection] = {}
 
     def set_cut(self, *, records: bool, words: bool) -> None:
-        """Nothing passes in these directions, and what is on its way does not come."""
+        """Cut the link in the directions that are True, and mend it in the others.
+
+        What is on its way is lost if its direction is cut when it would arrive.
+
+        Args:
+            records: from site `near` to site `far`: records, and what is granted to the far leader.
+            words: from site `far` to site `near`: requests and acknowledgements of the far leader.
+        """
         self.cut_records, self.cut_answers = records, words
 
     def cuts(self, message: LinkMessage) -> bool:
-        """Tell whether a message is lost on its way now."""
+        """Tell whether the link is cut in the direction in which this message goes."""
         return self.cut_records if isinstance(message, LinkRecords | LeaseGranted) else self.cut_answers
 
     def lose(self) -> None:
-        """Every connection breaks. What is on it comes late or never, and in no order with what follows."""
+        """Break every connection of the link: of what is on its way, about half still arrives.
+
+        Later messages go over new connections, and may overtake that.
+        """
         for connection in self._connections.values():
             connection.broken = True
         self._connections = {}
 
     def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
-        """Take a message to the other end, late, twice or not at all."""
+        """Send a message over the link: by the world's faults it arrives late, twice or never.
+
+        Messages from one proxy to another arrive in order as long as their connection lasts, but for those about
+        leases. Between proxies of two versions all are lost.
+
+        Args:
+            sender: the proxy that sends the message.
+            to: the proxy at the other end of the link.
+            message: of the sender's end.
+        """
         world, kind = self._world, type(message).__name__
         faults = world.faults
         mixed = world.nodes[sender].version != world.nodes[to].version
@@ -266,7 +291,10 @@ class Connection:
         self._due = 0
 
     def carry(self, message: LinkMessage) -> None:
-        """Take a message to the other end, in order."""
+        """Send a message, which arrives later, behind all earlier ones of this connection.
+
+        The message may be lost if the connection breaks before, and is lost if the link is cut then.
+        """
         world, ends = self._world, self._to.link_shell
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
         wait = world.delay() + (world.rng.randint(0, slow_ms) if slow_ms else 0)
@@ -284,7 +312,16 @@ class Connection:
 
 
 def history(world: Environment, state: SiteState, effect: effects.FetchHistory) -> effects.History:
-    """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
+    """Return the answer to a catch-up, read a few records at a time from the log of its site.
+
+    Args:
+        world: whose logs are read.
+        state: the site's state at the proxy that answers.
+        effect: the request; its `on_done` is not called.
+
+    Raises:
+        Unreachable: the log is away, is not the one that `state` was read from, or was not read far enough yet.
+    """
     world.check_log(effect.site)
     answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:

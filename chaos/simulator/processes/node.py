@@ -110,7 +110,7 @@ class Node(PerformingProcess):
     # ------------------------------------------------------------ life cycle
 
     def start(self) -> None:
-        """Begin a process, with what the store has, unless its site has ended for good."""
+        """Begin a process of this proxy, which is down, with what its store has; not if its site has ended for good."""
         world = self.world
         if self.site in world.dead_sites:
             return
@@ -197,21 +197,21 @@ class Node(PerformingProcess):
 
     @property
     def leaving(self) -> bool:
-        """The process ends in good order."""
+        """Whether the process is ending in good order, as after SIGTERM."""
         return self._lifecycle.is_leaving
 
     @property
     def is_log_replaced(self) -> bool:
-        """The log is not the one that was read: the process keeps what it has, and ends."""
+        """Whether the log was found not to be the one that was read; the process ends for that, and begins anew."""
         return self._replaced is not None and self._replaced is self.engine
 
     def advance_seen(self, below: int) -> None:
-        """All below this offset was read, or its append was answered."""
+        """Note that the site's log was read, or an append to it answered, below this offset; the highest one counts."""
         log = self.world.logs[self.site]
         self.read_below, log.seen_below = max(self.read_below, below), max(log.seen_below, below)
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
-        """A neighbour has seen an origin of this site up to `offset`: it is checked with the next renewal."""
+        """Note that a neighbour has seen an origin of this site up to `offset`; the next renewal checks the log."""
         self.guarded_log.guard.seen_beyond(origin, offset)
 
     def seen(self, origin: Origin) -> int:
@@ -219,29 +219,38 @@ class Node(PerformingProcess):
         return self.guarded_log.guard.seen(origin, self.read_below)
 
     def could_act_for(self, for_ms: int) -> bool:
-        """Tell whether the process was up all that time, and in touch with the registry."""
+        """Tell whether the process has a lease, is not ending, and was up, not stalled, and in touch with the registry
+        for the last `for_ms` ms; 0: whether this is so now.
+        """
         world, since = self.world, self.world.clock.time_ms - for_ms
         hindered_until = (self._started_at, self.deaf_until, self.stalled_until, world.registry_away_until)
         return self.ready and not self.leaving and not self.still and max(hindered_until) < since
 
     @property
     def is_watch_current(self) -> bool:
-        """Tell whether the registry's watch has told the process of all that happened, if it runs."""
+        """Whether the registry's watch has told the process of all that happened; True also if the process is down."""
         is_open = self._runtime.watch.state is StreamState.OPEN
         return self.engine is None or (is_open and self._received_at < self.world.clock.time_ms)
 
     @property
     def appends_wait(self) -> bool:
-        """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
+        """Whether the log was out of reach, and nothing is appended until it was compared with what was read of it."""
         return self.guarded_log.is_interrupted
 
     def log_interrupted(self) -> None:
-        """The log was out of reach: it is compared with what was seen of it."""
+        """Have the process compare its site's log, which was out of reach, with what was seen of it, if it runs."""
         if self.engine is not None and not self.is_log_replaced:
             self.schedule(self.world.delay(), self.guarded_log.compare)
 
     def restart_on_new_log(self, why: str, end: int | None = None) -> None:
-        """The log is not what was read of it: the node begins anew, and with it its links and clients."""
+        """Have the process end and begin anew, with its links and clients, since its log is not what was read of it.
+
+        A process that is down, or ends for this reason already, ignores it.
+
+        Args:
+            why: the reason, in words, for the trace.
+            end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
+        """
         engine = self.engine
         if engine is None or self._replaced is engine:
             return
@@ -250,17 +259,21 @@ class Node(PerformingProcess):
         self.guarded_log.raise_epoch(end, lambda: self._live_by(lifecycle.Leave(marked=False)))
 
     def shut_down(self) -> None:
-        """End in good order, as by SIGTERM."""
+        """Begin to end the process in good order, as after SIGTERM; without effect if it is down or ending."""
         if self.engine is not None and not self.leaving:
             self.trace("shuts down")
             self._live_by(lifecycle.Leave(marked=True))
 
     def trace(self, what: str) -> None:
-        """Say what this proxy does, in the trace and in the scenario."""
+        """Note, in the trace and in the narrative, what the process does: ``starts``, behind the name of the proxy."""
         self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
-        """End the process at once, with its disk or without."""
+        """End the process at once; its connections break, and what it had not stored is lost.
+
+        Args:
+            disk_lost: whether its store is lost too.
+        """
         if disk_lost:
             self.store = PlainStore()
         self._gone(f"crashes{' and loses its disk' if disk_lost else ''}")
@@ -273,7 +286,10 @@ class Node(PerformingProcess):
             wire.close()
 
     def step_engine(self, input: EngineInput) -> None:
-        """Step engine and links, perform what comes out, and set the timers again."""
+        """Step engine and links, perform what comes out, and set the timers again; do nothing if the process is down.
+
+        A process that is stalled does so when the stall is over.
+        """
         engine = self.engine
         if engine is None:
             return
@@ -293,7 +309,7 @@ class Node(PerformingProcess):
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
-        """Stop the process where it is, for so many ms."""
+        """Stop the process where it is, for `for_ms` ms or the rest of a longer stall; what comes meanwhile waits."""
         self.trace(f"stalls for {for_ms} ms")
         self.invariants.restores.disturbed(f"{self.proxy} stalls")
         self.still = True
@@ -319,7 +335,10 @@ class Node(PerformingProcess):
             self._perform_all(engine, self._runtime.tick(self.clock.now_ms(), self.clock.unix_ms()))
 
     def afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
-        """Answer effects later, as `action` does, if the process still lives then."""
+        """Call `action` with the engine in `wait_ms` ms, as a step of the engine, and perform what comes out.
+
+        `action` is not called if the process has ended by then.
+        """
         completed = EffectCompleted(action, self.engine)
         self.world.later(wait_ms, partial(self._for_incarnation, self.engine, completed))
 
@@ -328,7 +347,10 @@ class Node(PerformingProcess):
             self.step_engine(input)
 
     def schedule(self, wait_ms: int, action: Callable[[], None]) -> None:
-        """Let the process do something later that is not the engine's, if it still lives."""
+        """Call `action` in `wait_ms` ms, outside the engine, unless the process has ended by then.
+
+        If the process is stalled then, `action` is called when the stall is over.
+        """
         engine = self.engine
 
         def act() -> None:
@@ -338,13 +360,17 @@ class Node(PerformingProcess):
         self.world.later(wait_ms, act)
 
     def log_grew(self) -> None:
-        """Have the process read on, a moment later."""
+        """Have the process read on in its site's log, a moment later, if it runs then."""
         if not self._will_read:
             self._will_read = True
             self.world.later(self.world.delay(), self.read)
 
     def read(self) -> None:
-        """Take the next records of the log, and come back as long as there are any."""
+        """Step the engine with the next records of the site's log, and schedule the next read as long as there are any.
+
+        Nothing is read if the process is down or ending, or the log was not compared since it was out of reach. A log
+        that is not what was read of it restarts the process; one whose beginning is gone crashes it.
+        """
         self._will_read = False
         if self.engine is None or self.leaving or (self.still and self.stalls(self.read)):
             return
@@ -523,7 +549,10 @@ class Node(PerformingProcess):
         self._renew_when_due(incarnation, keeper)
 
     def receive_event(self, event: RegistryEvent) -> None:
-        """The watch: in order, after a while. While it is broken it tells nothing."""
+        """Have the registry's watch bring the process an event that concerns no link: later, behind all earlier ones.
+
+        A process that ends before, or whose watch is broken then, does not get it.
+        """
         revision = self.world.revision
 
         def deliver() -> None:
@@ -534,7 +563,10 @@ class Node(PerformingProcess):
         self.schedule(self._next_word(), deliver)
 
     def receive_tree_event(self, event: RegistryEvent) -> None:
-        """The watch, of what concerns the links: in order, after a while."""
+        """Have the registry's watch bring the process an event of links or their tree: later, behind all earlier ones.
+
+        A process that ends before, or whose watch is broken then, does not get it.
+        """
         revision, world = self.world.tree_revision, self.world
         now, away = world.clock.time_ms, max(self.deaf_until, world.registry_away_until)
         self._tree_received_at = max(self._tree_received_at, now + world.tree_delay(30), away)
@@ -547,7 +579,7 @@ class Node(PerformingProcess):
         self.schedule(self._tree_received_at - now, deliver)
 
     def watch_breaks(self) -> None:
-        """The registry's watch breaks: it begins anew with all that there is."""
+        """Break the registry's watch; when it is open again, all rows come first. A process that is down ignores it."""
         if self.engine is not None and self._runtime.watch.state is StreamState.OPEN:
             self._follow(self._runtime.watch, self._open_watch, Broke())
 
@@ -576,11 +608,21 @@ class Node(PerformingProcess):
     # ------------------------------------------------------------ peers and appends
 
     def append(self, effect: effects.Append) -> None:
-        """Append the effect's records to the site's log, behind all earlier appends of this process."""
+        """Append the effect's records to the site's log, behind all earlier appends of this process.
+
+        `effect.on_done` is called later with the offsets, or with a WaypostError: after LogUnavailable the records may
+        or may not be in the log. It is never called if the process has ended by then.
+        """
         self._effects.perform(effect)
 
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
-        """Count what another proxy said wrong, as node/http/server.py does."""
+        """Count and trace the refusal of a message of another proxy, as node/http/server.py does, if the process runs.
+
+        Args:
+            peer: the proxy that sent the message.
+            error: why it is refused.
+            what: the message, in words: ``what a1 says``.
+        """
         if self.engine is not None:
             self.engine.output.refused.note(name_of(error), peer, str(error))
             self.trace(f"refuses {what}: {error}")

@@ -46,11 +46,15 @@ class PeerChannel:
         self._introductions = 0
 
     def heal(self) -> None:
-        """End all faults of the channel."""
+        """End all faults of the channel, and let every frame be under way for 1 ms."""
         self.ms, self.damages, self.breaks = 1, 0, 0
 
     def carry(self, data: bytes) -> None:
-        """Send a message; it may be lost."""
+        """Send an encoded handover message to the far process, over a new connection if there is none.
+
+        The message is lost if one of the processes is down, the introduction is refused, or the connection breaks
+        before.
+        """
         if self._connection is None or self._connection.is_over():
             self._connection = self._introduced()
         if self._connection is not None:
@@ -95,13 +99,17 @@ class Connection:
         """When it ended; its caller notices that after the channel's time."""
 
     def is_over(self) -> bool:
-        """Tell whether the caller has noticed the end of the connection, or one of the processes is another one."""
+        """Tell whether the caller has noticed the end of the connection, or one of the two processes has ended."""
         channel = self._channel
         is_noticed = self._ended is not None and channel.world.clock.time_ms >= self._ended + channel.ms
         return is_noticed or self._engines != (channel.near.engine, channel.far.engine)
 
     def carry(self, data: bytes) -> None:
-        """Seal and send a message."""
+        """Seal an encoded handover message and send it, to arrive behind all earlier ones.
+
+        By the faults of the channel the frame is damaged, which the far proxy refuses, or breaks the connection.
+        Nothing arrives on a connection that has ended.
+        """
         channel, clock = self._channel, self._channel.world.clock
         channel.frames += 1
         breaks = bool(channel.breaks) and channel.frames % channel.breaks == 0

@@ -34,7 +34,14 @@ def _node(world: World, pick: int) -> Node:
 
 
 def publish(world: World, pick: int, number: int, keys: Secrets) -> None:
-    """Publish notification `number` at the proxy that `pick` picks."""
+    """Have the producer at one proxy publish a notification.
+
+    Args:
+        world: with a client ``p-PROXY`` for each proxy.
+        pick: any number from 0, which picks the proxy.
+        number: of the notification, its attribute `n`; unused so far.
+        keys: the secrets by which it reaches subscriptions.
+    """
     world.clients[f"p-{_node(world, pick).proxy}"].publish(number, keys)
 
 

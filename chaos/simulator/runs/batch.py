@@ -30,7 +30,7 @@ class RunSummary:
     """Processor time of all schedules together."""
 
     def add(self, other: RunSummary) -> None:
-        """Add the results of other seeds."""
+        """Add the results of other seeds to these; `other` is not changed."""
         self.schedules += other.schedules
         self.violations |= other.violations
         self.coverage.update(other.coverage)
@@ -39,7 +39,7 @@ class RunSummary:
 
 
 def play(seeds: range) -> RunSummary:
-    """Play these seeds, one after the other. A fault of the engine itself is a violation too, FAULT."""
+    """Play the schedules of these seeds, one after the other; an error that one raises is a violation of it, FAULT."""
     tally, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()
@@ -60,9 +60,12 @@ def play(seeds: range) -> RunSummary:
 
 
 def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
-    """Play the seeds on several processes; yield the summary so far after each part, always the same object.
+    """Play the schedules of these seeds in several processes; yield the summary so far after each part of CHUNK seeds.
+
+    The summary is the same object each time. No seeds: nothing is yielded.
 
     Args:
+        seeds: the seeds to play.
         workers: processes; None: as many as cores.
     """
     parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]

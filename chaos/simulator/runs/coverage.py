@@ -29,7 +29,7 @@ _BY_CAUSE: dict[str, str] = {
 
 
 def coverage(world: World) -> Counter[str]:
-    """Count, for one run, what :data:`KINDS` names."""
+    """Return how often each of :data:`KINDS` came about in one run; what did not may be missing."""
     counts: Counter[str] = Counter()
     for fact in world.facts:
         if fact.kind == FactKind.OWNED and fact.cause in _BY_CAUSE:

@@ -152,7 +152,7 @@ def _aim(rng: random.Random, script: list[Step], actions: list[str]) -> None:
 
 
 def with_graph(run: Schedule) -> Schedule:
-    """Return the same run on more sites, where links are cut and sites end for good."""
+    """Return the same run on three to five sites in place of its own, where links are cut and sites end for good."""
     rng = random.Random(f"sites {run.seed}")
     names = "ABCDE"[: rng.choice((3, 3, 4, 5))]
     sites = {site: [f"{site.lower()}{n}" for n in range(1, 3 if rng.random() < 0.3 else 2)] for site in names}
@@ -200,7 +200,7 @@ def with_covering(run: Schedule) -> Schedule:
 
 
 def with_retention(run: Schedule) -> Schedule:
-    """Return the same run, in which logs forget their beginning."""
+    """Return the same run, in which logs lose their beginning to retention, and no journal is slowed down."""
     rng = random.Random(f"retention {run.seed}")
     script = [step for step in run.script if step[1] != "slow the journal"]
     for _ in range(rng.randint(1, 4)):

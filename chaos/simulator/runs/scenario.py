@@ -113,12 +113,20 @@ class Scenario:
 
     @property
     def world(self) -> World:
-        """The world of the scenario; the directive `sites` makes it."""
+        """The world of the scenario. Raises AssertionError before the directive `sites`, which makes it."""
         assert self._world is not None, "the first directive is `sites`"
         return self._world
 
     def run(self, text: str) -> str:
-        """Return the file as it should be."""
+        """Run all blocks of a scenario file, and return the text that the file should have: with what really came out.
+
+        Args:
+            text: of the file; what stands below ``----`` in a block is ignored.
+
+        Raises:
+            KeyError: there is no such directive, client, proxy or site.
+            AssertionError: the first directive is not `sites`, or a directive cannot be performed now.
+        """
         return "\n\n".join(self._block(block) for block in text.strip().split("\n\n")) + "\n"
 
     def _block(self, block: str) -> str:
@@ -141,7 +149,7 @@ class Scenario:
     # ------------------------------------------------------------ the world
 
     def do_sites(self, rest: str, words: list[str]) -> None:
-        """`sites A: a1 a2 / B: b1`: make the world."""
+        """Perform `sites A: a1 a2 / B: b1` (`rest`: its arguments): make the world, with a producer at each proxy."""
         sites = {}
         small, rest = rest.startswith(SMALL), rest.removeprefix(SMALL)
         line = rest.startswith(IN_A_LINE)
@@ -155,15 +163,25 @@ class Scenario:
             self.world.client(f"producer-{proxy}", None, proxy)
 
     def do_run(self, rest: str, words: list[str]) -> None:
-        """`run MS`: let time pass."""
+        """Perform `run MS` (`rest`: its argument): let MS ms pass."""
         self.world.run(int(rest))
 
     def do_until(self, rest: str, words: list[str]) -> list[str] | None:
-        """`until WHAT`: let time pass until something holds, 10 s at most."""
+        """Perform `until TEXT` (`rest`: its argument): let time pass until a line of the narrative has TEXT.
+
+        After 10 s it ends, and returns a line that says so; else None. Earlier lines do not count.
+        """
         return self._until(rest, 10_000)
 
     def do_within(self, rest: str, words: list[str]) -> list[str] | None:
-        """`within MS WHAT`: let time pass until something holds, so long at most."""
+        """Perform `within MS TEXT`: let time pass until a line of the narrative has TEXT.
+
+        After MS ms it ends, and returns a line that says so; else None. Earlier lines do not count.
+
+        Args:
+            rest: the arguments.
+            words: the arguments, split.
+        """
         return self._until(rest.partition(" ")[2], int(words[0]))
 
     def _until(self, text: str, for_ms: int) -> list[str] | None:
@@ -172,11 +190,14 @@ class Scenario:
         return None if came else [f"it did not come to this: {text}"]
 
     def do_quiet(self, rest: str, words: list[str]) -> None:
-        """`quiet`: tell nothing more; only the end matters."""
+        """Perform `quiet` (no arguments): leave the narrative out of the results from now on; only the end matters."""
         self._quiet = True
 
     def do_check(self, rest: str, words: list[str]) -> list[str]:
-        """`check`: heal all, and look at the verdict."""
+        """Perform `check` (no arguments): end all faults, and return what came of it.
+
+        The lines are the narrative meanwhile, what each receiver was given, and the violations, or "all is well".
+        """
         wrong = heal(self.world)
         lines = self._new_lines()
         for client in self.world.clients.values():
@@ -187,7 +208,11 @@ class Scenario:
     # ------------------------------------------------------------ clients
 
     def do_client(self, rest: str, words: list[str]) -> None:
-        """`client NAME SESSION at PROXY [OPTION=VALUE ...]`: a client comes."""
+        """Perform `client NAME SESSION at PROXY [OPTION=VALUE ...]` (`words`: its arguments): add a client.
+
+        100 ms pass, in which the client can attach. Options: window, expiry, receiver-expiry, reliability, queue,
+        discard, order, polls, as, password, receiver, version; the table of directives explains each.
+        """
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
         credential = Credential(options.get("as", ""), options.get("password", ""))
@@ -215,7 +240,10 @@ class Scenario:
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:
-        """`access CLIENT WHO=LEVEL/PASSWORD ...`: ask for these rights."""
+        """Perform `access CLIENT WHO=LEVEL/PASSWORD ...` (`words`: its arguments): have it ask for this access.
+
+        WHO: a principal, or ``anybody``; LEVEL: user, admin or owner; no WHO: the session is open to everybody.
+        """
         name, *listed = words
         grants = {}
         for who, _, what in (each.partition("=") for each in listed):
@@ -224,7 +252,14 @@ class Scenario:
         self.world.clients[name].set_access(grants)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
-        """`subscribe CLIENT ID [OPTION=VALUE ...] EXPRESSION`: ask for a subscription."""
+        """Perform `subscribe CLIENT ID [OPTION ...] EXPRESSION`: have the client ask for a subscription.
+
+        Options: ``ttl=SECONDS``, ``max=COUNT``, ``key=NAME``, and ``secure``: nothing where no keys meet.
+
+        Args:
+            rest: the arguments.
+            words: the arguments, split.
+        """
         options = [*takewhile(lambda word: word.partition("=")[0] in OPTIONS, words[2:])]
         expression = rest.split(maxsplit=2 + len(options))[2 + len(options)]
         policy = dict(word.split("=") for word in options if word.startswith(POLICY))
@@ -232,21 +267,24 @@ class Scenario:
         self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count, Secrets.of(options))
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
-        """`unsubscribe CLIENT ID`: ask for the end of a subscription."""
+        """Perform `unsubscribe CLIENT ID` (`words`: its arguments): have the client ask for a subscription to end."""
         self.world.clients[words[0]].unsubscribe(words[1])
 
     def do_delete(self, rest: str, words: list[str]) -> None:
-        """`delete CLIENT`: ask for the end of the session."""
+        """Perform `delete CLIENT` (`rest`: its argument): have the client ask for the session to be deleted."""
         self.world.clients[rest].delete()
 
     def do_publish(self, rest: str, words: list[str]) -> None:
-        """`publish N ... at PROXY`: a producer there publishes these numbers."""
+        """Perform `publish N ... at PROXY [OPTION ...]` (`words`: its arguments): publish these numbers there.
+
+        Options: ``key=NAME``, and ``secure``: only where keys meet.
+        """
         place = words.index("at")
         for number in words[:place]:
             self.world.clients[f"producer-{words[place + 1]}"].publish(int(number), Secrets.of(words[place + 2 :]))
 
     def do_move(self, rest: str, words: list[str]) -> None:
-        """`move CLIENT PROXY`: connect elsewhere."""
+        """Perform `move CLIENT PROXY` (`words`: its arguments): have the client connect to another proxy."""
         self.world.clients[words[0]].go(words[1])
 
     def do_near(self, rest: str, words: list[str]) -> None:
@@ -254,34 +292,37 @@ class Scenario:
         self.world.come_near(*words)
 
     def do_give(self, rest: str, words: list[str]) -> None:
-        """`give SESSION PROXY`: the owner offers the session."""
+        """Perform `give SESSION PROXY` (`words`: its arguments): have an operator request the session for the proxy."""
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
         owner.step_engine(PeerSent(row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))))
 
     def do_leave(self, rest: str, words: list[str]) -> None:
-        """`leave CLIENT`: disconnect, and stay away."""
+        """Perform `leave CLIENT` (`words`: its argument): have the client disconnect, and stay away."""
         self.world.clients[words[0]].leave()
 
     def do_hang(self, rest: str, words: list[str]) -> None:
-        """`hang CLIENT MS`: its connection is lost, and its proxy hears of that so much later."""
+        """Perform `hang CLIENT MS` (`words`: its arguments): lose its connection; the proxy learns of that MS ms later.
+
+        Raises AssertionError: the client has no connection.
+        """
         wire = self.world.clients[words[0]].wire
         assert wire is not None, f"{words[0]} has no connection"
         wire.tear(int(words[1]))
 
     def do_pause(self, rest: str, words: list[str]) -> None:
-        """`pause CLIENT`: take no more of what is delivered."""
+        """Perform `pause CLIENT` (`words`: its argument): have the client read no more of what is delivered."""
         self.world.clients[words[0]].paused = True
 
     def do_resume(self, rest: str, words: list[str]) -> None:
-        """`resume CLIENT`: take what was delivered."""
+        """Perform `resume CLIENT` (`words`: its argument): have the client read what was delivered, and go on."""
         self.world.clients[words[0]].paused = False
         self.world.clients[words[0]].take()
 
     # ------------------------------------------------------------ faults
 
     def do_lose(self, rest: str, words: list[str]) -> None:
-        """`lose WHAT [TIMES]`: the next messages of that kind are lost; once if no number is given.
+        """Perform `lose WHAT [TIMES]` (`words`: its arguments): lose the next TIMES messages, by default one.
 
         WHAT is the name of a handover message, `answer PROXY` (the registry's) or `put PROXY` (into its changelog).
         """
@@ -289,42 +330,44 @@ class Scenario:
         self.world.lose_next[" ".join(words)] += times
 
     def do_again(self, rest: str, words: list[str]) -> None:
-        """`again WHAT`: the last handover message of that kind comes once more."""
+        """Perform `again WHAT` (`rest`: its argument): send each proxy's last handover message of this kind anew."""
         self.world.repeat(rest)
 
     def do_stall(self, rest: str, words: list[str]) -> None:
-        """`stall PROXY MS`: for so long all claims of the proxy are under way."""
+        """Perform `stall PROXY MS` (`words`: its arguments): keep all claims of the proxy under way for MS ms."""
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
 
     def do_slow(self, rest: str, words: list[str]) -> None:
-        """`slow PROXY MS`: what it appends takes so much longer."""
+        """Perform `slow PROXY MS` (`words`: its arguments): let every later append of the proxy take MS ms more."""
         self.world.nodes[words[0]].append_ms = int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
-        """`crash PROXY`: the process ends; its disk stays."""
+        """Perform `crash PROXY` (`rest`: its argument): end the proxy's process at once; its disk stays."""
         self.world.nodes[rest].crash()
 
     def do_wipe(self, rest: str, words: list[str]) -> None:
-        """`wipe PROXY`: the process ends, and its disk is lost."""
+        """Perform `wipe PROXY` (`rest`: its argument): end the proxy's process at once, and lose its disk."""
         self.world.nodes[rest].crash(disk_lost=True)
 
     def do_start(self, rest: str, words: list[str]) -> None:
-        """`start PROXY`: a process begins."""
+        """Perform `start PROXY` (`rest`: its argument): begin a process of the proxy, which is down."""
         self.world.nodes[rest].start()
 
     def do_deaf(self, rest: str, words: list[str]) -> None:
-        """`deaf PROXY MS`: nothing passes between it and the registry."""
+        """Perform `deaf PROXY MS` (`words`: its arguments): cut the proxy off from the registry for MS ms."""
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
 
     def do_part(self, rest: str, words: list[str]) -> None:
-        """`part PROXY PROXY MS`: no handover message passes between the two."""
+        """Perform `part PROXY PROXY MS` (`words`: its arguments): lose handover messages between the two for MS ms."""
         one, other, for_ms = words
         self.world.part(one, other, int(for_ms))
         self.world.part(other, one, int(for_ms))
 
     def do_line(self, rest: str, words: list[str]) -> None:
-        """`line PROXY PROXY MS [damages=N] [breaks=N]`: the two speak over connections, as nodes do, with a delay of MS
-        each way; of N frames the last one is damaged, or breaks the connection.
+        """Perform `line PROXY PROXY MS [damages=N] [breaks=N]` (`words`: its arguments): connect two proxies.
+
+        Their handover messages go over connections as between nodes, with a delay of MS ms each way. Of N frames the
+        last one is damaged, or breaks the connection.
         """
         one, other, ms, *more = words
         options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
@@ -332,90 +375,114 @@ class Scenario:
             way.ms, way.damages, way.breaks = int(ms), options.get("damages", 0), options.get("breaks", 0)
 
     def do_version(self, rest: str, words: list[str]) -> None:
-        """`version PROXY N`: it speaks another version of the protocol."""
+        """Perform `version PROXY N` (`words`: its arguments): let it speak version N to all other proxies.
+
+        Handover messages between them go over connections from now on.
+        """
         node = self.world.nodes[words[0]]
         node.version = int(words[1])
         for other in self.world.nodes.keys() - {node.proxy}:
             self.world.connect_proxies(node.proxy, other)
 
     def do_newer(self, rest: str, words: list[str]) -> None:
-        """`newer PROXY`: it writes what others do not know."""
+        """Perform `newer PROXY` (`rest`: its argument): let it add an unknown field to its handover messages."""
         self.world.nodes[rest].newer = True
 
     def do_strange(self, rest: str, words: list[str]) -> None:
-        """`strange PROXY PROXY`: one sends a message that the other does not know."""
+        """Perform `strange PROXY PROXY` (`words`: its arguments): send a message that the second proxy cannot know."""
         way, _ = self.world.connect_proxies(*words)
         way.carry(msgspec.msgpack.encode({"type": "prepare in parts", "session": "s"}))
 
     def do_compact(self, rest: str, words: list[str]) -> None:
-        """`compact`: the registry forgets its history."""
+        """Perform `compact` (no arguments): have the registry drop the events that watches have not seen."""
         self.world.compact()
 
     def do_copy(self, rest: str, words: list[str]) -> None:
-        """`copy`: copy the registry."""
+        """Perform `copy` (no arguments): copy the registry for `put-back`."""
         self.world.copy_registry()
 
     def do_put_back(self, rest: str, words: list[str]) -> None:
-        """`put-back`: put the registry back to the copy."""
+        """Perform `put-back` (no arguments): put the registry back to its copy, if the promises hold after that."""
         self.world.put_registry_back()
 
     def do_quorum(self, rest: str, words: list[str]) -> None:
-        """`quorum MS`: the registry has none for so long."""
+        """Perform `quorum MS` (`rest`: its argument): take the registry's quorum away for MS ms."""
         self.world.lose_quorum(int(rest))
 
     def do_stop(self, rest: str, words: list[str]) -> None:
-        """`stop PROXY MS`: the process stands still."""
+        """Perform `stop PROXY MS` (`words`: its arguments): stop the proxy's process where it is, for MS ms."""
         self.world.nodes[words[0]].stall(int(words[1]))
 
     def do_skew(self, rest: str, words: list[str]) -> None:
-        """`skew PROXY MS`: its time of day is wrong by so much."""
+        """Perform `skew PROXY MS` (`words`: its arguments): let the proxy's time of day be MS ms ahead of the world."""
         self.world.nodes[words[0]].clock.skew_ms = int(words[1])
 
     def do_cut(self, rest: str, words: list[str]) -> None:
-        """`cut`: nothing passes on links."""
+        """Perform `cut` (no arguments): cut all links, in both directions."""
         for link in self.world.links:
             link.set_cut(records=True, words=True)
 
     def do_heal(self, rest: str, words: list[str]) -> None:
-        """`heal`: links work again."""
+        """Perform `heal` (no arguments): end the cuts of all links, in both directions."""
         for link in self.world.links:
             link.set_cut(records=False, words=False)
 
     def do_lose_end(self, rest: str, words: list[str]) -> None:
-        """`lose-end SITE N`: the site's log loses its last records."""
+        """Perform `lose-end SITE N` (`words`: its arguments): let the site's log lose its last N records.
+
+        The log is away for LOG_AWAY_MS before that.
+        """
         self.world.lose_end(SiteId(words[0]), int(words[1]))
 
     def do_damage(self, rest: str, words: list[str]) -> None:
-        """`damage SITE TAG`: the last record of that kind cannot be read any more."""
+        """Perform `damage SITE TAG` (`words`: its arguments): damage the last record with this tag in the site's log.
+
+        Raises:
+            ValueError: there is no such record.
+            AssertionError: it is not one that may be damaged.
+        """
         log = self.world.logs[SiteId(words[0])]
         *_, last = (at for at, record in log.everything() if record.__struct_config__.tag == words[1])
         assert log.damage(last)
 
     def do_damage_store(self, rest: str, words: list[str]) -> None:
-        """`damage-store PROXY`: a bit of the first entry of its store is turned over."""
+        """Perform `damage-store PROXY` (`words`: its argument): flip a bit in the first entry of its store.
+
+        Raises AssertionError: the store has no entries.
+        """
         assert self.world.nodes[words[0]].store.damage(0)
 
     def do_truncate(self, rest: str, words: list[str]) -> None:
-        """`truncate SITE`: retention removes all that the log has."""
+        """Perform `truncate SITE` (`rest`: its argument): remove all that the site's log has now, as retention does."""
         log = self.world.logs[SiteId(rest)]
         log.truncate(len(log))
         self.world.note(f"the log of {rest} begins at {len(log)} from now on", narrate=True, by=log_lane(rest))
 
     def do_fill(self, rest: str, words: list[str]) -> None:
-        """`fill PROXY`: its disk is full."""
+        """Perform `fill PROXY` (`rest`: its argument): let every write to the proxy's store fail, until `empty`."""
         self.world.nodes[rest].full = True
 
     def do_unreadable(self, rest: str, words: list[str]) -> None:
-        """`unreadable PROXY N`: so many entries of its store cannot be read."""
+        """Perform `unreadable PROXY N` (`words`: its arguments): let the next N reads of the proxy's store fail."""
         self.world.nodes[words[0]].unreadable = int(words[1])
 
     def do_empty(self, rest: str, words: list[str]) -> None:
-        """`empty PROXY`: its disk has room again."""
+        """Perform `empty PROXY` (`rest`: its argument): let the proxy's store take writes again."""
         self.world.nodes[rest].full = False
 
 
 def run_file(path: Path, *, rewrite: bool) -> tuple[str, str]:
-    """Return what the file says, and what it should say."""
+    """Run a scenario file; return its text, and the text that it should have. They are equal if all came as it says.
+
+    Args:
+        path: of the file.
+        rewrite: whether to write the second text into the file.
+
+    Raises:
+        OSError: the file cannot be read or written.
+        KeyError: as :meth:`Scenario.run`.
+        AssertionError: as :meth:`Scenario.run`.
+    """
     expected = path.read_text()
     found = Scenario().run(expected)
     if rewrite:

@@ -77,11 +77,15 @@ class Schedule:
 
     @property
     def features(self) -> frozenset[str]:
-        """Names, of FEATURES, that this schedule has."""
+        """The names of the features, of FEATURES, that this schedule has; empty: it is plain."""
         return frozenset(name for name, has in FEATURES.items() if has(self))
 
     def world(self, *, recorded: bool = False) -> World:
-        """Return the world at its beginning; `recorded`: it has a recording, for a picture."""
+        """Return a new world with this schedule's sites, in which nothing was played yet.
+
+        Args:
+            recorded: whether the world has a recording, for a picture.
+        """
         world = World(
             self.sites,
             self.seed,
@@ -95,7 +99,7 @@ class Schedule:
         return world
 
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
-        """Play the schedule, and return the world at its end, and the violations.
+        """Play the schedule, end all faults, and return the world at its end, and the violations of the verdict.
 
         Args:
             script: steps to play in place of its own; None: its own.
@@ -165,7 +169,14 @@ def violations_of(run: Schedule) -> list[str]:
 
 
 def shrink(run: Schedule, kind: str) -> Schedule:
-    """Return a smaller schedule, of fewer steps, faults and features, with a violation of the same kind (as LOST)."""
+    """Return a smaller schedule, of fewer steps, faults and features, that has a violation of the same kind too.
+
+    The result is `run` itself if nothing can be left out. Many schedules are played for it.
+
+    Args:
+        run: has a violation of this kind.
+        kind: the first word of the violation, such as LOST.
+    """
     run = _shrink_script(run, kind)
     for name in Faults.__dataclass_fields__:
         run = _simpler(run, replace(run, faults=replace(run.faults, **{name: 0})), kind)
@@ -228,10 +239,15 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
 
     def write(self, path: Path) -> None:
-        """Write the file, as indented JSON."""
+        """Write this kept schedule to a file, as indented JSON, in place of what is there. Raises OSError."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """Read the file. Raises msgspec.ValidationError: it is no kept schedule."""
+        """Return the kept schedule of a file.
+
+        Raises:
+            OSError: the file cannot be read.
+            msgspec.DecodeError: the file is no JSON; its subclass msgspec.ValidationError: it is no kept schedule.
+        """
         return msgspec.json.decode(path.read_bytes(), type=cls)

@@ -10,7 +10,7 @@ from node.configuration.config import NodeConfig
 
 
 def show(config: NodeConfig, sources: Mapping[str, str], *, as_json: bool) -> None:
-    """Print the settings in the order of the help.
+    """Print every setting, its value and the source of that, in the order of the help.
 
     Args:
         sources: as :func:`node.configuration.config.sources_of` returns them.

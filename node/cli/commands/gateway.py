@@ -23,15 +23,20 @@ async def serve_peers(
     token: Callable[[], str],
     as_json: bool,
 ) -> None:
-    """Serve peers until cancelled, and print where, once it listens.
+    """Serve peers of a propagate service until cancelled, and print the address once the gateway listens there.
 
     Args:
+        expression: what is propagated to peers.
         name: the id of the gateway.
         address: the host and the port where it listens.
         limits: `lease_s`, `peers` of :class:`GatewaySettings`; `cost`, `ttl` of :class:`Policy`.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        token: returns the token that proves the gateway to proxies; "": none.
 
     Raises:
-        Refused: the expression cannot be subscribed to, or the name is no id of a peer.
+        Refused: the expression cannot be subscribed to, the name is no id of a peer, or the gateway cannot listen at
+            `address`.
+        WaypostError: no proxy lets the gateway in.
     """
     set_up_logging(json=as_json)
     parsed(expression, as_json=as_json)

@@ -27,10 +27,10 @@ def notification_from_text(text: str) -> Notification:
 
 
 def parsed(expression: str, *, as_json: bool) -> Expression:
-    """Return the subscription of a text.
+    """Return the subscription that a text is.
 
     Raises:
-        SubscriptionError: it is none; without `as_json` its hint marks the offset.
+        SubscriptionError: the text is no subscription; without `as_json` the error's hint marks the offset.
     """
     try:
         return parse(expression)
@@ -75,14 +75,22 @@ def first_line(file: Path | None, option: str, variable: str) -> str:
 
 
 def order_of(text: str) -> Order:
-    """Return the order of that name. Raises Refused."""
+    """Return the order of delivery of that name. Raises Refused: there is none; the message lists the names."""
     if text not in ORDERS:
         raise Refused(f"{text!r} is none of {', '.join(ORDERS)}", field="order")
     return text
 
 
 def asked_reliability(events: str | None, connection: str | None) -> Reliability | None:
-    """Return the reliability that a receiver requests; None: it names none. Raises Refused: it is no reliability."""
+    """Return the reliability that a receiver requests; None: it names none.
+
+    Args:
+        events: persistent or best-effort; None: as `connection`.
+        connection: persistent or best-effort; None: persistent.
+
+    Raises:
+        Refused: a value is neither, or persistent events go with a best-effort connection.
+    """
     if events is None and connection is None:
         return None
     return reliability_of(events or connection or "", connection or "persistent")

@@ -36,6 +36,9 @@ class _Interrupts:
         """The loop stands still in a call that only an exception ends."""
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handle a Ctrl-C: the first one cancels the command or breaks off its blocking call, the second ends the
+        process.
+        """
         self.count += 1
         if self.count > 1:
             end_at_once()
@@ -50,13 +53,15 @@ _INTERRUPTS: ContextVar[_Interrupts | None] = ContextVar("interrupts", default=N
 
 
 def end_at_once(*_: object) -> NoReturn:
-    """End the process at once, with status EXIT_INTERRUPTED; flushed output has been written."""
+    """End the process at once, with status EXIT_INTERRUPTED; output that was flushed has been written, the rest is
+    lost.
+    """
     os._exit(EXIT_INTERRUPTED)
 
 
 @contextmanager
 def blocking() -> Iterator[None]:
-    """Let Ctrl-C interrupt a block that blocks the loop: a read of stdin, a write to a pipe that nobody reads.
+    """Return a context in which Ctrl-C interrupts what blocks the event loop: a read of stdin, a write to a full pipe.
 
     Raises:
         KeyboardInterrupt: at Ctrl-C in the block, or before it.
@@ -111,10 +116,11 @@ def _roused(interrupts: _Interrupts) -> Iterator[None]:
 
 
 def run(command: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine, and return its result.
+    """Run a command's coroutine in an event loop of its own, and return its result.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C has cancelled it, and it has ended in order.
+        KeyboardInterrupt: Ctrl-C has cancelled the coroutine, and it has ended in order.
+        BaseException: as the coroutine raises it.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()

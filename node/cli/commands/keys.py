@@ -18,7 +18,14 @@ Form = Literal["raw", "public"]
 
 
 def new_keys(scheme: str) -> list[Key]:
-    """Return a raw key of each side that the scheme names. Raises Refused: there is no such scheme."""
+    """Return a raw random key of each side that the scheme names; nothing is written.
+
+    Args:
+        scheme: one of SIDES, such as "sha256-producer".
+
+    Raises:
+        Refused: there is no such scheme.
+    """
     if scheme not in SIDES:
         raise Refused(f"{scheme} is no scheme; there are {', '.join(SIDES)}", field="scheme")
     known: Scheme = scheme
@@ -26,7 +33,7 @@ def new_keys(scheme: str) -> list[Key]:
 
 
 def print_keys(keys: list[Key], form: Form) -> None:
-    """Print keys, one a line, as :func:`read_keys` reads them."""
+    """Print keys, one a line, as :func:`read_keys` reads them. `form`: the form that `keys` have."""
     for key in keys:
         print(key.scheme, key.side, form, key.value.hex())
 

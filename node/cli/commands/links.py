@@ -15,11 +15,14 @@ from waypost.identity import Edge, SiteId, edge, link_name
 
 
 async def show(config: NodeConfig, *, as_json: bool) -> None:
-    """Print the links: each with whether it is in the dispatching tree, and which directions are up.
+    """Print the links between sites, each with whether it is in the dispatching tree, and which directions are up.
+
+    Args:
+        config: names the registry; nothing else of it counts.
 
     Raises:
         NotFound: there is no such registry.
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the registry does not answer.
     """
     async with registry_of(config) as registry:
         rows = _described(await all_rows(registry))
@@ -36,15 +39,16 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
 
 
 async def change(config: NodeConfig, one: str, other: str, *, leaves: Sequence[str] | None, as_json: bool) -> None:
-    """Add the link between two sites, or remove it.
+    """Add the link between two sites to the registry, change the one that there is, or remove it; print what was done.
 
     Args:
-        leaves: the ends of it that pass nothing on; None: it is removed.
+        config: names the registry; nothing else of it counts.
+        leaves: the ends of the link, of `one` and `other`, that pass nothing on; None: the link is removed.
 
     Raises:
-        BadArgument: it is one site, or a leaf is no end of it.
+        BadArgument: both names are one site's, no site can have a name, or a leaf is no end of the link.
         NotFound: there is no such registry, or no such link to be removed.
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the registry does not answer.
     """
     removed = leaves is None
     for name in (one, other):

@@ -16,8 +16,8 @@ def match_one(expression: str, notification: str, *, as_json: bool) -> None:
     """Print the value of an expression for a notification, a JSON object: true, false or bottom.
 
     Raises:
-        SubscriptionError: of the expression; without `as_json` its hint marks the offset.
-        BadNotification: the text is no notification.
+        SubscriptionError: the expression is not valid; without `as_json` its hint marks the offset.
+        BadNotification, BadMessage: `notification` is not the JSON text of one.
     """
     result = _word(parsed(expression, as_json=as_json).matches(notification_from_text(notification)))
     print(json.dumps({"v": 1, "result": result}) if as_json else result)
@@ -28,7 +28,16 @@ def _word(result: bool | None) -> str:
 
 
 def match_batch(source: str) -> None:
-    """Print one JSON line for each line of a file, or of stdin: `source` is "-". Raises NotFound: it cannot be read."""
+    """Evaluate each line of a file, {"expr": ..., "notification": ...}, and print one JSON line for it.
+
+    A line that cannot be evaluated has its error in its own JSON line.
+
+    Args:
+        source: the path of the file; "-": stdin.
+
+    Raises:
+        NotFound: the file cannot be read.
+    """
     for line in sys.stdin if source == "-" else _lines_of(source):
         print(json.dumps(evaluate_line(line)), flush=False)
     sys.stdout.flush()

@@ -16,7 +16,7 @@ DRAIN_RATE = 20.0
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
-    """Begin the drain of a proxy, have it go on, or pause it.
+    """Begin the drain of a proxy, have it go on, or pause it, and print how it is.
 
     Args:
         name: of the proxy to be drained.
@@ -24,6 +24,10 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         rate: sessions a second; None: that of the drain that there is, else DRAIN_RATE.
         paused: whether the drain is to stand still.
         wait: whether to return only when the drain has ended, and show its progress on stderr.
+
+    Raises:
+        NotFound: there is no such proxy, or no drain of it to be paused.
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
     """
     url = address(proxy)
     body: dict[str, Any] = {"proxy": name, "paused": paused}
@@ -46,7 +50,16 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
 
 
 def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:
-    """End the drain of a proxy; `proxy`: as of :func:`drain`."""
+    """End the drain of a proxy, and print that it has ended.
+
+    Args:
+        name: of the proxy that is drained.
+        proxy: the URL of the proxy that is asked; None: one found by mDNS.
+
+    Raises:
+        NotFound: there is no proxy `name`, or it is not drained.
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     answer = request(address(proxy), "/v1/drains", {"proxy": name, "rate": None})
     print(json.dumps(answer) if as_json else f"proxy {name} is not drained any more")
 
@@ -70,7 +83,14 @@ def _sessions(count: int) -> str:
 
 
 def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Print the moves that level the load of every site, and, without `dry_run`, have them made."""
+    """Print the moves of sessions that level the load of every site, and, without `dry_run`, have them made.
+
+    Args:
+        proxy: the URL of the proxy that is asked; None: one found by mDNS.
+
+    Raises:
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     answer = request(address(proxy), "/v1/rebalance", post=not dry_run)
     if as_json:
         print(json.dumps(answer))
@@ -82,7 +102,14 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
 
 
 def handovers(proxy: str | None, *, as_json: bool) -> None:
-    """Print the transfers that run at a proxy, and those that ended lately."""
+    """Print the transfers that run at a proxy, and those that ended lately.
+
+    Args:
+        proxy: the URL of the proxy; None: one found by mDNS.
+
+    Raises:
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     answer = request(address(proxy), "/v1/handovers")
     if as_json:
         print(json.dumps(answer))

@@ -39,19 +39,30 @@ def token_of(file: Path | None) -> Callable[[], str]:
 
 
 def address(proxy: str | None) -> str:
-    """Return the URL `proxy`, or without one that of the best proxy found by mDNS. Raises NoProxy: none was found."""
+    """Return the address of a proxy.
+
+    Args:
+        proxy: its URL, which is returned; None: that of the best proxy found by mDNS.
+
+    Raises:
+        NoProxy: none was found.
+        BadConfiguration: proxies of several federations were found.
+        Unreachable: there is no multicast here.
+    """
     if proxy:
         return proxy
-    from discovery.browse import POLL_S, proxies
+    from discovery.browse import POLL_S, find
+    from waypost.client.roaming import of_one_federation
 
-    found = asyncio.run(proxies())
+    found = of_one_federation(asyncio.run(find()))
     if not found:
         raise NoProxy(f"none found on this network in {POLL_S:g} s", hint="is one running? try --proxy ws://host:port")
     return found[0].url
 
 
 def request(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
-    """Return the answer of a page, decoded from JSON.
+    """Return the answer of a page of a proxy, decoded from JSON. An operator's token is sent if the variable TOKEN has
+    one.
 
     Args:
         proxy: its URL, ws:// or wss://.

@@ -30,14 +30,15 @@ NOTICE_AFTER_S = 3.0
 
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
-    """Yield the notifications to be published.
+    """Yield the notifications to be published; stdin is read as the iterator advances.
 
     Args:
         attributes: NAME=VALUE or NAME:TYPE=VALUE each, of one notification; or "-" alone: one as JSON on stdin.
         lines: whether stdin has one JSON object a line; `attributes` is empty then.
 
     Raises:
-        Refused: one is no notification; `field` names the attribute, and with `lines` the message names the line.
+        Refused: there is nothing to publish, or a text is no notification; `field` names the attribute, and with
+            `lines` the message names the line.
     """
     if lines and attributes:
         raise BadNotification("what is published is read from stdin; leave out --lines, or what is on the command line")
@@ -148,7 +149,7 @@ async def send(
     insecure: bool,
     token: Callable[[], str],
 ) -> None:
-    """Publish notifications in order, and print each coordinate once it is safe.
+    """Publish notifications in order, each once the one before is safe, and print each coordinate.
 
     Args:
         proxy: the URL of a proxy; None: one found by mDNS.
@@ -158,6 +159,7 @@ async def send(
 
     Raises:
         Unreachable: a notification is not known to be safe within SAFE_S seconds; it may have been published.
+        WaypostError: no proxy lets this producer in, or a notification is refused.
     """
     # The first one is read before a proxy is asked: most mistakes show there.
     first = list(islice(_read(notifications), 1))
@@ -192,11 +194,16 @@ async def post(
 ) -> None:
     """Write notifications into an outbox, print their sequence numbers, and send on what waits, for SENT_S seconds.
 
-    That some still wait is no error where something was posted: it is safe. Arguments as of :func:`send`.
+    That some still wait is no error where something was posted: it is safe.
 
     Args:
         notifications: None: nothing is posted.
+        path: the file of the outbox.
         producer: whose outbox it is; None: that of the file, which has to be there.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        keys: to publish with.
+        insecure: whether the notifications may go to receivers whose keys do not meet these, too.
+        token: returns the token to publish with; "": none.
 
     Raises:
         NotFound: there is no outbox.

@@ -65,7 +65,7 @@ async def receive(
     reliability: Reliability | None = None,
     order: Order = "any",
 ) -> None:
-    """Print the notifications that match an expression, one a line; events go to stderr.
+    """Print the notifications that match an expression, one a line; events of the connection go to stderr.
 
     Args:
         session: its name; None: a session of our own, which is deleted at the end.
@@ -75,13 +75,20 @@ async def receive(
         form: a format string with attributes as {name}; None: all attributes.
         proxy: the URL of a proxy; None: one found by mDNS.
         as_json: whether lines are JSON.
-        ttl_s: retention of the subscription; `max_count` too. None: as it is, or without a bound.
+        ttl_s: retention of the subscription, in seconds; None: as it is, or without a bound.
+        max_count: the most notifications that are stored for it; None: as it is, or without a bound.
+        principal: to attach as; "": none.
+        password: of the principal; "": none.
+        token: to attach with, or a function that returns it; "": none.
+        keys: the receiver's side of security keys.
         insecure: whether notifications whose keys do not meet `keys` come too.
         reliability: to request at the attach; None: none.
+        order: in which what waits is given.
 
     Raises:
-        SubscriptionError: the expression is none.
-        Refused: `form` is no format, or does not fit a notification.
+        SubscriptionError: the expression is not valid.
+        Refused: `form` is no format, or does not fit a notification; or the proxy refuses the attach or the
+            subscription.
         WaitedInVain: `wait_s` are over.
     """
     parsed(expression, as_json=as_json)
@@ -224,6 +231,7 @@ class _News:
         self._attached = self._is_away = False
 
     def on_event(self, event: object) -> None:
+        """Print an event of the connection on stderr, if it is one that a user is told of."""
         match event:
             case Attached():
                 if self._is_away:

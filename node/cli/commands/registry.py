@@ -13,11 +13,11 @@ from waypost.errors import NotFound, RegistryUnavailable
 
 @asynccontextmanager
 async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
-    """Open the registry that the configuration names; close it at the end of the block.
+    """Return a context with the registry that the configuration names, started; it is closed at the end of the block.
 
     Raises:
         NotFound: there is no registry where the configuration says.
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the registry does not answer.
     """
     if not config.etcd and not registry_file(config).exists():
         raise NotFound(f"there is no registry {registry_file(config)}", field="data", hint="name the folder of a proxy")
@@ -30,7 +30,9 @@ async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
 
 
 async def all_rows(registry: Registry) -> Reloaded:
-    """Return all rows that the watch reports, as they are now. Raises RegistryUnavailable: it does not answer."""
+    """Return all rows that the watch reports, as they are now. Raises RegistryUnavailable: the registry does not
+    answer.
+    """
     async with aclosing(registry.watch()) as events:  # type: ignore[type-var]
         async for event in events:
             if isinstance(event, Reloaded):

@@ -92,8 +92,13 @@ async def request(
     Args:
         requester: the name under which the answer comes.
         path: of the file, as the owner knows it.
+        proxy: the URL of a proxy; None: one found by mDNS.
         key: the requester's raw key; None: the answer is not encrypted to it.
         owner_key: the owner's public key; None: the request is not encrypted to it.
+        token: returns the token to attach with; "": none.
+
+    Raises:
+        WaypostError: no proxy lets the requester in, or the request is not known to be safe.
     """
     identity, known = await rendezvous.request(
         requester, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token
@@ -117,13 +122,17 @@ async def take(
     """Write the answers for a requester into a folder, each into a file, and print a line about each.
 
     Args:
+        requester: the name under which the answers come.
         count: end after so many; 0: go on.
         wait_s: end after so many seconds; 0: go on.
+        proxy: the URL of a proxy; None: one found by mDNS.
+        key: the requester's raw key; None: it has none.
+        token: returns the token to attach with; "": none.
 
     Raises:
         NotFound: `folder` is no folder.
         WaitedInVain: `wait_s` are over, and fewer than `count` answers came, or none.
-        OutputFailed: a file cannot be written.
+        OutputFailed: a file cannot be written; its answer comes again at the next call.
     """
     _checked(folder)
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None

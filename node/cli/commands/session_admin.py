@@ -28,17 +28,19 @@ HANDOVER_WITHIN_S = 15.0
 def set_access(
     session: str, texts: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
 ) -> None:
-    """Replace all grants of a session.
+    """Replace all grants of a session, and print the session as it is then.
 
     Args:
         texts: WHO=LEVEL each, (none)=LEVEL for whoever names no principal; empty with `open_`.
         passwords: a file of lines WHO:PASSWORD; a principal that is not in it keeps the proof that it has, and a new
-            one proves itself by a token.
+            one proves itself by a token. None: there is no such file.
         open_: whether everybody may do everything.
+        proxy: the URL of the proxy that is asked first; None: one found by mDNS.
 
     Raises:
         Refused: a text or the file is not of that form, a principal is named twice or has a password and no level, or
             both or neither of `texts` and `open_` is given.
+        WaypostError: as :func:`change` raises it.
     """
     if open_ == bool(texts):
         raise Refused("name who may do what, or --open; one of the two", field="grants")
@@ -100,15 +102,17 @@ def set_policy(
     proxy: str | None,
     as_json: bool,
 ) -> None:
-    """Change the policy of a session where a value is not None; 0 is no bound.
+    """Change the policy of a session where a value is not None, and print the session as it is then; 0 is no bound.
 
     Args:
         expiry_s: seconds without an attached receiver after which the session ends; 0: never.
         queue: `max_count`, `max_bytes`, `discard`, `deadlines`.
         reliability: `events`, `connection`: persistent or best-effort.
+        proxy: the URL of the proxy that is asked first; None: one found by mDNS.
 
     Raises:
         Refused: all values are None; or the proxy refuses one.
+        WaypostError: as :func:`change` raises it.
     """
     changes: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
     changes |= {
@@ -127,10 +131,15 @@ def set_policy(
 def set_retention(
     session: str, subscription: str, options: dict[str, int | None], *, proxy: str | None, as_json: bool
 ) -> None:
-    """Change the retention of a subscription, `ttl_s` and `max_count`, where a value is not None; 0 is no bound.
+    """Change the retention of a subscription, and print the session as it is then.
+
+    Args:
+        options: `ttl_s` and `max_count`; None: it stays as it is; 0: no bound.
+        proxy: the URL of the proxy that is asked first; None: one found by mDNS.
 
     Raises:
         Refused: all values are None; or the proxy refuses one.
+        WaypostError: as :func:`change` raises it.
     """
     changes = bounds(options)
     if not changes:
@@ -157,6 +166,7 @@ def change(what: str, session: str, changes: dict[str, Any], *, proxy: str | Non
     Args:
         what: the last part of the page's path, below /v1/sessions.
         changes: the fields of the body, beside the session.
+        proxy: the URL of the proxy that is asked first; None: one found by mDNS.
 
     Raises:
         NotFound, Refused: as the proxy answers.

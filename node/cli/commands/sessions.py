@@ -19,7 +19,15 @@ FOLLOWED = 3
 
 
 def list_sessions(proxy: str | None, *, as_json: bool) -> None:
-    """Print all sessions as a proxy knows them. `proxy` None: one found by mDNS. Raises NoProxy, Unreachable."""
+    """Print all sessions as a proxy knows them.
+
+    Args:
+        proxy: the URL of the proxy; None: one found by mDNS.
+
+    Raises:
+        NoProxy: none was found.
+        WaypostError: as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     answer = request(address(proxy), "/v1/sessions")
     if as_json:
         print(json.dumps(answer))
@@ -28,7 +36,15 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    """Have a session deleted, and say so. Raises NotFound, and what :func:`request` raises."""
+    """Have a session deleted with all that is stored for it, and print that it is.
+
+    Args:
+        proxy: the URL of the proxy that is asked, which need not own the session; None: one found by mDNS.
+
+    Raises:
+        NotFound: there is no such session.
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     answer = request(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
     print(
         json.dumps(answer) if as_json else f"session {printable(session)} is deleted, with all that was stored for it"
@@ -36,7 +52,16 @@ def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    """Print a session as its owner knows it; as another proxy does, with a hint, if the owner cannot be asked."""
+    """Print a session as its owner knows it; if the owner cannot be asked, as another proxy does, with a hint on
+    stderr.
+
+    Args:
+        proxy: the URL of the proxy that is asked first; None: one found by mDNS.
+
+    Raises:
+        NotFound: there is no such session.
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
     row, hint = row_of(session, address(proxy))
     if as_json:
         print(json.dumps({"v": 1} | row))
@@ -47,7 +72,7 @@ def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def printed(row: dict[str, Any]) -> str:
-    """Return the fields of a session that are not null, one a line."""
+    """Return the fields of a session's row that are not None, one a line, as "name: value"."""
     shown = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in row.items()
     }
@@ -55,14 +80,15 @@ def printed(row: dict[str, Any]) -> str:
 
 
 def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
-    """Return the session's row as its owner has it, and ""; or as another proxy has it, and the reason.
+    """Return a session's row, and why it is not its owner's; "": it is.
 
     Args:
-        url: of the proxy that is asked first.
+        url: of the proxy that is asked first, whose row is returned if the owner cannot be asked.
 
     Raises:
         NotFound: there is no such session.
         Unreachable: the first proxy does not answer.
+        WaypostError: a proxy refuses the request.
     """
     row = _row(session, url)
     for _ in range(FOLLOWED):

@@ -17,7 +17,11 @@ SHOWN = 5
 
 
 async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
-    """Have the registry begin the next log epoch of the site, whose log has nothing of the earlier ones.
+    """Have the registry begin the next log epoch of a site, whose log has nothing of the earlier ones (handover rule
+    27).
+
+    Args:
+        config: names the registry; nothing else of it counts.
 
     Raises:
         NotFound: there is no such registry, or it knows of no log of that site.
@@ -44,11 +48,15 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
 
 
 async def show(config: NodeConfig, *, as_json: bool) -> None:
-    """Print the sites, each with its live proxies, its links and the address of its checkpoints.
+    """Print the sites that the registry knows, each with its live proxies, its links and the address of its
+    checkpoints.
+
+    Args:
+        config: names the registry; nothing else of it counts.
 
     Raises:
         NotFound: there is no such registry.
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the registry does not answer.
     """
     async with registry_of(config) as registry:
         state = await all_rows(registry)
@@ -65,10 +73,14 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
 
 
 async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) -> None:
-    """Remove the links of a site and the address of its checkpoints.
+    """Remove the links of a site, and the address of its checkpoints, from the registry.
+
+    Args:
+        config: names the registry; nothing else of it counts.
+        anyway: whether to do so even if sessions may have their last checkpoint at that site alone.
 
     Raises:
-        BadArgument: it is no name.
+        BadArgument: `site` is empty.
         NotFound: there is no such registry, or it knows of no such site.
         Refused: a proxy of the site runs; or sessions may have their last checkpoint there alone, and not `anyway`.
         RegistryUnavailable: the registry does not answer.

@@ -12,9 +12,10 @@ WIDTH = 1_000
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Mapping[str, Any]], numbers: Collection[str] = ()) -> None:
-    """Print the cells of each row that have a heading; None is an empty cell.
+    """Print a table on stdout: of each row the cells that have a heading; None is an empty cell.
 
     Args:
+        headings: the columns, in order; keys of every row.
         numbers: headings of columns whose cells stand at the right.
     """
     from rich.console import Console

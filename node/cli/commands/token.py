@@ -12,11 +12,15 @@ from waypost.errors import NotFound
 
 
 async def token(config: NodeConfig, principal: str, expiry_s: int, *, as_json: bool) -> None:
-    """Print a token. Whoever can read the registry may make one: nobody else knows the secret.
+    """Print a token that proves a principal to every proxy of the federation, signed with the registry's secret.
+
+    Args:
+        config: names the registry; nothing else of it counts.
+        expiry_s: how long the token holds from now, in seconds.
 
     Raises:
         NotFound: there is no registry where the configuration says, or no proxy has ever used it.
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the registry does not answer.
     """
     async with registry_of(config) as registry:
         secret = await registry.secret(make=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from waypost.client.connector import (
     Close,
@@ -24,10 +26,11 @@ from waypost.client.connector import (
     Start,
     Stop,
 )
-from waypost.client.events import NearerProxy, Retry
+from waypost.client.events import NearerProxy, Refusal, Retry
 from waypost.client.protocol import ClientProtocol
-from waypost.client.roaming import MEASURED_AT_ONCE, ProxyChooser, Roaming
+from waypost.client.roaming import MEASURED_AT_ONCE, ProxyChooser, Roaming, of_one_federation
 from waypost.clock import NEVER
+from waypost.errors import BadConfiguration
 from waypost.identity import Epoch, ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Attached, ListProxies, Moved, Proxies, ProxyAddress, Wait, WaitCause, Welcome
 
@@ -131,6 +134,15 @@ def test_nothing_is_decided_where_the_present_proxy_was_not_measured() -> None:
     assert chooser.nearer(A, {}, 0) is None
 
 
+def test_a_client_that_has_no_federation_yet_is_not_given_one_by_chance() -> None:
+    found = [replace(address(A), federation="1a"), replace(address(B), federation="2b"), address(C)]
+    with pytest.raises(BadConfiguration, match=r"proxies of 2 federations .*1a: a; 2b: b"):
+        of_one_federation(found)
+    assert of_one_federation(found, "2b") == found[1:]
+    assert of_one_federation(found[1:]) == found[1:]
+    assert of_one_federation([], "2b") == []
+
+
 # ---------------------------------------------------------------- the connector
 
 
@@ -191,6 +203,29 @@ def test_found_proxies_are_measured_and_looked_for_again_when_none_answers() -> 
     assert made.step(Found([address(A), address(B)]), 1) == [Measure([A, B])]
     made.step(Measured({}), 2)
     assert made.tick(made.next_deadline()) == [Find()]
+
+
+def test_a_client_that_finds_two_federations_is_told_at_once() -> None:
+    made, _ = connector()
+    made.step(Start(), 0)
+    (report,) = made.step(Found([replace(address(A), federation="1a"), replace(address(B), federation="2b")]), 1)
+    assert isinstance(report, Report) and isinstance(report.event, Refusal)
+
+
+def test_a_client_whose_federation_is_not_found_looks_for_it_again() -> None:
+    made, _ = connector()
+    made.step(Start(), 0)
+    made.step(Found([address(A)]), 1)
+    made.step(Measured({A: 1}), 2)
+    let_in(made, 3)
+    made.step(Lost("gone"), 4)
+    made.tick(made.next_deadline())
+    made.step(Lost("gone"), 2_000)
+    made.tick(made.next_deadline())
+    made.step(Measured({}), 9_000)
+    assert made.tick(made.next_deadline()) == [Find()]
+    made.step(Found([replace(address(A), federation="2b")]), 20_000)
+    assert "no proxy of this federation" in made.trouble
 
 
 def test_a_client_asks_its_proxy_for_the_others_and_measures_them() -> None:
