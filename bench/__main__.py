@@ -36,7 +36,9 @@ def main(names: list[str]) -> int:
     for name in names or NAMES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            rows += import_module(f"bench.{name}").run()
+            found = import_module(f"bench.{name}").run()
+            print(show(found), file=sys.stderr, flush=True)
+            rows += found
         except WaypostError as error:
             # What the others have measured is shown all the same.
             print(f"{name}: {error}", file=sys.stderr, flush=True)

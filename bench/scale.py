@@ -30,6 +30,7 @@ from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.checkpoint import Descriptor, ReceiverRow
+from waypost.checksum import checksum
 from waypost.identity import (
     NOTHING,
     Epoch,
@@ -123,6 +124,7 @@ def _record(number: int, count: int) -> Published:
         sequence=count * SESSIONS + number,
         at_ms=int(time.time() * 1000),
         body=body,
+        check=checksum(body),
     )
 
 

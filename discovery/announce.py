@@ -68,10 +68,8 @@ class Announcement:
 
 def audience(announcement: Announcement) -> list[str]:
     """Return the addresses of the interfaces to announce on: loopback alone for a proxy that is reached only there."""
-    loopback = [LOOPBACK, LOOPBACK_6]
-    if all(address in loopback for address in announcement.addresses):
-        return [address for address in own_addresses() if address in loopback]
-    return own_addresses()
+    is_local = all(address in (LOOPBACK, LOOPBACK_6) for address in announcement.addresses)
+    return [LOOPBACK] if is_local else own_addresses()
 
 
 class Announced:

@@ -19,17 +19,18 @@ CLOSE_S = 2.0
 
 
 def own_addresses() -> list[str]:
-    """Return this host's addresses, loopback first: zeroconf omits loopback by itself.
+    """Return this host's addresses for multicast, loopback first: zeroconf omits it by itself.
 
-    All of IPv4, and one of IPv6 for each interface, which may be link-local.
+    All of IPv4, and for each interface one of IPv6, which may be link-local; the loopback of IPv6 has no multicast.
     """
     ipv4 = [LOOPBACK, *(address for address in _addresses() if "." in address and not address.startswith("127."))]
-    ipv6 = [
-        next(ip.ip[0] for ip in adapter.ips if isinstance(ip.ip, tuple))
+    ipv6 = {
+        adapter.name: ip.ip[0]
         for adapter in ifaddr.get_adapters()
-        if any(ip.is_IPv6 for ip in adapter.ips)
-    ]
-    return [*ipv4, *sorted(ipv6, key=lambda address: address != LOOPBACK_6)]
+        for ip in adapter.ips
+        if isinstance(ip.ip, tuple) and ip.ip[0] != LOOPBACK_6
+    }
+    return [*ipv4, *ipv6.values()]
 
 
 def reachable_addresses() -> list[str]:

@@ -160,6 +160,9 @@ def sub(
     ] = "any",
     keys_file: KeysFile = None,
     secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
+    roam: Annotated[
+        bool, typer.Option("--roam", help="Go to the nearest proxy, and on to a nearer one; of WAYPOST_SITE first.")
+    ] = False,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -174,6 +177,7 @@ def sub(
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.receive import PASSWORD, receive
+    from waypost.client.roaming import Roaming
 
     run(
         receive(
@@ -194,6 +198,7 @@ def sub(
             insecure=not secure,
             reliability=asked_reliability(events, connection),
             order=order_of(order),
+            roaming=Roaming() if roam else None,
         )
     )
 

@@ -148,6 +148,7 @@ def _status(node: Node) -> dict[str, Any]:
         "v": 1,
         "proxy": node.proxy,
         "site": node.site,
+        "federation": node.engine.env.cluster.federation if node.engine is not None else "",
         "ready": not node.why_not_ready,
         "why_not": node.why_not_ready or None,
         "draining": row.model_dump() if row else None,

@@ -166,10 +166,13 @@ class Tree(BaseModel):
 
 
 class Status(_Answer):
-    """One page of everything. `troubles`: which part does not answer, in words."""
+    """One page of everything. `troubles`: which part does not answer, in words. `federation`: its identity; "": the
+    proxy has not read the registry's secret yet.
+    """
 
     proxy: str
     site: str
+    federation: str
     ready: bool
     why_not: str | None
     draining: DrainRow | None

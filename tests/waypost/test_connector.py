@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from waypost.checksum import checksum
 from waypost.client.connector import (
     PASSING_MS,
     WAIT_HERE_MS,
@@ -30,12 +31,14 @@ from waypost.client.events import Refusal, Retry, WrongFederation
 from waypost.client.protocol import ClientProtocol
 from waypost.clock import NEVER
 from waypost.errors import BadConfiguration
-from waypost.identity import Epoch, ProxyId, SessionId, SiteId
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.messages import (
     VERSION,
     AboutSession,
     Attach,
     Attached,
+    Deliver,
+    Delivery,
     Hello,
     Moved,
     Problem,
@@ -360,3 +363,31 @@ def test_receiver_names_no_federation() -> None:
     protocol.connected()
     hello = protocol.take_messages()[0]
     assert isinstance(hello, Hello) and hello.federation == ""
+
+
+def test_a_client_asks_less_and_less_often_for_a_notification_that_is_damaged_where_it_is_stored() -> None:
+    made, _ = connected(HERE)
+    body = b"no body"
+    entry = Delivery(
+        origin=Origin("A/0"),
+        offset=0,
+        producer="p",
+        incarnation=Incarnation("1"),
+        sequence=1,
+        at_ms=0,
+        body=body,
+        check=checksum(body) ^ 1,
+    )
+    damaged = Deliver(
+        epoch=Epoch(1), through=1, matches=[(SubscriptionId("x"),)], matched=[0], entries=[entry], secure={}
+    )
+    now_ms, pauses = 10, []
+    for _ in range(20):
+        made.step(attached(), now_ms)
+        assert isinstance(made.step(Received(damaged), now_ms)[0], Close)
+        pauses.append(pause_of(made.step(Lost("closed"), now_ms)))
+        now_ms += pauses[-1]
+        made.tick(now_ms)
+        made.step(Opened(), now_ms)
+        made.step(Received(Welcome(VERSION, ProxyId("a"), SiteId("A"), "f")), now_ms)
+    assert sum(pauses[10:]) > 5 * sum(pauses[:5])

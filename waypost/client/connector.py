@@ -20,7 +20,7 @@ from waypost.client.protocol import ClientProtocol
 from waypost.client.roaming import ProxyChooser, Roaming, of_one_federation
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
-from waypost.messages import Attached, Proxies, ProxyAddress, ProxyMessage, WaitCause, Welcome
+from waypost.messages import Attached, Deliver, Proxies, ProxyAddress, ProxyMessage, WaitCause, Welcome
 
 LONGEST_WAIT_MS = 2_000
 """The longest pause between two attaches to a session that is not served at the moment."""
@@ -185,6 +185,8 @@ class Connector:
         self._next_index = 0
         self._attempts = 0
         """Connections since the client was let in."""
+        self._alterations = 0
+        """Altered notifications received, since one was not."""
         self._waits = 0
         """Retries that proxies asked for since the client was attached last."""
         self._in_vain_since_ms: int | None = None
@@ -359,7 +361,8 @@ class Connector:
     def _pause(self, reason: str, now_ms: int) -> list[Effect]:
         self._attempts += 1
         self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
-        wait_ms = full_jitter_ms(self._attempts, self._rng)
+        # What is damaged where it is stored is altered each time: the pause grows although the client is let in.
+        wait_ms = full_jitter_ms(max(self._attempts, self._alterations), self._rng)
         self._open_at = now_ms + wait_ms
         return [Report(Retry(reason, wait_ms))]
 
@@ -370,7 +373,10 @@ class Connector:
             self._protocol.message(message)
         except Altered as error:
             self.state = ConnectorState.CLOSING
+            self._alterations += 1
             return [Close(error.message)]
+        if isinstance(message, Deliver):
+            self._alterations = 0
         effects: list[Effect] = []
         for event in self._protocol.take_events():
             effects += self._follow(event, now_ms)

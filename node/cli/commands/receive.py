@@ -15,8 +15,9 @@ from typing import Any
 import waypost
 from node.cli.commands.input import parsed, printable
 from node.cli.commands.interrupt import blocking
-from waypost.client.events import Redirected, Retry, SessionReplaced
+from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
+from waypost.client.roaming import Roaming
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.keys import NO_KEYS, Keys
@@ -64,6 +65,7 @@ async def receive(
     insecure: bool = True,
     reliability: Reliability | None = None,
     order: Order = "any",
+    roaming: Roaming | None = None,
 ) -> None:
     """Print the notifications that match an expression, one a line; events of the connection go to stderr.
 
@@ -84,6 +86,7 @@ async def receive(
         insecure: whether notifications whose keys do not meet `keys` come too.
         reliability: to request at the attach; None: none.
         order: in which what waits is given.
+        roaming: the policy by which it goes to the nearest proxy; None: it stays where it is.
 
     Raises:
         SubscriptionError: the expression is not valid.
@@ -106,6 +109,7 @@ async def receive(
         token=token,
         reliability=reliability,
         order=order,
+        roaming=roaming,
         timeout_s=attach_timeout_s,
         on_event=news.on_event,
     )
@@ -244,6 +248,9 @@ class _News:
                 print(f"subscription {printable(event.subscription)} was ended by another", file=sys.stderr)
             case SessionReplaced():
                 print(f"session {event.session} is another one: the one of before was deleted or lost", file=sys.stderr)
+            case NearerProxy():
+                nearer = f"{event.round_trip_ms:.0f} ms away, and {event.present_ms:.0f} ms from here"
+                print(f"moving to a nearer proxy, at {event.url}: {nearer}", file=sys.stderr)
             case Redirected():
                 print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
             case Gap():
