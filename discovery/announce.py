@@ -106,7 +106,8 @@ async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
 
 
 async def announce(current: Callable[[], Announcement]) -> None:
-    """Announce a proxy until cancelled, and what has changed since, every UPDATE_EVERY_S seconds at most.
+    """Announce a proxy until cancelled, on all interfaces that the host has then; what has changed is announced every
+    UPDATE_EVERY_S seconds at most.
 
     Args:
         current: returns the announcement as it is to be now.
@@ -114,10 +115,13 @@ async def announce(current: Callable[[], Announcement]) -> None:
     Raises:
         Unreachable: there is no multicast here, or a name or an address is too long for DNS.
     """
-    async with announced(current()) as announcement:
-        while True:
-            await announcement.update(current())
-            await asyncio.sleep(UPDATE_EVERY_S)
+    while True:
+        addresses = audience(current())
+        async with announced(current()) as announcement:
+            # A host that comes to another network has other addresses, and zeroconf does not see that.
+            while audience(current()) == addresses:
+                await announcement.update(current())
+                await asyncio.sleep(UPDATE_EVERY_S)
 
 
 def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:

@@ -20,8 +20,10 @@ FEDERATION = "WAYPOST_FEDERATION"
 """The variable with the identity of the only federation whose proxies are found, or the beginning of it."""
 MAX_DIGITS = 10
 """Digits of a load; what has as many is none."""
-IDLE_S = 0.2
-"""How long to wait for others after the first one was found, in seconds."""
+IDLE_S = 0.5
+"""How long to wait for others after the first one was found, in seconds: each may delay both of its answers by 0.12 s,
+and by more where it has others to send (RFC 6762, section 6).
+"""
 
 
 async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announcement]:

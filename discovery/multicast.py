@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
@@ -21,16 +22,27 @@ CLOSE_S = 2.0
 def own_addresses() -> list[str]:
     """Return this host's addresses for multicast, loopback first: zeroconf omits it by itself.
 
-    All of IPv4, and for each interface one of IPv6, which may be link-local; the loopback of IPv6 has no multicast.
+    All of IPv4, and for each interface one of IPv6, which may be link-local; the loopback of IPv6 has no multicast. An
+    address that the system still compares with those of its neighbours (RFC 4862, section 5.4) is left out.
     """
     ipv4 = [LOOPBACK, *(address for address in _addresses() if "." in address and not address.startswith("127."))]
-    ipv6 = {
-        adapter.name: ip.ip[0]
-        for adapter in ifaddr.get_adapters()
-        for ip in adapter.ips
-        if isinstance(ip.ip, tuple) and ip.ip[0] != LOOPBACK_6
-    }
+    ipv6: dict[str, str] = {}
+    for adapter in ifaddr.get_adapters():
+        for ip in adapter.ips:
+            if isinstance(ip.ip, tuple) and ip.ip[0] != LOOPBACK_6 and _is_usable(ip.ip):
+                ipv6.setdefault(adapter.name, ip.ip[0])
     return [*ipv4, *ipv6.values()]
+
+
+def _is_usable(address: tuple[str, int, int]) -> bool:
+    """Tell whether a socket can have this address of IPv6, with flow label and scope."""
+    host, _, scope = address
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0, 0, scope))
+    except OSError:
+        return False
+    return True
 
 
 def reachable_addresses() -> list[str]:
@@ -69,7 +81,8 @@ def _opened(addresses: Sequence[str]) -> AsyncZeroconf:
     """Return zeroconf on these addresses; of IPv4 alone, where IPv6 is switched off. Raises OSError."""
     ipv4 = [address for address in addresses if "." in address]
     if len(ipv4) < len(addresses):
-        with suppress(OSError):
+        # A RuntimeError: an address is gone since it was listed.
+        with suppress(OSError, RuntimeError):
             return AsyncZeroconf(interfaces=list(addresses), ip_version=IPVersion.All)
     return AsyncZeroconf(interfaces=ipv4, ip_version=IPVersion.V4Only)
 

@@ -3,7 +3,7 @@ or the user's cache folder, if this is no repository.
 
     python -m chaos.servers.parts [PART ...]
 
-Maven and Go fetch from the mirrors that this machine has configured. A part is built aside and then renamed into
+Maven, Go and apt fetch from the mirrors that this machine has configured. A part is built aside and then renamed into
 its place, under a lock: it is there whole or not at all, and two runs at once build it once. A part whose
 recipe has changed since is built again.
 """
@@ -29,6 +29,17 @@ from spark import connector
 from waypost.errors import Unreachable, WaypostError
 
 HERE = Path(__file__).parent
+AVAHI = (
+    "avahi-daemon",
+    "avahi-utils",
+    "dbus-daemon",
+    "libavahi-client3",
+    "libavahi-common3",
+    "libavahi-core7",
+    "libdaemon0",
+    "libdbus-1-3",
+)
+"""Packages of Debian: Avahi, the bus that its tools speak over, and their libraries."""
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 STEP_TIMEOUT_S = 900
 AT_ONCE = 2
@@ -36,6 +47,8 @@ HOW_TO_GET = {
     "java": "install a Java runtime, 17 or newer",
     "mvn": "install Apache Maven, 3.8 or newer",
     "go": "install Go, 1.26 or newer",
+    "apt-get": "this part is made of packages of Debian, so only a Debian has it",
+    "dpkg-deb": "this part is made of packages of Debian, so only a Debian has it",
 }
 
 
@@ -196,6 +209,20 @@ def _build_etcd(scratch: Path) -> Path:
     return program
 
 
+def _unpack_avahi(scratch: Path) -> Path:
+    """Unpack Avahi; nothing of it is installed, so no daemon starts by itself."""
+    target = scratch / "avahi"
+    try:
+        _run("apt-get", "download", *AVAHI, cwd=scratch)
+    except Unreachable:
+        # The lists of packages are missing, or name older ones than there are.
+        _run("apt-get", "update")
+        _run("apt-get", "download", *AVAHI, cwd=scratch)
+    for package in scratch.glob("*.deb"):
+        _run("dpkg-deb", "--extract", str(package), str(target))
+    return target
+
+
 def _text(*names: str | Path) -> str:
     return "\n".join((HERE / name).read_text() for name in names)
 
@@ -208,6 +235,7 @@ PARTS = {
         Download("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
         Download(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
         Download("toxiproxy", TOXIPROXY, _build_toxiproxy),
+        Download("avahi", " ".join(AVAHI), _unpack_avahi),
     )
 }
 

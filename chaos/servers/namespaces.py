@@ -1,0 +1,103 @@
+"""Hosts on a network of their own: network namespaces, joined by a virtual cable. Needs root, and Linux."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from types import TracebackType
+from typing import Self
+
+from waypost.errors import Unreachable
+
+IP_TIMEOUT_S = 10
+
+
+class Host:
+    """A network namespace with a loopback and one other interface.
+
+    Args:
+        name: of the namespace, unique on this machine.
+        interface: the name of the interface.
+        ipv4, ipv6: its addresses, without a prefix length; "": it has none.
+    """
+
+    def __init__(self, name: str, interface: str, *, ipv4: str, ipv6: str) -> None:
+        self.name, self.interface, self.ipv4, self.ipv6 = name, interface, ipv4, ipv6
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line that runs a command on this host."""
+        return ["ip", "netns", "exec", self.name, *words]
+
+    def configure(self) -> None:
+        """Put the interfaces up, with their addresses. Raises Unreachable: the system refuses."""
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        _ip("-n", self.name, "link", "set", self.interface, "up")
+        if self.ipv4:
+            _ip("-n", self.name, "addr", "replace", f"{self.ipv4}/24", "dev", self.interface)
+        if self.ipv6:
+            # Without a look for duplicates: the address is usable at once.
+            _ip("-n", self.name, "addr", "replace", f"{self.ipv6}/64", "dev", self.interface, "nodad")
+
+    def unplug(self) -> None:
+        """Put the interface down, until :meth:`configure`. Raises Unreachable: the system refuses."""
+        _ip("-n", self.name, "link", "set", self.interface, "down")
+
+
+class TwoHosts:
+    """Two hosts that are joined by a cable; as a context manager it makes them, and removes them with all they have.
+
+    Args:
+        ipv4: whether they have addresses of IPv4; they always have some of IPv6.
+    """
+
+    def __init__(self, *, ipv4: bool = True) -> None:
+        mark = uuid.uuid4().hex[:6]
+        addresses = ("10.77.0.1", "10.77.0.2") if ipv4 else ("", "")
+        self.one = Host(f"waypost-{mark}-1", f"wp{mark}-1", ipv4=addresses[0], ipv6="fd77::1")
+        self.other = Host(f"waypost-{mark}-2", f"wp{mark}-2", ipv4=addresses[1], ipv6="fd77::2")
+
+    def __enter__(self) -> Self:
+        try:
+            for host in (self.one, self.other):
+                _ip("netns", "add", host.name)
+            one, other = self.one, self.other
+            _ip(
+                "link",
+                "add",
+                one.interface,
+                "netns",
+                one.name,
+                "type",
+                "veth",
+                "peer",
+                other.interface,
+                "netns",
+                other.name,
+            )
+            for host in (one, other):
+                host.configure()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        for host in (self.one, self.other):
+            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
+
+
+def can_make_hosts() -> bool:
+    """Tell whether this process may make network namespaces, as far as is known: it is root."""
+    return os.geteuid() == 0
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True, timeout=IP_TIMEOUT_S)
+    if done.returncode != 0:
+        raise Unreachable(f"ip {' '.join(words)}: {done.stderr.strip()}", hint="network namespaces need root")
