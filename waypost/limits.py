@@ -433,8 +433,9 @@ LOG_LINES_MS = 10_000
 """Time after which that line is written, in milliseconds, and the next ones are written again."""
 
 # --- links and catch-up
-MAX_SITES_PASSED = 16
-"""Sites that a notification passes; a link drops it there and speaks a progress marker instead."""
+MAX_SITES_PASSED = 1_000
+"""Sites that a notification, or the announcement of a hole, may pass: more than any dispatching tree is deep. What has
+passed so many is not passed on: it comes from a neighbour that lies."""
 LINK_BATCH = 500
 """Records in one message of a link."""
 LINK_BYTES = 1024 * 1024

@@ -7,6 +7,7 @@ import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,3 +91,45 @@ def _show(found: dict[str, Measured]) -> None:
     print(f"{'':42}" + "".join(f"{name:>22}" for name in found))
     for name, cells in rows:
         print(f"{name:42}" + "".join(f"{cell:>22}" for cell in cells))
+
+
+@experiment.command("mobility")
+def mobility(
+    nodes: Annotated[int, typer.Option("--nodes", min=2, help="Nodes in the square.")] = 200,
+    side: Annotated[float, typer.Option("--side", min=1, help="Side of the square, in metres.")] = 2_000,
+    reach: Annotated[float, typer.Option("--range", min=1, help="Range of the radio, in metres.")] = 250,
+    speed: Annotated[float, typer.Option("--speed", min=0, help="Speed of a node, in metres a second.")] = 2,
+    seconds: Annotated[int, typer.Option("--seconds", min=1, help="Time for which nodes move and publish.")] = 20,
+    publish_every: Annotated[
+        int, typer.Option("--publish-every", min=1, help="Milliseconds between two notifications.")
+    ] = 500,
+    subscribers: Annotated[int, typer.Option("--subscribers", min=1, help="Nodes with a subscriber.")] = 20,
+    failures: Annotated[
+        float, typer.Option("--failures", min=0, help="How often a link in range fails, on average, in a minute.")
+    ] = 0,
+    over: Annotated[
+        str | None, typer.Option("--over", help="What to vary, as speed=2,5,10 or nodes=100,200 or failures=0,1,5.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.")] = 1,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for a table (CSV) and plots (SVG).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Measure what is delivered among mobile dispatchers, by the dispatching tree alone, and with catch-up.
+
+    Example: waypost experiment mobility --nodes 50 --side 1000 --over speed=2,10 --out mobility
+    """
+    from chaos.experiments.mobility import Mobility
+    from chaos.experiments.mobility_report import report, varied
+
+    mobility = Mobility(
+        nodes=nodes,
+        side_m=side,
+        range_m=reach,
+        speed_mps=speed,
+        duration_s=seconds,
+        publish_every_ms=publish_every,
+        subscribers=subscribers,
+        failures_a_minute=failures,
+        seed=seed,
+    )
+    report(varied(mobility, over), folder, as_json=as_json)

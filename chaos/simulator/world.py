@@ -14,12 +14,13 @@ from typing import Literal, assert_never
 
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.checks.phases import Met
-from chaos.simulator.environment.environment import Environment
+from chaos.simulator.environment.environment import SMALL_LINK_BOUNDS, Environment
 from chaos.simulator.kernel.recorder import REGISTRY, Conditions, Recording, log_lane
 from chaos.simulator.processes.clients import Client
 from chaos.simulator.processes.links import Link
 from chaos.simulator.processes.node import LEASE_MS, Node
 from chaos.simulator.processes.peer_channels import PeerChannel
+from federation.links.bounds import LinkBounds
 from federation.ports import LinkRow, TreeRow
 from federation.site.dispatching_tree import Tree, choose_edges
 from proxy.core.settings import EngineBounds
@@ -71,7 +72,9 @@ class World(Environment):
 
     Args:
         shape: the links between the sites: of all pairs, or fewer.
+        edges: these links, in place of a shape; None: those of the shape.
         link_lease_ms: the time after which a link that has failed is given up.
+        link_bounds: of the ends of links.
         seed: of delays and all random events; None: there are none, and every delay is 1 ms.
         small: whether bounds of copies and of memory are so small that they are reached.
         recorded: whether there is a recording, for a picture.
@@ -87,7 +90,9 @@ class World(Environment):
         seed: int | None = None,
         *,
         shape: Shape = "mesh",
+        edges: Sequence[Edge] | None = None,
         link_lease_ms: int = LINK_LEASE_MS,
+        link_bounds: LinkBounds = SMALL_LINK_BOUNDS,
         small: bool = False,
         recorded: bool = False,
     ) -> None:
@@ -99,8 +104,8 @@ class World(Environment):
         self.met: Counter[Met] = Counter()
         """Triples of feature, action and phase that have met, and how often."""
         order = [SiteId(site) for site in sites]
-        self.link_lease_ms = link_lease_ms
-        edges = edges_of(order, shape)
+        self.link_lease_ms, self.link_bounds = link_lease_ms, link_bounds
+        edges = edges_of(order, shape) if edges is None else edges
         self.cut_edges: set[Edge] = set()
         self.dead_sites = set()
         self.links = [
@@ -167,9 +172,14 @@ class World(Environment):
         """Cut the link between two sites, in both directions, for the rest of the run."""
         self.note(f"the link between {one} and {other} is cut for good", narrate=True, by=REGISTRY)
         self.cut_edges.add(edge(one, other))
-        for link in self.links:
-            if {link.near, link.far} == {one, other}:
-                link.set_cut(records=True, words=True)
+        for ends in ((one, other), (other, one)):
+            self._links[ends].set_cut(records=True, words=True)
+
+    def restore(self, one: SiteId, other: SiteId) -> None:
+        """Let the link between two sites work again that was cut for good, if it was."""
+        self.cut_edges.discard(edge(one, other))
+        for ends in ((one, other), (other, one)):
+            self.mend(self._links[ends])
 
     def mend(self, link: Link) -> None:
         """Let a link pass everything again, unless it is cut for good."""

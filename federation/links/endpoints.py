@@ -40,7 +40,7 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Batch, Reloaded
+from federation.ports import Batch, LinkChanged, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
 from federation.site.neighbour_filters import rank_of
 from federation.site.state import SiteState
@@ -142,7 +142,8 @@ class LinkEndpoints:
             case RegistryChanged(event):
                 self._proxies.reported(event)
                 self._tree_keeper.reported(event, now_ms)
-                self._follow_links(now_ms)
+                if isinstance(event, Reloaded | LinkChanged):
+                    self._follow_links(now_ms)
                 for link in self._receivers.values():
                     link.proxies_changed(now_ms)
                     link.registry_changed(self._tree_keeper.leaders, now_ms)

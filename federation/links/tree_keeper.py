@@ -44,6 +44,8 @@ be about to have a leader.
 """
 RELOADED_MS = 10_000
 """Time for which no link counts as failed after a break of the registry's watch."""
+LOOK_MS = 20
+"""Least time between two looks for a better tree: each takes all links into account, and events come in bursts."""
 JITTER_MS = 100
 AGAIN_MS = 1_000
 """Pause before what failed is tried again."""
@@ -75,7 +77,9 @@ class TreeKeeper:
         self._since_ms = self._jitter_ms = 0
         """Since when the tree is to be another one, and by how much this proxy claims it later than others might."""
         self._is_claiming = False
-        self._claim_ms = self._enter_ms = NEVER
+        self._claim_ms = self._enter_ms = self._look_ms = NEVER
+        self._looked_ms = -LOOK_MS
+        """When it looked last."""
 
     @property
     def neighbours(self) -> list[SiteId]:
@@ -88,18 +92,18 @@ class TreeKeeper:
     def lease_granted(self, now_ms: int) -> None:
         """Handle that this proxy has a lease: claim trees in the registry, and append them to the log, from now on."""
         self._has_lease = True
-        self._look(now_ms)
+        self._look_soon(now_ms)
 
     def lease_ended(self) -> None:
         """Handle that this proxy's lease has ended, or may have: claim nothing, and append nothing, until
         :meth:`lease_granted`.
         """
         self._has_lease = False
-        self._claim_ms = self._enter_ms = NEVER
+        self._claim_ms = self._enter_ms = self._look_ms = NEVER
         self._wanted, self._is_claiming = None, False
 
     def reported(self, event: RegistryEvent, now_ms: int) -> None:
-        """Take the next event of the registry's watch, and look whether the tree is to be another one."""
+        """Take the next event of the registry's watch; whether the tree is to be another one is looked at in a tick."""
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):
                 self._links, self.row = dict(links), tree
@@ -120,7 +124,7 @@ class TreeKeeper:
                 pass
             case _:
                 return
-        self._look(now_ms)
+        self._look_soon(now_ms)
 
     def folded(self, now_ms: int) -> None:
         """Handle that the site's state was folded further: the log may have entered the tree of the registry."""
@@ -128,11 +132,15 @@ class TreeKeeper:
             self._enter_ms = NEVER
         elif self._enter_ms == NEVER:
             # A repair of the log has removed it.
-            self._look(now_ms)
+            self._look_soon(now_ms)
+
+    def _look_soon(self, now_ms: int) -> None:
+        if self._has_lease and self._was_loaded:
+            self._look_ms = min(self._look_ms, max(now_ms, self._looked_ms + LOOK_MS))
 
     def _look(self, now_ms: int) -> None:
-        if not self._has_lease or not self._was_loaded:
-            return
+        """Set when to claim which tree, and when to enter that of the registry."""
+        self._look_ms, self._looked_ms = NEVER, now_ms
         if self.row.epoch > self._state.tree.epoch and self._enter_ms == NEVER:
             self._enter_ms = now_ms + self._rng.randrange(JITTER_MS)
         present = self.row.links
@@ -171,7 +179,12 @@ class TreeKeeper:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Claim the wanted tree in the registry, and append the registry's tree to the log, if due at `now_ms`."""
+        """Look for a better tree, claim it in the registry, and append the registry's tree to the log, each if due at
+        `now_ms`.
+        """
+        # What is claimed is what is wanted by all that was reported.
+        if self._look_ms != NEVER and now_ms >= min(self._look_ms, self._claim_ms):
+            self._look(now_ms)
         if now_ms >= self._claim_ms and self._wanted is not None:
             self._is_claiming, self._claim_ms = True, NEVER
             new = TreeRow(epoch=max(self.row.epoch, self._state.tree.epoch) + 1, links=self._wanted)
@@ -187,11 +200,11 @@ class TreeKeeper:
         if answer is True and new.epoch > self.row.epoch:
             self.row = new
         self._since_ms = max(self._since_ms, now_ms + AGAIN_MS - JOIN_MS)
-        self._look(now_ms)
+        self._look_soon(now_ms)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
-        return min(self._claim_ms, self._enter_ms)
+        return min(self._claim_ms, self._enter_ms, self._look_ms)
 
 
 def _far_ends(link: LinkRow, own: SiteId) -> list[SiteId]:

@@ -67,6 +67,7 @@ def choose_edges(present: Collection[Edge], up: Collection[Edge], leaves: Collec
         leaves: the sites that pass nothing on.
     """
     leader: dict[SiteId, SiteId] = {}
+    stay = set(present)
 
     def root(site: SiteId) -> SiteId:
         while (above := leader.setdefault(site, site)) != site:
@@ -75,7 +76,7 @@ def choose_edges(present: Collection[Edge], up: Collection[Edge], leaves: Collec
 
     def order(candidate: Edge) -> tuple[int, bool, Edge]:
         # Leaves come behind all that connects the others.
-        return len(leaf_ends(candidate)), candidate not in present, candidate
+        return len(leaf_ends(candidate)), candidate not in stay, candidate
 
     def leaf_ends(candidate: Edge) -> set[SiteId]:
         return {site for site in candidate if site in leaves}

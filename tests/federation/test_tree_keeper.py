@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from federation.links import tree_keeper
 from federation.links.effects import Append, ClaimTree, LinkEffect
 from federation.links.tree_keeper import (
     AGAIN_MS,
@@ -14,10 +15,12 @@ from federation.links.tree_keeper import (
     HALF_FAILED_MS,
     JITTER_MS,
     JOIN_MS,
+    LOOK_MS,
     RELOADED_MS,
     TreeKeeper,
 )
 from federation.ports import LeaderChanged, LinkChanged, LinkRow, ProxyDown, ProxyRow, Reloaded, TreeChosen, TreeRow
+from federation.site.dispatching_tree import choose_edges
 from federation.site.state import SiteState
 from tests.helpers.link_parts import ProxiesOfTest, ToTest
 from waypost.clock import NEVER
@@ -225,3 +228,33 @@ def test_registry_that_went_back_to_a_tree_of_other_links_gets_a_later_epoch() -
     keeping.reload(TreeRow(epoch=2, links=(AB, AC)), ("A->B", "B->A", "A->C", "C->A"))
     keeping.passes(RELOADED_MS)
     assert keeping.wants(ClaimTree).new == TreeRow(epoch=6, links=(AB, AC))
+
+
+def test_many_events_at_once_cost_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(*arguments: Any) -> tuple[Edge, ...]:
+        nonlocal looks
+        looks += 1
+        return choose_edges(*arguments)
+
+    monkeypatch.setattr(tree_keeper, "choose_edges", counted)
+    links = [edge(SiteId(f"s{number}"), SiteId(f"s{number + 1}")) for number in range(200)]
+    keeping = Keeping(*links)
+    keeping.up(*links)
+    keeping.passes(LOOK_MS)
+    assert looks <= 2
+    keeping.passes(JOIN_MS + JITTER_MS)
+    assert keeping.wants(ClaimTree).new.links == tuple(sorted(links))
+    assert looks <= 3
+
+
+def test_what_is_claimed_is_what_is_wanted_by_the_last_event() -> None:
+    keeping = Keeping(AB, BC, AC)
+    keeping.up(AB)
+    keeping.passes(LOOK_MS)
+    due = keeping.keeper.next_deadline()
+    keeping.passes(due - keeping.now - 1)
+    keeping.up(BC)
+    keeping.passes(JOIN_MS + JITTER_MS)
+    assert keeping.wants(ClaimTree).new.links == (AB, BC)

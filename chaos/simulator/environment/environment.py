@@ -18,8 +18,10 @@ from chaos.simulator.environment.subscription_names import PublishedBefore, Reus
 from chaos.simulator.kernel.kernel import Kernel
 from chaos.simulator.kernel.narration import brief
 from chaos.simulator.kernel.recorder import REGISTRY, log_lane
+from federation.links.bounds import LinkBounds
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
+from federation.messages import LinkMessage
 from federation.ports import OwnerChanged, RegistryEvent, TreeChosen
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects
@@ -39,6 +41,23 @@ NEAR_MS, FAR_MS = 2, 60
 """Round trips to the nearest proxy of a client, and to all others, in milliseconds."""
 ROAMING = Roaming(every_s=0.4, confirmations=2, hold_s=1)
 """The policy of receivers that roam."""
+
+
+SMALL_LINK_BOUNDS = LinkBounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
+"""So small that a run comes to every one of them."""
+
+
+class LinkTraffic:
+    """The messages that were sent over all links, by kind, and their bytes."""
+
+    def __init__(self) -> None:
+        self.messages: Counter[str] = Counter()
+        self.message_bytes = 0
+
+    def count(self, message: LinkMessage, size: int) -> None:
+        """Count a message of `size` bytes."""
+        self.messages[type(message).__name__] += 1
+        self.message_bytes += size
 
 
 class SkewedClock:
@@ -307,6 +326,9 @@ class Environment(Kernel):
         """The registry as it was last copied."""
         self.roaming: Roaming | None = None
         """The policy of receivers that come from now on."""
+        self.link_traffic = LinkTraffic()
+        self.link_bounds = SMALL_LINK_BOUNDS
+        """The bounds of the ends of links of processes that start from now on."""
         self.nearest: dict[str, str] = {}
         """Client -> the proxy that is nearest to the client; all others are as far away as each other."""
         self.expressions: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ import msgspec
 from chaos.simulator.checks.invariants import Invariants
 from chaos.simulator.environment.environment import Environment, Process
 from federation.links import effects as link_effects
-from federation.links.bounds import LinkBounds
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, NeighbourSent
@@ -31,8 +30,6 @@ from waypost.limits import LOG_BATCH
 
 SECRET = b"federation"
 """The registry's."""
-BOUNDS = LinkBounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
-"""So small that a run comes to every one of them."""
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 
 
@@ -49,7 +46,7 @@ class LinkShell:
         self.incarnation = node.engine.env.lease.incarnation
         """Under which this proxy takes part in elections."""
         rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
-        bounds = replace(BOUNDS, lease_ms=node.world.link_lease_ms)
+        bounds = replace(node.world.link_bounds, lease_ms=node.world.link_lease_ms)
         self.machine = LinkEndpoints(node.engine.state, rng, bounds)
         self._tick_at = 0
 
@@ -58,13 +55,13 @@ class LinkShell:
     def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
         """Step the machine of the process's ends of links, perform what comes out, and set the timer again.
 
-        Nothing happens if the process has ended or is ending, or its site has no link.
+        Nothing happens if the process has ended or is ending, or there is no link between any sites.
 
         Args:
             action: gets the world's time in ms, and returns the effects; it is called later if the process is stalled.
         """
         node = self._node
-        if node.engine is not self._engine or node.leaving or not any(node.site in ends for ends in self._links):
+        if node.engine is not self._engine or node.leaving or not self._links:
             return
         if node.still and node.stalls(lambda: self.step(action)):
             return
@@ -262,6 +259,7 @@ class Link:
     def _carry_apart(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
         """Take a message of a lease to the other end, in no order with others."""
         ends = self._world.nodes[to].link_shell
+        self._world.link_traffic.count(message, len(msgspec.msgpack.encode(message)))
 
         def arrive() -> None:
             if not self.cuts(message):
@@ -301,6 +299,7 @@ class Connection:
         self._due = max(self._due, now + wait)
         world.carries(self._sender, self._to.proxy, type(message).__name__, self._due - now)
         data = msgspec.msgpack.encode(message)
+        world.link_traffic.count(message, len(data))
 
         def arrive() -> None:
             if self.broken and world.chances(0.5):

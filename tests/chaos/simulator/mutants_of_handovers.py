@@ -251,7 +251,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (57, 61, 208),
+        (45, 173, 181),
     ),
     Mutant(
         "chunks as they come",

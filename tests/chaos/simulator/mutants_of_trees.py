@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from federation.links import tree_keeper
+from federation.links import forwarding_filter, tree_keeper
 from federation.links.forwarding_filter import ForwardingFilter
 from federation.links.link_lease import LinkLease
 from federation.links.link_receiver import LinkReceiver
@@ -165,6 +165,13 @@ MUTANTS: list[Mutant] = [
         "a site whose log was repaired forwards to nobody",
         _not_after_a_repair,
         ("STUCK",),
-        seeds=(20315, 22193),
+        kept=("planted-no-tree-after-a-repair",),
+    ),
+    Mutant(
+        "drops what has passed sixteen sites",
+        "a notification does not reach sites that are far away in the tree",
+        replaced(forwarding_filter, "MAX_SITES_PASSED", 16),
+        ("LOST",),
+        scenarios=("a_line_of_twenty_sites",),
     ),
 ]
