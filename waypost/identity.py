@@ -12,7 +12,8 @@ SessionId = NewType("SessionId", str)
 SubscriptionId = NewType("SubscriptionId", str)
 ReceiverId = NewType("ReceiverId", str)
 Incarnation = NewType("Incarnation", str)
-"""A random name of one run of a process; a restart takes a new one."""
+"""A name of one life of a proxy or of a client's library. A proxy takes a new random one at its start and after each
+lease that ended; a producer's is computed from its secret."""
 Edge = tuple[SiteId, SiteId]
 """Two sites that forward to each other, or may, in the order of their names."""
 Epoch = NewType("Epoch", int)

@@ -54,7 +54,8 @@ def _flight(row: dict[str, str]) -> Flight:
 
 
 def flights(*, whole_year: bool, first_day: int = 0) -> list[Flight]:
-    """Return the flights of the year 2013, or of a week of it, in order of departure.
+    """Return the flights of the year 2013, or of a week of it, by scheduled day, and within a day by the minute
+    of departure, delay included.
 
     Args:
         whole_year: whether to return all; `first_day` does not count then.

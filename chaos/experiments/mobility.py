@@ -185,7 +185,15 @@ def connected(start: SiteId, links: Iterable[Edge]) -> set[SiteId]:
 
 
 def links_to(start: SiteId, wanted: Iterable[SiteId], tree: Iterable[Edge]) -> int:
-    """Return the number of links of a tree that a notification passes on its ways from a node to others."""
+    """Return the number of links of a tree that a notification passes on its ways from a node to others.
+
+    A link on several ways counts once; a node that the tree does not reach adds none.
+
+    Args:
+        start: the node where it is published.
+        wanted: the nodes that it goes to.
+        tree: its links.
+    """
     parents = {start: start}
     for node, near in _spread(start, tree):
         parents |= dict.fromkeys(near, node)

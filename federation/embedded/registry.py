@@ -152,8 +152,18 @@ class EmbeddedRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EmbeddedLease:
-        """Compare and set the row of a proxy, and return the lease that it is under, as
-        :meth:`federation.ports.Registry.announce` does.
+        """Take the proxy's name with this row, and return the lease that it is under
+        (:meth:`federation.ports.Registry.announce`).
+
+        Args:
+            row: of the proxy.
+            ttl_ms: of the lease.
+            earlier: the incarnations that may be replaced; None: all.
+            replace: take the name from any incarnation.
+
+        Raises:
+            NameInUse: another incarnation has the name.
+            RegistryUnavailable: the file cannot be written.
         """
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))

@@ -316,7 +316,10 @@ def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
 
 
 def holder(connection: sqlite3.Connection, proxy: ProxyId) -> ProxyRow | None:
-    """Return the row of the incarnation that has the name: the one that was not replaced; None: there is none."""
+    """Return the row of the incarnation that has the name: the one that was not replaced; None: there is none.
+
+    Leases that are over count until :func:`expire_leases` has ended them: call that first.
+    """
     prefix = incarnations_prefix(proxy)
     query = (
         "SELECT value FROM rows JOIN leases ON leases.id = rows.lease"

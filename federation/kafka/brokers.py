@@ -13,7 +13,9 @@ PROBE_S = 1.5
 
 
 async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
-    """Return the address of a broker that answers now, host:port; all addresses where there is one, or none answers.
+    """Return the address of the first broker that answers within PROBE_S, host:port. It raises nothing for silence.
+
+    `bootstrap` itself is returned if no broker answers, or if it is one address, which is not asked.
 
     aiokafka asks addresses one after the other, in an order of chance, and gives each of them the time of a request: a
     broker that hangs would cost every connection as long as that.

@@ -448,7 +448,8 @@ class Session:
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it was stored at once.
 
-        False: the notification waits behind a gate, or was seen before and is dropped.
+        False: the notification waits behind a gate - past its bound it is dropped, and comes by catch-up -, or was seen
+        before and is dropped.
 
         Args:
             stored: the notification.

@@ -52,7 +52,9 @@ class Registrations:
             self._coverage.broken(session)
 
     def registered_by_earlier_incarnation(self, identity: SessionId) -> None:
-        """Register a session's interest again, where a record of an earlier incarnation came to the log after ours.
+        """Register a session's interest again, if what the log has of it now is not exactly what the session needs.
+
+        To be called when a record of an earlier incarnation of this proxy came to the log, perhaps after ours.
 
         Raises:
             KeyError: the session is not here.

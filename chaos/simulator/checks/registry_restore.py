@@ -103,9 +103,10 @@ class RegistryRestores:
         return session in self._lost
 
     def recorded(self, checkpoint: Checkpoint, changelog: PlainChangelog) -> None:
-        """Check, before a checkpoint is written, that it makes no session anew of which the changelog has one.
+        """Check, before it is written, the first checkpoint of a session whose row was lost with the registry.
 
-        A breach of this (handover rule 28) becomes a violation of the world.
+        The changelog may have no checkpoint of an owner of that session with a lower rank. Other checkpoints are not
+        looked at. A breach (handover rule 28) becomes a violation of the world.
 
         Args:
             checkpoint: the one to be written.

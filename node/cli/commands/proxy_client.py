@@ -42,7 +42,8 @@ def address(proxy: str | None) -> str:
     """Return the address of a proxy.
 
     Args:
-        proxy: its URL, which is returned; None: that of the best proxy found by mDNS.
+        proxy: its URL, which is returned; None: that of the best proxy found by mDNS, of WAYPOST_FEDERATION if that is
+            set. That takes up to POLL_S, and must not be called in an event loop.
 
     Raises:
         NoProxy: none was found.

@@ -52,9 +52,10 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
     checkpoints.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
 
     Raises:
+        BadConfiguration: these files cannot be used.
         NotFound: there is no such registry.
         RegistryUnavailable: the registry does not answer.
     """
