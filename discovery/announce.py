@@ -116,10 +116,10 @@ async def announce(current: Callable[[], Announcement]) -> None:
         Unreachable: there is no multicast here, or a name or an address is too long for DNS.
     """
     while True:
-        addresses = audience(current())
+        addresses = (audience(current()), current().addresses)
         async with announced(current()) as announcement:
             # A host that comes to another network has other addresses, and zeroconf does not see that.
-            while audience(current()) == addresses:
+            while (audience(current()), current().addresses) == addresses:
                 await announcement.update(current())
                 await asyncio.sleep(UPDATE_EVERY_S)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from discovery.announce import SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
+from waypost.client.address import is_address
+from waypost.limits import MAX_LISTED_PROXIES, MAX_URL_LENGTH
 from waypost.messages import ProxyAddress
 
 POLL_S = 2.0
@@ -66,7 +67,7 @@ class _Browse:
         return list(self._found.values())
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is not ServiceStateChange.Removed:
+        if state_change is not ServiceStateChange.Removed and len(self._questions) < MAX_LISTED_PROXIES:
             self._questions.add(asyncio.ensure_future(self._resolve(name)))
 
     async def _resolve(self, name: str) -> None:
@@ -132,14 +133,7 @@ def _read(info: AsyncServiceInfo) -> Announcement | None:
         if isinstance(key, bytes) and isinstance(value, bytes)
     }
     url, load = properties.get("url", ""), properties.get("load", "")
-    if "proxy" not in properties or not _is_address(url):
+    if "proxy" not in properties or len(url) > MAX_URL_LENGTH or not is_address(url):
         return None
     served = int(load) if load.isdecimal() and len(load) < MAX_DIGITS else 0
     return Announcement(properties["proxy"], properties.get("site", ""), url, served, properties.get("federation", ""))
-
-
-def _is_address(url: str) -> bool:
-    try:
-        return url.startswith(("ws://", "wss://")) and bool(urlsplit(url).hostname)
-    except ValueError:
-        return False

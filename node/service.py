@@ -95,10 +95,10 @@ def listen(config: NodeConfig) -> socket.socket:
         found = socket.getaddrinfo(config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name that has addresses of both kinds listens at that of IPv4.
         family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
         is_name = isinstance(error, socket.gaierror)
-        is_port = not is_name and error.errno != errno.EADDRNOTAVAIL
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES) and not is_name
         reason = error.strerror if is_name or error.errno is None else os.strerror(error.errno)
         raise BadConfiguration(
             f"cannot listen on {authority(config.host, config.port)}: {reason}",
@@ -208,15 +208,18 @@ async def _serve_web(server: Server, listener: socket.socket) -> None:
 
 async def _announce(announcement: Callable[[], Announcement]) -> None:
     """Announce the node, again and again. One that nobody finds by mDNS serves all the same."""
+    was_said = False
     while True:
         try:
             await endless("announcement", announce(announcement))
         except Unreachable as error:
-            log.warning("no mDNS announcement; clients need the address", error=str(error))
-            return
+            # The network may come back, or come for the first time; until then there is nothing new to say.
+            if not was_said:
+                log.warning("no mDNS announcement; clients need the address", error=str(error))
+            was_said = True
         except Exception as error:
             log.warning("the mDNS announcement ended; it begins again", error=str(error), again_s=ANNOUNCE_AGAIN_S)
-            await asyncio.sleep(ANNOUNCE_AGAIN_S)
+        await asyncio.sleep(ANNOUNCE_AGAIN_S)
 
 
 def _announcement(config: NodeConfig, url: str, node: Node) -> Announcement:

@@ -64,6 +64,10 @@ MAX_LEASE_S = 366 * 86_400
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
+MAX_LISTED_PROXIES = 200
+"""Proxies that a proxy names to a client, and that a client keeps of a search on its network."""
+MAX_URL_LENGTH = 1024
+"""Characters of the address of a proxy."""
 MAX_REPORTED_OFFSETS = 2_400
 """Coordinates of one origin that a client names one by one in one message."""
 MAX_ORIGINS_BYTES = 16 * 1024

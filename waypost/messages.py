@@ -23,6 +23,7 @@ from waypost.limits import (
     MAX_COUNT,
     MAX_EXPRESSION_BYTES,
     MAX_ID_LENGTH,
+    MAX_LISTED_PROXIES,
     MAX_ORIGIN_LENGTH,
     MAX_ORIGINS,
     MAX_PASSWORD_LENGTH,
@@ -32,6 +33,7 @@ from waypost.limits import (
     MAX_REPORTED_OFFSETS,
     MAX_TOKEN_LENGTH,
     MAX_TTL_S,
+    MAX_URL_LENGTH,
     RECEIVER_WINDOW,
 )
 from waypost.queue import Order, Queue
@@ -327,11 +329,11 @@ class ProxyAddress(_Message, frozen=True, kw_only=True):
     proxy serves.
     """
 
-    url: str
-    proxy: str = ""
-    site: str = ""
-    load: int = 0
-    federation: str = ""
+    url: Annotated[str, Meta(max_length=MAX_URL_LENGTH)]
+    proxy: Principal = ""
+    site: Principal = ""
+    load: Serial = 0
+    federation: Principal = ""
 
 
 class Proxies(_Message, tag="proxies", frozen=True):
@@ -339,7 +341,7 @@ class Proxies(_Message, tag="proxies", frozen=True):
     first, then the least loaded. None of them is being drained.
     """
 
-    proxies: list[ProxyAddress]
+    proxies: Annotated[list[ProxyAddress], Meta(max_length=MAX_LISTED_PROXIES)]
 
 
 class Attached(_Message, tag="attached", frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Mobile dispatchers: nodes that move over a plain, reach each other by radio, and dispatch over a tree of those links.
 
-The setting is that of the experiments with dispatching trees that mend themselves (docs/mobility.md names the paper and
-its parameters): nodes in a square, random waypoints, links between those in range. Each node is a site with one proxy,
+The setting is that of the experiments on dispatching trees that mend themselves in mobile networks, with their
+parameters (docs/mobility.md): nodes in a square, random waypoints, links between those in range. Each node is a site with one proxy,
 run by the simulator: the machines are the real ones. What is added here is the radio: who is in range, and the agent on
 each node that adds and removes links in the registry as its beacons hear others.
 
@@ -268,7 +268,9 @@ class _Run:
         self._plain.halt()
         self._reach()
         # What was published last is acknowledged by then.
-        self.world.run(ACKNOWLEDGED_MS)
+        for _ in range(ACKNOWLEDGED_MS // LOOK_MS):
+            self.world.run(LOOK_MS)
+            self._look()
         owed = {name: self._owed(name, connected(name, self._links)) for name in self._subscribers}
         self.outcome.connected = sum(map(len, owed.values()))
         for _ in range(STILL_MS // LOOK_MS):

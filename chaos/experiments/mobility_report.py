@@ -107,7 +107,7 @@ def _measured(run: Mobility) -> Outcome:
 
 
 def _row(run: Mobility, outcome: Outcome) -> dict[str, float]:
-    delivered = max(1, outcome.delivered)
+    delivered = max(1, len(outcome.latencies_ms))
     return {
         **{name: value for name, value in asdict(run).items() if name != "seed"},
         "seed": run.seed,

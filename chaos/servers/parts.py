@@ -113,13 +113,13 @@ def install(names: Iterable[str] | None = None, progress: Callable[[str], None] 
     """Install parts that are missing, or whose recipe has changed.
 
     Args:
-        names: of PARTS; None: all.
+        names: of PARTS; None: all that every machine can have (not OPTIONAL).
         progress: called with a line for each part, on the caller's thread.
 
     Raises:
         WaypostError: the first failure, after all were tried.
     """
-    wanted = [PARTS[name] for name in (PARTS if names is None else names)]
+    wanted = [PARTS[name] for name in (PARTS.keys() - OPTIONAL if names is None else names)]
     failures: list[WaypostError] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running = {pool.submit(_install, part): part for part in wanted}
@@ -238,6 +238,10 @@ PARTS = {
         Download("avahi", " ".join(AVAHI), _unpack_avahi),
     )
 }
+
+
+OPTIONAL = frozenset({"avahi"})
+"""Parts that only some machines can have, and one test alone needs."""
 
 
 def main(names: list[str]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.policies import excused
+from chaos.simulator.environment.environment import url_of
 from chaos.simulator.processes.clients import PRIORITIES
 from matching.covering import covers
 from proxy.session.session import Role
@@ -190,10 +191,16 @@ def verdict(world: World) -> list[str]:
 
 
 def _far(world: World, client: Client) -> list[str]:
-    """Check that a roaming client is at the nearest proxy, where all sites are connected."""
-    nearest = world.nearest.get(client.name)
-    is_there = nearest is None or client.connector.roaming is None or client.proxy == nearest
-    if is_there or world.dead_sites or any(len(world.connected(site)) < len(world.logs) for site in world.logs):
+    """Check that a roaming client is at the nearest proxy, unless that did not let it in lately.
+
+    Nothing is checked where not all sites are connected.
+    """
+    chooser, nearest = client.connector.chooser, world.nearest.get(client.name)
+    if chooser is None or nearest is None or client.proxy == nearest:
+        return []
+    if chooser.avoids(url_of(nearest), world.clock.now_ms()):
+        return []
+    if world.dead_sites or any(len(world.connected(site)) < len(world.logs) for site in world.logs):
         return []
     return [f"FAR {client.name} is at {client.proxy}, and has been near {nearest}"]
 

@@ -5,7 +5,7 @@ long to wait, and the caller reads nothing more of that client meanwhile.
 from __future__ import annotations
 
 from contextlib import suppress
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
 from waypost.messages import (
@@ -21,6 +21,8 @@ from waypost.messages import (
     Unsubscribe,
 )
 
+NAT64 = IPv6Network("64:ff9b::/96")
+"""Addresses of IPv4 as a translator has them (RFC 6052)."""
 CHANGES = (Attach, Subscribe, Unsubscribe, SetKeys, SetAccess, Delete, Quench)
 """Messages that cost others too: the store, the log, the registry, or all producers."""
 
@@ -124,15 +126,22 @@ class AddressRates:
 def network_of(address: str) -> str:
     """Return what counts as one address of a client: of IPv6 the 64 bits that one host has all addresses of.
 
+    A link-local address counts by itself, and an address of IPv4 that is embedded in one of IPv6 as what it is.
+
     Args:
         address: of IPv4 or IPv6, also of IPv4 as a socket of IPv6 has it (``::ffff:192.0.2.1``); what is none is
             returned as it is.
     """
     if ":" not in address:
         return address
+    host, _, scope = address.partition("%")
     with suppress(ValueError):
-        ip = IPv6Address(address.partition("%")[0])
+        ip = IPv6Address(host)
         if ip.is_loopback:
             return str(ip)
+        if ip.is_link_local:
+            return f"{ip}%{scope}" if scope else str(ip)
+        if ip in NAT64:
+            return str(IPv4Address(int(ip) & 0xFFFFFFFF))
         return str(ip.ipv4_mapped or IPv6Network((ip, 64), strict=False))
     return address

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from proxy.core.environment import Environment
 from waypost.clock import NEVER
+from waypost.limits import MAX_LISTED_PROXIES
 from waypost.messages import Proxies, ProxyAddress
 
-MAX_LISTED = 200
-"""Proxies in one answer."""
-LISTED_MS = 1_000
-"""Time for which a list is told again as it is, in ms: to make it takes as long as there are sessions."""
+LISTED_MS = 10_000
+"""Time for which a list is told again as it is, in ms: to make it takes a tenth of a second for a million sessions."""
 
 
 class ProxyList:
@@ -24,7 +23,7 @@ class ProxyList:
         """Return the live proxies that are not being drained: of our own site first, then the least loaded."""
         if self._env.time.now_ms >= self._until_ms:
             self._until_ms = self._env.time.now_ms + LISTED_MS
-            self._listed = Proxies(self._addresses()[:MAX_LISTED])
+            self._listed = Proxies(self._addresses()[:MAX_LISTED_PROXIES])
         return self._listed
 
     def _addresses(self) -> list[ProxyAddress]:

@@ -71,7 +71,7 @@ async def test_a_node_that_cannot_be_announced_serves_all_the_same(
 ) -> None:
     stop = asyncio.Event()
 
-    async def fail(announcement: Announcement, load: Callable[[], int]) -> None:
+    async def fail(current: Callable[[], Announcement]) -> None:
         asyncio.get_running_loop().call_later(0.2, stop.set)
         raise Unreachable("no multicast here", field="discovery")
 
@@ -83,14 +83,30 @@ async def test_announcement_has_the_advertised_address(tmp_path: Path, monkeypat
     stop = asyncio.Event()
     said: list[Any] = []
 
-    async def hear(announcement: Announcement, load: Callable[[], int]) -> None:
-        said.extend([announcement, load()])
+    async def hear(current: Callable[[], Announcement]) -> None:
+        said.append(current())
         stop.set()
 
     monkeypatch.setattr(service, "announce", hear)
     settings = {"discovery": True, "name": "n", "site": "S", "advertise": "wss://proxy.example:443"}
     assert await serve(configuration(tmp_path, **settings), stop) == "wss://proxy.example:443"
-    assert said == [Announcement("n", "S", "wss://proxy.example:443"), 0]
+    assert said == [Announcement("n", "S", "wss://proxy.example:443")]
+
+
+async def test_a_network_that_comes_later_has_the_announcement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, tries = asyncio.Event(), 0
+
+    async def fail_at_first(current: Callable[[], Announcement]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise Unreachable("no multicast here", field="discovery")
+        stop.set()
+
+    monkeypatch.setattr(service, "announce", fail_at_first)
+    monkeypatch.setattr(service, "ANNOUNCE_AGAIN_S", 0.05)
+    await serve(configuration(tmp_path, discovery=True), stop)
+    assert tries >= 3
 
 
 @pytest.mark.parametrize("json", [True, False])

@@ -132,6 +132,7 @@ FROM_CLIENT = [
         queue=Queue(3, 1_000, "priority", deadlines=True),
     ),
     messages.Acknowledge(1, gaps=2),
+    messages.ListProxies(),
     messages.SetAccess(1, {"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
     messages.Subscribe(subscription="x", expression="n > 0"),
     messages.Subscribe(subscription="x", expression="n > 0", ttl_s=60, max_count=5, keys=[KEY], insecure=False),
@@ -149,6 +150,7 @@ FROM_CLIENT = [
 ]
 FROM_PROXY = [
     messages.Welcome(1, PROXY, SITE, "f"),
+    messages.Proxies([messages.ProxyAddress(url="ws://h:1", proxy=PROXY, site=SITE, load=3, federation="f")]),
     messages.Attached(
         session=SESSION,
         epoch=Epoch(1),

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from waypost.arguments import flag, seconds, text
-from waypost.client.events import ClientEvent, Redirected, Refusal, Retry, WrongFederation
+from waypost.client.address import check_address
+from waypost.client.events import ClientEvent, NearerProxy, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
-from waypost.client.transport import Transport, check_address
+from waypost.client.transport import Transport
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
 from waypost.keys import NO_KEYS, Key, Keys, check_keys
@@ -399,7 +400,7 @@ class Client:
             case Retry():
                 self._ready.clear()
                 self._wait_reason = event.reason
-            case Redirected():
+            case Redirected() | NearerProxy():
                 self._ready.clear()
             case WrongFederation():
                 self._ready.clear()

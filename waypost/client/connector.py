@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from waypost.client.events import ClientEvent, NearerProxy, PublishFailed, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.protocol import ClientProtocol
-from waypost.client.roaming import ProxyChooser, Roaming, of_one_federation
+from waypost.client.roaming import UNANSWERED_MS, ProxyChooser, Roaming, of_one_federation
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import Altered, BadConfiguration
 from waypost.messages import Attached, Deliver, Proxies, ProxyAddress, ProxyMessage, WaitCause, Welcome
@@ -64,8 +64,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Round trips to proxies, in milliseconds, by address; those are missing that have not answered."""
+    """Round trips to proxies, in milliseconds, by address; those are missing that have not answered.
 
+    Args:
+        number: of the :class:`Measure` that this answers.
+        round_trips: by address.
+    """
+
+    number: int
     round_trips: Mapping[str, float]
 
 
@@ -119,8 +125,9 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measure the round trips to these addresses; answered with Measured."""
+    """Measure the round trips to these addresses; answered with Measured, of the same number."""
 
+    number: int
     addresses: Sequence[str]
 
 
@@ -196,10 +203,12 @@ class Connector:
         self._was_opened = False
         self._left_because = ""
         """The reason why the client leaves the present connection; "": it does not."""
-        self._must_find = False
-        """Whether no known proxy has answered, and others are to be found."""
+        self._is_greeted = self._is_let_in = False
+        """Whether a proxy has answered the hello of the present connection; and whether the client was let in there."""
+        self._measure_number = 0
+        """The number of the last Measure: an answer to an earlier one comes too late."""
         self.roaming = roaming
-        self._chooser = ProxyChooser(roaming, addresses) if roaming is not None else None
+        self.chooser = ProxyChooser(roaming, addresses) if roaming is not None else None
         self._open_at = self._attach_at = self._publish_at = self._measure_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
@@ -212,13 +221,14 @@ class Connector:
         state = self.state
         match input:
             case Start() if state is ConnectorState.STOPPED:
-                return self._open_next()
+                return self._open_next(now_ms)
             case Found(proxies=proxies) if state is ConnectorState.FINDING:
                 return self._found(proxies, now_ms)
-            case Measured(round_trips=round_trips) if state is ConnectorState.MEASURING:
-                return self._open_best(round_trips, now_ms)
-            case Measured(round_trips=round_trips) if state is ConnectorState.CONNECTED:
-                return self._move_nearer(round_trips, now_ms)
+            case Measured(number=number, round_trips=round_trips) if number == self._measure_number:
+                if state is ConnectorState.MEASURING:
+                    return self._open_best(round_trips, now_ms)
+                if state is ConnectorState.CONNECTED:
+                    return self._move_nearer(round_trips, now_ms)
             case Opened() if state is ConnectorState.OPENING:
                 self.state, self.trouble, self._was_opened = ConnectorState.CONNECTED, "", True
                 self._protocol.connected()
@@ -230,7 +240,7 @@ class Connector:
             case Lost():
                 return self._lost(input, now_ms)
             case MoveTo(url=url):
-                return self._move(url)
+                return self._move(url, now_ms)
             case Stop():
                 self.state = ConnectorState.STOPPED
                 self._open_at = self._attach_at = self._publish_at = self._measure_at = NEVER
@@ -243,15 +253,16 @@ class Connector:
         """Do what is due at `now_ms`, and return the effects. Call it at :meth:`next_deadline`."""
         if now_ms >= self._open_at:
             self._open_at = NEVER
-            return self._open_next()
+            return self._open_next(now_ms)
         if now_ms < self.next_deadline():
             return []
         effects: list[Effect] = []
-        if now_ms >= self._measure_at and self.roaming is not None and self._chooser is not None:
-            # Clients that came together do not measure together.
-            self._measure_at = now_ms + int(self.roaming.every_s * self._rng.uniform(500, 1_500))
-            self._protocol.list_proxies()
-            effects.append(Measure(self._chooser.to_measure(self._url)))
+        if now_ms >= self._measure_at and self.chooser is not None:
+            # The next time is set by the answer: one measurement is under way at a time.
+            self._measure_at = NEVER
+            if self.state is ConnectorState.CONNECTED:
+                self._protocol.list_proxies()
+                effects.append(self._measure(self._url))
         if now_ms >= self._publish_at:
             self._publish_at = NEVER
             self._protocol.publish_again()
@@ -266,28 +277,28 @@ class Connector:
 
     # ------------------------------------------------------------ the next address
 
-    def _move(self, url: str) -> list[Effect]:
+    def _move(self, url: str, now_ms: int) -> list[Effect]:
         self._next_url, self._entered_url = url, None
         match self.state:
             case ConnectorState.OPENING | ConnectorState.CONNECTED:
                 self.state = ConnectorState.CLOSING
                 return [Close()]
-            case ConnectorState.PAUSING:
-                return self._open_next()
+            case ConnectorState.PAUSING | ConnectorState.FINDING | ConnectorState.MEASURING:
+                return self._open_next(now_ms)
             case _:
                 pass
         return []
 
-    def _open_next(self) -> list[Effect]:
+    def _open_next(self, now_ms: int) -> list[Effect]:
         if self._next_url is not None:
             url, self._next_url = self._next_url, None
         elif self._entered_url is not None:
             url, self._entered_url = self._entered_url, None
-        elif self._must_find:
+        elif self.chooser is not None and not self.addresses and self.chooser.avoids_all(now_ms):
             return self._find()
-        elif self._chooser is not None and self._chooser.knows_several:
+        elif self.chooser is not None and self.chooser.knows_several:
             self.state = ConnectorState.MEASURING
-            return [Measure(self._chooser.to_measure())]
+            return [self._measure()]
         elif self.addresses:
             url = self.addresses[self._next_index % len(self.addresses)]
         else:
@@ -295,47 +306,50 @@ class Connector:
         return self._open(url)
 
     def _find(self) -> list[Effect]:
-        self.state, self._must_find = ConnectorState.FINDING, False
+        self.state = ConnectorState.FINDING
         return [Find()]
 
+    def _measure(self, here: str = "") -> Measure:
+        assert self.chooser is not None
+        self._measure_number += 1
+        return Measure(self._measure_number, self.chooser.to_measure(here))
+
     def _found(self, proxies: Sequence[ProxyAddress], now_ms: int) -> list[Effect]:
-        if self._next_url is not None:
-            return self._open_next()
         try:
             proxies = of_one_federation(proxies, self._protocol.federation)
         except BadConfiguration as error:
             return [Report(Refusal(error))]
         if not proxies:
             return self._lost(Lost("no proxy of this federation is known"), now_ms)
-        if self._chooser is not None:
-            self._chooser.found(proxies)
+        if self.chooser is not None:
+            self.chooser.replace_found(proxies)
             self.state = ConnectorState.MEASURING
-            return [Measure(self._chooser.to_measure())]
+            return [self._measure()]
         return self._open(proxies[self._next_index % len(proxies)].url)
 
     def _open_best(self, round_trips: Mapping[str, float], now_ms: int) -> list[Effect]:
-        """Open a connection to the best proxy; to the next one where the client was not let in there."""
-        if self._next_url is not None:
-            return self._open_next()
-        ranked = self._chooser.ranked(round_trips) if self._chooser is not None else []
-        if ranked:
-            return self._open(ranked[self._next_index % len(ranked)])
-        self._must_find = not self.addresses
-        return self._pause("no proxy answers", now_ms)
+        """Open a connection to the best proxy, also where none has answered: the attempt tells why."""
+        assert self.chooser is not None
+        order = self.chooser.order(round_trips, now_ms)
+        return self._open(order[0]) if order else self._find()
 
     def _move_nearer(self, round_trips: Mapping[str, float], now_ms: int) -> list[Effect]:
         """Move if a nearer proxy is there; not while the client waits to be let in where it is."""
-        if self._chooser is None or self._entered_url != self._url:
-            return []
-        url = self._chooser.nearer(self._url, round_trips, now_ms)
+        assert self.chooser is not None and self.roaming is not None
+        # Clients that came together do not measure together.
+        self._measure_at = now_ms + int(self.roaming.every_s * self._rng.uniform(500, 1_500))
+        url = self.chooser.nearer(self._url, round_trips, now_ms) if self._is_let_in else None
         if url is None:
             return []
-        return [Report(NearerProxy(url, round_trips[url], round_trips[self._url])), *self._move(url)]
+        near_ms, present_ms = round_trips[url], round_trips.get(self._url, UNANSWERED_MS)
+        return [Report(NearerProxy(url, near_ms, present_ms)), *self._move(url, now_ms)]
 
     def _open(self, url: str) -> list[Effect]:
         if url != self._url:
             self._in_vain_since_ms = None
         self.state, self._url, self._left_because = ConnectorState.OPENING, url, ""
+        self._is_let_in = self._is_greeted = False
+        self._measure_number += 1
         self._open_at = NEVER
         return [Open(url)]
 
@@ -344,8 +358,10 @@ class Connector:
         self._protocol.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
+        if not self._is_let_in and self._next_url is None and self.state is not ConnectorState.FINDING:
+            self._avoid_here(now_ms)
         if self._next_url is not None:
-            return self._open_next()
+            return self._open_next(now_ms)
         if lost.misconfigured is None:
             self._unusable.pop(self._url, None)
         elif not self._was_opened:
@@ -387,7 +403,9 @@ class Connector:
         """React to an event: reconnect to where the session is, or set the time of the next attempt."""
         match event:
             case Redirected():
-                return self._move(event.url)
+                if not self._is_let_in:
+                    self._avoid_here(now_ms)
+                return self._move(event.url, now_ms)
             case Retry():
                 # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.
                 longer_ms = full_jitter_ms(self._waits, self._rng, cap_ms=LONGEST_WAIT_MS)
@@ -397,39 +415,47 @@ class Connector:
                 is_long = now_ms - self._in_vain_since_ms >= WAIT_HERE_MS
                 if is_long and event.cause in ELSEWHERE and self._has_others:
                     # The proxy may be cut off from what it needs, and another one not.
-                    return self._leave(event.reason)
+                    return self._leave(event.reason, now_ms)
                 self._attach_at = now_ms + max(event.after_ms, longer_ms)
             case WrongFederation():
-                return self._leave(event.reason)
+                return self._leave(event.reason, now_ms)
             case PublishFailed():
                 self._publish_at = now_ms + full_jitter_ms(event.attempts, self._rng)
             case Attached():
                 self._waits, self._in_vain_since_ms = 0, None
                 self._enter(now_ms)
-            case Welcome():
-                if self._chooser is not None:
+            case Welcome(proxy=proxy, site=site):
+                # A later one is that of the session's owner, to which this proxy relays the client.
+                is_first, self._is_greeted = not self._is_greeted, True
+                if self.chooser is not None and is_first:
+                    self.chooser.recognise(self._url, proxy, site)
                     self._protocol.list_proxies()
                 if self._protocol.session is None:
                     self._enter(now_ms)
-            case Proxies(proxies=proxies) if self._chooser is not None:
-                self._chooser.named(proxies)
+            case Proxies(proxies=proxies) if self.chooser is not None:
+                self.chooser.replace_named(proxies, self._url)
         return []
 
     def _enter(self, now_ms: int) -> None:
         """Note that the client is let in where it is."""
-        self._attempts, self._entered_url = 0, self._url
-        if self._chooser is not None:
-            self._next_index = 0
-            self._chooser.entered(self._url, now_ms)
-            self._measure_at = min(self._measure_at, now_ms + FIRST_MEASURE_MS)
+        if self.chooser is not None:
+            self.chooser.on_entered(self._url, now_ms)
+            if not self._is_let_in:
+                self._measure_at = now_ms + FIRST_MEASURE_MS
+        self._attempts, self._entered_url, self._is_let_in = 0, self._url, True
 
     @property
     def _has_others(self) -> bool:
         """Whether the client may be let in elsewhere."""
-        return len(self.addresses) != 1 or (self._chooser is not None and self._chooser.knows_several)
+        return len(self.addresses) != 1 or (self.chooser is not None and self.chooser.knows_several)
 
-    def _leave(self, reason: str) -> list[Effect]:
+    def _avoid_here(self, now_ms: int) -> None:
+        if self.chooser is not None:
+            self.chooser.on_refused(self._url, now_ms)
+
+    def _leave(self, reason: str, now_ms: int) -> list[Effect]:
         """Go to the next address, because this one is of no use to the client."""
+        self._avoid_here(now_ms)
         self._waits, self._in_vain_since_ms, self._entered_url = 0, None, None
         self.state = ConnectorState.CLOSING
         self._left_because = reason

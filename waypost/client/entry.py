@@ -15,13 +15,13 @@ from waypost.arguments import (
     seconds,
     text,
 )
+from waypost.client.address import check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.options import AttachOptions, ConnectOptions, Finder
 from waypost.client.producer import Producer
 from waypost.client.protocol import ClientProtocol, ProducerState
 from waypost.client.receiver import Receiver
 from waypost.client.roaming import Roaming
-from waypost.client.transport import check_address
 from waypost.errors import BadArgument
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, RECEIVER_WINDOW

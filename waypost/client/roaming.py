@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from waypost.arguments import seconds, text, whole
+from waypost.client.address import is_address, may_follow
 from waypost.errors import BadArgument, BadConfiguration
 from waypost.limits import MAX_ID_LENGTH
 from waypost.messages import ProxyAddress
@@ -28,6 +31,12 @@ MEASURED_AT_ONCE = 8
 """Proxies to which round trips are measured together; of more, the nearest ones known and some of the others."""
 MEASURED_AGAIN = 3
 """The nearest proxies known, and as many of the client's own site, which each measurement includes."""
+LEAST_AVOIDED_S, AVOIDED_HOLDS = 1.0, 16
+"""The least time for which a proxy that has not let the client in is avoided, in seconds, and the longest, in holds."""
+UNANSWERED_MS = 3_000.0
+"""The round trip that a present proxy counts as having that has not answered, in ms: the longest that is measured."""
+SHOWN_NAMES = 8
+"""Proxies of one federation that an error names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +53,8 @@ class Roaming:
         every_s: the mean time between two measurements, in seconds. Each opens a connection to at most MEASURED_AT_ONCE
             proxies.
         confirmations: the number of measurements in a row by which another proxy has to be nearer.
-        hold_s: the least time at a proxy before the client moves, in seconds.
+        hold_s: the least time at a proxy before the client moves, in seconds; for so long, and for longer each time, it
+            avoids a proxy that did not let it in.
     """
 
     site: str | None = None
@@ -83,13 +93,19 @@ def of_one_federation(proxies: Sequence[ProxyAddress], federation: str = "") -> 
         if proxy.federation:
             found.setdefault(proxy.federation, []).append(proxy.proxy)
     if len(found) > 1:
-        listed = "; ".join(f"{identity}: {', '.join(sorted(names))}" for identity, names in sorted(found.items()))
+        listed = "; ".join(f"{identity!r}: {_named(names)}" for identity, names in sorted(found.items())[:SHOWN_NAMES])
         raise BadConfiguration(
             f"proxies of {len(found)} federations announce themselves on this network ({listed})",
             field="proxy",
             hint="name a proxy by its address, or set WAYPOST_FEDERATION to one of these",
         )
     return list(proxies)
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return some names for people: whoever announces them may write anything."""
+    shown = ", ".join(repr(name[:MAX_ID_LENGTH]) for name in sorted(names)[:SHOWN_NAMES])
+    return shown if len(names) <= SHOWN_NAMES else f"{shown} and {len(names) - SHOWN_NAMES} more"
 
 
 class ProxyChooser:
@@ -105,8 +121,14 @@ class ProxyChooser:
         self._given = {url: ProxyAddress(url=url) for url in addresses}
         self._named: dict[str, ProxyAddress] = {}
         """The proxies that a proxy has named last, by address."""
+        self._recognised: dict[str, ProxyAddress] = {}
+        """The proxies that have let the client in, with their names and sites, by address."""
         self._round_trips: dict[str, float] = {}
-        """The last round trip to each proxy that has answered, in milliseconds."""
+        """The last round trip to each proxy that has answered the last time that it was asked, in milliseconds."""
+        self._measured: list[str] = []
+        """The addresses that are being measured."""
+        self._avoided: dict[str, tuple[int, int]] = {}
+        """Proxies that did not let the client in -> until when they are avoided, and for how long, in ms."""
         self._following = 0
         """The place in the list of all proxies at which the next measurement goes on."""
         self._has_chosen = False
@@ -116,25 +138,70 @@ class ProxyChooser:
         self._here = ""
         self._here_since_ms = 0
 
+    # ------------------------------------------------------------ what is known
+
     @property
     def knows_several(self) -> bool:
         """Whether there is a choice."""
         return len(self._proxies()) > 1
 
-    def found(self, proxies: Sequence[ProxyAddress]) -> None:
-        """Replace the proxies that the client was given, or has found before, by those that it has found now."""
-        self._given = {proxy.url: proxy for proxy in proxies}
+    def avoids_all(self, now_ms: int) -> bool:
+        """Tell whether no known proxy has let the client in lately; `now_ms` is of the connector's clock."""
+        return all(self.avoids(url, now_ms) for url in self._proxies())
 
-    def named(self, proxies: Sequence[ProxyAddress]) -> None:
-        """Replace the proxies that a proxy has named before by those that it names now."""
-        self._named = {proxy.url: proxy for proxy in proxies}
+    def replace_found(self, proxies: Sequence[ProxyAddress]) -> None:
+        """Replace the proxies that the client was given, or has found before, by those that it has found now."""
+        self._given = {proxy.url: proxy for proxy in proxies if is_address(proxy.url)}
+        self._forget_unknown()
+
+    def replace_named(self, proxies: Sequence[ProxyAddress], here: str) -> None:
+        """Replace the proxies that a proxy has named before by those that it names now.
+
+        Left out are what is no address of a proxy, and what leads out of TLS, or to the client's own machine.
+
+        Args:
+            proxies: as the proxy names them.
+            here: the address of that proxy.
+        """
+        self._named = {proxy.url: proxy for proxy in proxies if may_follow(proxy.url, here)}
+        self._forget_unknown()
+
+    def recognise(self, url: str, proxy: str, site: str) -> None:
+        """Note which proxy is at an address: it may have several."""
+        self._recognised[url] = replace(self._proxies().get(url, ProxyAddress(url=url)), proxy=proxy, site=site)
+
+    def _proxies(self) -> dict[str, ProxyAddress]:
+        known = self._given | self._named
+        return known | {url: proxy for url, proxy in self._recognised.items() if url in known}
+
+    def _forget_unknown(self) -> None:
         known = self._proxies()
         self._round_trips = {url: ms for url, ms in self._round_trips.items() if url in known}
+        self._avoided = {url: avoided for url, avoided in self._avoided.items() if url in known}
+        self._recognised = {url: proxy for url, proxy in self._recognised.items() if url in known or url == self._here}
 
-    def entered(self, url: str, now_ms: int) -> None:
+    # ------------------------------------------------------------ where the client is, and is not
+
+    def on_entered(self, url: str, now_ms: int) -> None:
         """Note that the client was let in at this address; `now_ms` is of the connector's clock."""
+        self._avoided.pop(url, None)
         if url != self._here:
             self._here, self._here_since_ms, self._confirmed = url, now_ms, 0
+
+    def on_refused(self, url: str, now_ms: int) -> None:
+        """Note that the client was not let in at this address: it is avoided for a while, longer each time."""
+        hold_ms = int(max(self._policy.hold_s, LEAST_AVOIDED_S) * 1000)
+        _, before_ms = self._avoided.get(url, (0, 0))
+        pause_ms = min(max(2 * before_ms, hold_ms), AVOIDED_HOLDS * hold_ms)
+        self._avoided[url] = (now_ms + pause_ms, pause_ms)
+
+    def avoids(self, url: str, now_ms: int) -> bool:
+        """Tell whether the proxy at this address has not let the client in lately; `now_ms` is of the connector's
+        clock.
+        """
+        return url in self._avoided and now_ms < self._avoided[url][0]
+
+    # ------------------------------------------------------------ measurements
 
     def to_measure(self, here: str = "") -> list[str]:
         """Return the addresses to which round trips are to be measured now, at most MEASURED_AT_ONCE.
@@ -145,51 +212,67 @@ class ProxyChooser:
         proxies = self._proxies()
         nearest = sorted(self._round_trips, key=lambda url: (self._round_trips[url], url))[:MEASURED_AGAIN]
         own = [url for url in proxies if self._is_of_site(url)][:MEASURED_AGAIN]
+        fixed = [*dict.fromkeys([*([here] if here else []), *nearest, *own])]
         others = [*proxies]
-        others = others[self._following :] + others[: self._following]
-        chosen = [*dict.fromkeys([*([here] if here else []), *nearest, *own, *others])][:MEASURED_AT_ONCE]
-        self._following = (self._following + MEASURED_AT_ONCE - 2 * MEASURED_AGAIN) % max(1, len(others))
-        return chosen
+        following = self._following % max(1, len(others))
+        turn = [url for url in others[following:] + others[:following] if url not in fixed]
+        taken = turn[: max(0, MEASURED_AT_ONCE - len(fixed))]
+        if taken:
+            self._following = others.index(taken[-1]) + 1
+        self._measured = [*fixed, *taken]
+        return self._measured
 
-    def ranked(self, round_trips: Mapping[str, float]) -> list[str]:
-        """Return the addresses that have answered, best first: by site, then by nearness, then by load.
+    def order(self, round_trips: Mapping[str, float], now_ms: int) -> list[str]:
+        """Return all known addresses in the order in which to try them after a measurement.
+
+        By site, nearness and load those that have answered, then the others; proxies that are avoided come last.
 
         Args:
             round_trips: by address, in milliseconds; an address that is missing has not answered.
+            now_ms: of the connector's clock.
         """
-        self._round_trips.update(round_trips)
-        own = {url: ms for url, ms in round_trips.items() if self._is_of_site(url)}
-        others = {url: ms for url, ms in round_trips.items() if url not in own}
-        return [*self._by_nearness(own), *self._by_nearness(others)]
+        ranked = self._ranked(round_trips)
+        every = [*ranked, *(url for url in self._proxies() if url not in round_trips)]
+        return sorted(every, key=lambda url: self.avoids(url, now_ms))
 
     def nearer(self, here: str, round_trips: Mapping[str, float], now_ms: int) -> str | None:
         """Return the address of the proxy to move to after a measurement; None: the client stays.
 
         The first measurement after a proxy has named others decides at once: the client may have come to that proxy
-        because it knew no other.
+        because it knew no other. A present proxy that has not answered is far away.
 
         Args:
             here: the address of the present connection.
             round_trips: by address, in milliseconds; an address that is missing has not answered.
             now_ms: of the connector's clock.
         """
-        ranked = self.ranked(round_trips)
-        if here not in round_trips:
-            return None
+        found = {url: ms for url, ms in round_trips.items() if not self.avoids(url, now_ms)}
+        found[here] = round_trips.get(here, UNANSWERED_MS)
+        best = self._ranked(found)[0]
         is_first, self._has_chosen = not self._has_chosen and bool(self._named), self._has_chosen or bool(self._named)
-        if self._is_near(here, ranked[0], round_trips):
+        if self._is_near(here, best, found):
             self._confirmed = 0
             return None
         self._confirmed += 1
         is_settled = now_ms >= self._here_since_ms + self._policy.hold_s * 1000
-        may_move = is_first or (is_settled and self._confirmed >= self._policy.confirmations)
-        return ranked[0] if may_move else None
+        if not is_first and not (is_settled and self._confirmed >= self._policy.confirmations):
+            return None
+        # Should the client come back from there, it stays for a while.
+        self._confirmed, self._here_since_ms = 0, now_ms
+        return best
 
-    def _proxies(self) -> dict[str, ProxyAddress]:
-        return self._given | self._named
+    def _ranked(self, round_trips: Mapping[str, float]) -> list[str]:
+        """Return the addresses that have answered, best first: by site, then by nearness, then by load."""
+        for url in self._measured:
+            if url not in round_trips:
+                self._round_trips.pop(url, None)
+        self._round_trips.update(round_trips)
+        own = {url: ms for url, ms in round_trips.items() if self._is_of_site(url)}
+        others = {url: ms for url, ms in round_trips.items() if url not in own}
+        return [*self._by_nearness(own), *self._by_nearness(others)]
 
     def _is_of_site(self, url: str) -> bool:
-        proxy = self._proxies().get(url)
+        proxy = self._proxies().get(url) or self._recognised.get(url)
         return self._policy.site is not None and proxy is not None and proxy.site == self._policy.site
 
     def _by_nearness(self, round_trips: Mapping[str, float]) -> list[str]:
@@ -203,7 +286,15 @@ class ProxyChooser:
         proxy = self._proxies().get(url)
         return proxy.load if proxy is not None else 0
 
+    def _is_same(self, one: str, other: str) -> bool:
+        """Tell whether two addresses are of one proxy, as far as is known."""
+        known = self._recognised | self._proxies()
+        names = [known[url].proxy if url in known else "" for url in (one, other)]
+        return one == other or (names[0] == names[1] != "")
+
     def _is_near(self, here: str, best: str, round_trips: Mapping[str, float]) -> bool:
+        if self._is_same(here, best):
+            return True
         if self._is_of_site(best) and not self._is_of_site(here):
             return False
         rivals = [ms for url, ms in round_trips.items() if self._is_of_site(url) == self._is_of_site(here)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import websockets
 from websockets.asyncio.client import connect
@@ -20,34 +21,49 @@ PINGS = 3
 """Pings to each proxy, one after the other; the shortest round trip counts."""
 ANSWER_S = 3.0
 """Time limit of a measurement, in seconds; a proxy that has not answered by then counts as away."""
+OTHERS_S = 0.5
+"""Time for others to answer, in seconds, once one has answered: who is so much further away is not chosen."""
 
 
 async def round_trips(addresses: Sequence[str], security: Callable[[str], ssl.SSLContext | None]) -> dict[str, float]:
-    """Return the round trip to each address that answers, in milliseconds.
+    """Return the round trip to each address that answers in time, in milliseconds.
 
     Args:
         addresses: of proxies, ``ws://host:port``. They are measured side by side.
         security: returns the TLS context for an address; None: it is no ``wss://`` one. It may raise BadConfiguration.
     """
-    times = await asyncio.gather(*(_round_trip_ms(url, security) for url in addresses))
-    return {url: ms for url, ms in zip(addresses, times, strict=True) if ms is not None}
-
-
-async def _round_trip_ms(url: str, security: Callable[[str], ssl.SSLContext | None]) -> float | None:
+    found: dict[str, float] = {}
+    running = {asyncio.create_task(_measure(url, security, found), name=f"round trip to {url}") for url in addresses}
     try:
-        with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
-            async with asyncio.timeout(ANSWER_S):
-                return await _shortest_ms(url, security(url))
-    except (OSError, websockets.WebSocketException, TimeoutError, WaypostError, ValueError):
-        # As for a connection: a ValueError is an address that no name server could be asked about.
-        return None
+        limit_s = ANSWER_S
+        while running:
+            done, running = await asyncio.wait(running, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            if found:
+                limit_s = OTHERS_S
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return found
 
 
-async def _shortest_ms(url: str, tls: ssl.SSLContext | None) -> float:
-    times_s = []
-    async with connect(
-        f"{url.rstrip('/')}/v1/client", compression=None, ping_interval=None, close_timeout=0.5, ssl=tls
-    ) as socket:
-        for _ in range(PINGS):
-            times_s.append(await (await socket.ping()))
-    return min(times_s) * 1000
+async def _measure(url: str, security: Callable[[str], ssl.SSLContext | None], found: dict[str, float]) -> None:
+    """Add the shortest round trip so far, in milliseconds, after each pong; add nothing where there is none."""
+    # As for a connection: a ValueError is an address that no name server could be asked about.
+    with (
+        suppress(OSError, websockets.WebSocketException, TimeoutError, WaypostError, ValueError),
+        cancellation.translated(lambda _: ConnectionAbortedError("broken off")),
+    ):
+        async with connect(
+            f"{url.rstrip('/')}/v1/client",
+            compression=None,
+            ping_interval=None,
+            close_timeout=0.5,
+            open_timeout=ANSWER_S,
+            ssl=security(url),
+        ) as socket:
+            for _ in range(PINGS):
+                took_ms = await (await socket.ping()) * 1000
+                found[url] = min(took_ms, found.get(url, took_ms))

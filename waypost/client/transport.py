@@ -46,7 +46,7 @@ from waypost.client.protocol import ClientProtocol
 from waypost.client.round_trip import round_trips
 from waypost.client.tls import speaks_tls, tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
-from waypost.errors import BadConfiguration, Refused, WaypostError
+from waypost.errors import BadConfiguration, WaypostError
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import Detach
@@ -56,31 +56,6 @@ DETACH_S = 2.0
 """The time limit of leaving in order, in seconds."""
 REFUSING = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """With these a server refuses a handshake for ever."""
-
-
-def check_address(url: object) -> str:
-    """Return `url` as it is, if it is the address of a proxy.
-
-    Args:
-        url: ``ws://host:port`` or ``wss://host:port``.
-
-    Raises:
-        Refused: `url` is no such address; the field is ``proxy``.
-    """
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        is_valid = (
-            parts is not None
-            and parts.scheme in ("ws", "wss")
-            and bool(parts.hostname)
-            and parts.port != 0
-            and not (parts.query or parts.fragment)
-        )
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
-    return str(url)
 
 
 class Transport:
@@ -189,8 +164,8 @@ class Transport:
             match effect:
                 case Find():
                     self._spawn(self._find_proxies())
-                case Measure(addresses=addresses):
-                    self._spawn(self._measure(addresses))
+                case Measure():
+                    self._spawn(self._measure(effect))
                 case Open(url=url):
                     self._spawn(self._serve(url))
                 case Close(altered=altered):
@@ -230,8 +205,8 @@ class Transport:
             return
         self._step(Found(found) if found else Lost("no proxy is known"))
 
-    async def _measure(self, addresses: Sequence[str]) -> None:
-        self._step(Measured(await round_trips(addresses, self._security)))
+    async def _measure(self, effect: Measure) -> None:
+        self._step(Measured(effect.number, await round_trips(effect.addresses, self._security)))
 
     def _security(self, url: str) -> ssl.SSLContext | None:
         """Return the TLS context for this address; None: it is no ``wss://`` one. Raises BadConfiguration."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from chaos.simulator.environment.fake_backends import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from chaos.simulator.environment.rights import Rights
@@ -45,6 +46,16 @@ ROAMING = Roaming(every_s=0.4, confirmations=2, hold_s=1)
 
 SMALL_LINK_BOUNDS = LinkBounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
 """So small that a run comes to every one of them."""
+
+
+def url_of(proxy: str) -> str:
+    """Return the address of a proxy for clients."""
+    return f"ws://{proxy}:7301"
+
+
+def proxy_at(url: str) -> str:
+    """Return the name of the proxy at an address, as :func:`url_of` makes them."""
+    return urlsplit(url).hostname or ""
 
 
 class LinkTraffic:

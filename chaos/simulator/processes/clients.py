@@ -9,7 +9,7 @@ from typing import assert_never
 
 import msgspec
 
-from chaos.simulator.environment.environment import Environment, Policy, Process
+from chaos.simulator.environment.environment import Environment, Policy, Process, proxy_at, url_of
 from chaos.simulator.environment.rights import Grants
 from chaos.simulator.environment.secrets import OPEN, Secrets
 from chaos.simulator.environment.subscription_names import PublishedBefore
@@ -177,7 +177,7 @@ class Client:
         )
         rng = random.Random(f"connector {world.seed}/{name}")
         self._list = "all" if world.seed is None else rng.choice(LISTS)
-        addresses = list(world.nodes) if self._list == "all" else []
+        addresses = list(map(url_of, world.nodes)) if self._list == "all" else []
         self.connector = Connector(self.protocol, addresses, rng, world.roaming if session else None)
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
@@ -239,10 +239,10 @@ class Client:
             return
         self.proxy, self.away, self.stopped = name, False, False
         if self._list == "one":
-            self.connector.addresses = [name]
+            self.connector.addresses = [url_of(name)]
         if self.wire is not None and self.wire.node.proxy == name:
             return
-        self._step(MoveTo(name))
+        self._step(MoveTo(url_of(name)))
         self._step(Start())
 
     def leave_for_good(self) -> None:
@@ -274,8 +274,8 @@ class Client:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Open(url=name):
-                    self._open(name)
+                case Open(url=url):
+                    self._open(proxy_at(url))
                 case Close():
                     if self.wire is not None:
                         self.wire.close()
@@ -285,8 +285,8 @@ class Client:
                     self._react(event)
                 case Find():
                     self.world.later(self.world.delay(), self._find)
-                case Measure(addresses=addresses):
-                    self.world.later(self.world.delay(), partial(self._measure, addresses))
+                case Measure():
+                    self.world.later(self.world.delay(), partial(self._measure, effect))
                 case _:
                     assert_never(effect)
         now, due = self.world.clock.now_ms(), self.connector.next_deadline()
@@ -299,12 +299,13 @@ class Client:
         self._step(Opened() if self.wire is not None else Lost("nobody is there"))
 
     def _find(self) -> None:
-        found = [ProxyAddress(url=node.proxy, proxy=node.proxy) for node in self.world.live_nodes()]
+        found = [ProxyAddress(url=url_of(node.proxy), proxy=node.proxy) for node in self.world.live_nodes()]
         self._step(Found(found) if found else Lost("no proxy was found"))
 
-    def _measure(self, addresses: Sequence[str]) -> None:
-        live = [name for name in addresses if self.world.nodes[name].engine is not None]
-        self._step(Measured({name: self.world.round_trip_ms(self.name, name) for name in live}))
+    def _measure(self, effect: Measure) -> None:
+        live = {url: proxy_at(url) for url in effect.addresses if self.world.nodes[proxy_at(url)].engine is not None}
+        found = {url: self.world.round_trip_ms(self.name, proxy) for url, proxy in live.items()}
+        self._step(Measured(effect.number, found))
 
     def _connect(self, name: str) -> Wire | None:
         """Return a connection to the proxy of that name; None: it does not run."""
@@ -360,7 +361,7 @@ class Client:
                     f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=is_contested, by=self.name
                 )
             case Redirected():
-                self.proxy = event.url
+                self.proxy = proxy_at(event.url)
             case Published():
                 if event.coordinate is not None:
                     self.safe[event.coordinate] = self.numbers[event.sequence]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from chaos.simulator.checks.invariants import Invariants
-from chaos.simulator.environment.environment import Environment
+from chaos.simulator.environment.environment import Environment, url_of
 from chaos.simulator.environment.fake_backends import PlainStore
 from chaos.simulator.processes.effect_runner import EffectRunner, PerformingProcess
 from chaos.simulator.processes.guarded_log import GuardedLog
@@ -481,7 +481,7 @@ class Node(PerformingProcess):
             proxy=self.proxy,
             incarnation=incarnation,
             site=self.site,
-            url=self.proxy,
+            url=url_of(self.proxy),
             changelog=self.site,
             lease_ttl_ms=LEASE_MS,
         )

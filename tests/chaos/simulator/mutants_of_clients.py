@@ -110,8 +110,8 @@ def _lost_at_the_first_address(self: Connector, lost: Lost, now_ms: int) -> list
     return effects
 
 
-def _find_once(self: Connector) -> list[Any]:
-    effects = _open_next(self)
+def _find_once(self: Connector, now_ms: int) -> list[Any]:
+    effects = _open_next(self, now_ms)
     if self._attempts and self.state is ConnectorState.FINDING:
         self.state = ConnectorState.PAUSING
         return []
@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "knows no other proxy",
         "a roaming client does not keep the proxies that its proxy names",
-        replaced(ProxyChooser, "named", lambda self, proxies: None),
+        replaced(ProxyChooser, "replace_named", lambda self, proxies, here: None),
         ("FAR",),
         (37, 57, 162),
     ),

@@ -1,0 +1,66 @@
+"""Addresses of proxies: which are valid, and which ones a client may follow that another proxy has named."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from waypost.errors import Refused
+
+
+def check_address(url: object) -> str:
+    """Return the address of a proxy.
+
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``.
+
+    Raises:
+        Refused: it is none.
+    """
+    if not is_address(url):
+        raise Refused(f"{url!r:.80} is no address of a proxy; it is written as ws://host:7301", field="proxy")
+    return str(url)
+
+
+def is_address(url: object) -> bool:
+    """Tell whether this is the address of a proxy: ``ws://host:port`` or ``wss://host:port``, perhaps with a path."""
+    parts = _split(url)
+    return (
+        parts is not None
+        and parts.scheme in ("ws", "wss")
+        and bool(parts.hostname)
+        and parts.port != 0
+        and not (parts.query or parts.fragment)
+    )
+
+
+def may_follow(url: str, here: str) -> bool:
+    """Tell whether a client at one address may go to another one that it was not given, but was told of there.
+
+    It may not where that is no address of a proxy, or has a user, a password or a path; where it leads out of TLS; or
+    where it is the client's own machine, unless the client is there already: what listens there is another program.
+    """
+    parts, present = _split(url), _split(here)
+    if not is_address(url) or parts is None or present is None or "@" in parts.netloc or parts.path.strip("/"):
+        return False
+    if present.scheme == "wss" and parts.scheme != "wss":
+        return False
+    return not _is_loopback(parts.hostname or "") or _is_loopback(present.hostname or "")
+
+
+def _split(url: object) -> SplitResult | None:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        _ = parts.port if parts is not None else None  # raises ValueError: it is none
+    except ValueError:
+        return None
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
